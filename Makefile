@@ -1,0 +1,61 @@
+# Every target sets up what it needs: Java, then .venv. `make` alone lists them.
+
+# The first Python on PATH that is new enough.
+NEW_ENOUGH := -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null
+PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
+	$$p $(NEW_ENOUGH) && echo $$p && exit; done; echo python3)
+
+VENV := .venv
+PY := $(VENV)/bin/python
+STAMP := $(VENV)/.installed
+
+.PHONY: help install run test lint format bench clean java
+
+help:
+	@echo 'make install   set up $(VENV) (and Java, where it is missing)'
+	@echo 'make run       run the demo'
+	@echo 'make test      run the tests; ARGS="-k name" goes to pytest'
+	@echo 'make lint      check style, types and the layers of imports'
+	@echo 'make format    rewrite the code in our style'
+	@echo 'make bench     run the benchmarks; CHECK=1 passes --check'
+	@echo 'make clean     remove $(VENV), caches and build output'
+
+install: $(STAMP)
+
+run: $(STAMP)
+	@$(PY) -m penstock.cli.demo
+
+test: $(STAMP)
+	$(PY) -m pytest $(ARGS)
+
+lint: $(STAMP)
+	$(PY) -m ruff check
+	$(PY) -m ruff format --check
+	$(PY) -m mypy
+	$(VENV)/bin/lint-imports --no-logo
+
+format: $(STAMP)
+	$(PY) -m ruff check --fix
+	$(PY) -m ruff format
+
+bench: $(STAMP)
+	$(PY) -m bench $(if $(CHECK),--check)
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf spark-warehouse artifacts metastore_db derby.log
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+java:
+	@sh scripts/java.sh
+
+# Order-only: Java is looked for each time, and before any download, but is no reason to install again.
+$(STAMP): pyproject.toml constraints.txt | java
+	@$(PYTHON) $(NEW_ENOUGH) || { echo 'Penstock needs Python 3.11 or later; $(PYTHON) is older or missing.' \
+		'If you have one, run: make install PYTHON=/path/to/python3' >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo '$(PYTHON) cannot make a virtual environment.' \
+		'On Debian and Ubuntu run: sudo apt-get install -y python3-venv' >&2; exit 1; }
+	@echo 'Setting up $(VENV): a download of about 590 MB, mostly PySpark, and 1 GB on disk. This takes a minute or more.'
+	@$(PYTHON) -m venv $(VENV)
+	@$(PY) -m pip install -q --no-input --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@

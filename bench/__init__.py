@@ -1,0 +1,1 @@
+"""The benchmark: `python -m bench`. What it measures and how is in README.md."""

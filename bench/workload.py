@@ -1,0 +1,49 @@
+"""The input of the benchmark: Parquet files, one per epoch, the same on every machine."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+SEED = 20240501
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A stream of `warmup + measured` epochs of `records` records, keys drawn uniformly."""
+
+    keys: int
+    records: int
+    warmup: int
+    measured: int
+
+    @property
+    def epochs(self) -> int:
+        return self.warmup + self.measured
+
+
+def write_input(workload: Workload, directory: Path) -> None:
+    """Write the epochs of `workload` as `epoch-0000.parquet` and so on, in stream order."""
+    directory.mkdir(parents=True)
+    random = np.random.default_rng([SEED, workload.keys, workload.records])
+    names = pa.array([f"key-{i:06d}" for i in range(workload.keys)])
+    for epoch in range(workload.epochs):
+        table = pa.table(
+            {
+                "key": names.take(pa.array(random.integers(0, workload.keys, workload.records))),
+                "value": pa.array(random.integers(0, 1_000, workload.records)),
+            }
+        )
+        path = directory / f"epoch-{epoch:04d}.parquet"
+        # Spark splits a file between row groups only: with one row group, one core reads.
+        pq.write_table(table, path, row_group_size=max(1, workload.records // 10))
+        # Spark takes files in order of modification time, and writing is faster than its clock.
+        modified = 1_700_000_000 + epoch
+        os.utime(path, (modified, modified))
+
+
+def input_files(directory: Path) -> list[Path]:
+    return sorted(directory.glob("epoch-*.parquet"))

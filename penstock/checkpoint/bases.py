@@ -1,0 +1,26 @@
+"""Bases: all of a block's state in one file, merged from the base before and its deltas."""
+
+from __future__ import annotations
+
+from penstock.checkpoint.history import ManifestHistory
+from penstock.checkpoint.manifest import BaseHandle, Version
+from penstock.state.files import GroupChanges, content_name, encode_changes, merge_changes, read_changes
+from penstock.state.key_groups import block_count, block_range
+from penstock.state.storage import Storage
+
+
+def merge_bases(storage: Storage, version: Version, uid: str, max_parallelism: int) -> dict[int, BaseHandle]:
+    """Write a base of every block of an operator as of `version`. Content-named, so a repeat writes the same."""
+    history = ManifestHistory(storage, version)
+    bases = {}
+    for block in range(block_count(max_parallelism)):
+        layers: dict[int, list[GroupChanges]] = {}
+        for data in history.steps(uid, block, None) or []:
+            for changes in read_changes(data, block_range(block, max_parallelism)):
+                layers.setdefault(changes.group, []).append(changes)
+        if layers:
+            data = encode_changes(merge_changes(layers[group], as_base=True) for group in sorted(layers))
+            name = f"bases/{version.id:012d}/{content_name(data)}.arrow"
+            storage.write(name, data)
+            bases[block] = BaseHandle(version.id, name, len(data))
+    return bases

@@ -1,0 +1,225 @@
+"""The checkpoint coordinator: a state machine without I/O. Events in, instructions out.
+
+One epoch is one checkpoint. It is TRIGGERED with the subtasks that must acknowledge it; each acknowledgement is a
+report; when all are in and the counts of every channel agree it is ready to be published, and with that COMPLETED.
+A failure makes it DECLINED, too much time EXPIRED; then the same epoch may be triggered again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+from penstock.errors import PenstockError
+from penstock.runtime.report import ChannelCount, Report
+from penstock.runtime.rows import Failure
+
+
+class CheckpointStatus(Enum):
+    TRIGGERED = "TRIGGERED"
+    COMPLETED = "COMPLETED"
+    DECLINED = "DECLINED"
+    EXPIRED = "EXPIRED"
+
+
+@dataclass(frozen=True)
+class Trigger:
+    """An epoch begins. `subtasks` are (chain, subtask) of every task but the sources', whose number Spark chooses."""
+
+    epoch: int
+    at: int
+    subtasks: frozenset[tuple[int, int]]
+    source_chains: frozenset[int]
+
+
+@dataclass(frozen=True)
+class Acknowledge:
+    report: Report
+    at: int
+
+
+@dataclass(frozen=True)
+class Decline:
+    epoch: int
+    failure: Failure
+    at: int
+
+
+@dataclass(frozen=True)
+class AllIn:
+    """Spark's job of the epoch is over: no further report will come."""
+
+    epoch: int
+    at: int
+
+
+@dataclass(frozen=True)
+class Published:
+    epoch: int
+    at: int
+
+
+Event = Trigger | Acknowledge | Decline | AllIn | Published
+
+
+@dataclass(frozen=True)
+class Publish:
+    """Publish the manifest of these reports."""
+
+    epoch: int
+    reports: tuple[Report, ...]
+
+
+@dataclass(frozen=True)
+class CommitSinks:
+    epoch: int
+
+
+@dataclass(frozen=True)
+class Abort:
+    """The epoch has failed; nothing of it is visible. `failures` say why, the user's first."""
+
+    epoch: int
+    status: CheckpointStatus
+    failures: tuple[Failure, ...]
+    reason: str
+
+
+Instruction = Publish | CommitSinks | Abort
+
+
+class InvalidTransition(PenstockError):
+    """An event that cannot happen in this state; prints the checkpoint's story. A bug in Penstock: report it."""
+
+
+@dataclass
+class Checkpoint:
+    """The life of one checkpoint, kept as history."""
+
+    epoch: int
+    triggered_at: int
+    waiting_for: set[tuple[int, int]]
+    source_chains: frozenset[int]
+    status: CheckpointStatus = CheckpointStatus.TRIGGERED
+    reports: list[Report] = field(default_factory=list)
+    failures: list[Failure] = field(default_factory=list)
+    acknowledged_at: dict[tuple[int, int], int] = field(default_factory=dict)
+    ended_at: int | None = None
+
+
+class Coordinator:
+    """All transitions go through `handle`. `timeout_ms` is from trigger to publication."""
+
+    def __init__(self, timeout_ms: int, history: int = 100) -> None:
+        self._timeout_ms = timeout_ms
+        self._history_limit = history
+        self.current: Checkpoint | None = None
+        self.history: list[Checkpoint] = []
+        self._story: list[str] = []
+
+    def handle(self, event: Event) -> list[Instruction]:
+        self._story = [*self._story[-30:], repr(event)[:200]]
+        if isinstance(event, Trigger):
+            return self._trigger(event)
+        current = self.current
+        epoch = event.report.epoch if isinstance(event, Acknowledge) else event.epoch
+        if current is None or current.epoch != epoch or current.status is not CheckpointStatus.TRIGGERED:
+            self._invalid(event)
+        assert current is not None
+        if isinstance(event, Acknowledge):
+            return self._acknowledge(current, event)
+        if isinstance(event, Decline):
+            current.failures.append(event.failure)
+            return []
+        if isinstance(event, AllIn):
+            return self._all_in(current, event)
+        return self._published(current, event)
+
+    def _trigger(self, event: Trigger) -> list[Instruction]:
+        if self.current is not None and self.current.status is CheckpointStatus.TRIGGERED:
+            self._invalid(event)
+        self.current = Checkpoint(event.epoch, event.at, set(event.subtasks), event.source_chains)
+        self.history = [*self.history[-(self._history_limit - 1) :], self.current]
+        return []
+
+    def _acknowledge(self, current: Checkpoint, event: Acknowledge) -> list[Instruction]:
+        report = event.report
+        who = report.chain, report.subtask
+        if who in current.acknowledged_at or (
+            who not in current.waiting_for and report.chain not in current.source_chains
+        ):
+            self._invalid(event)
+        current.waiting_for.discard(who)
+        current.acknowledged_at[who] = event.at
+        current.reports.append(report)
+        return []
+
+    def _all_in(self, current: Checkpoint, event: AllIn) -> list[Instruction]:
+        if current.failures:
+            failures = sorted(current.failures, key=lambda failure: not failure.from_user)
+            return self._end(current, CheckpointStatus.DECLINED, event.at, failures[0].error, failures)
+        if current.waiting_for:
+            missing = ", ".join(f"chain {chain} subtask {subtask}" for chain, subtask in sorted(current.waiting_for))
+            return self._end(current, CheckpointStatus.DECLINED, event.at, f"no acknowledgement from {missing}")
+        disagreement = _disagreement(current.reports)
+        if disagreement is not None:
+            return self._end(current, CheckpointStatus.DECLINED, event.at, disagreement)
+        took = event.at - current.triggered_at
+        if took > self._timeout_ms:
+            reason = f"it took {took} ms, more than the checkpoint timeout of {self._timeout_ms} ms"
+            return self._end(current, CheckpointStatus.EXPIRED, event.at, reason)
+        return [Publish(current.epoch, tuple(current.reports))]
+
+    def _published(self, current: Checkpoint, event: Published) -> list[Instruction]:
+        current.status = CheckpointStatus.COMPLETED
+        current.ended_at = event.at
+        current.reports = []
+        return [CommitSinks(event.epoch)]
+
+    def _end(
+        self, current: Checkpoint, status: CheckpointStatus, at: int, reason: str, failures: list[Failure] | None = None
+    ) -> list[Instruction]:
+        current.status = status
+        current.ended_at = at
+        current.reports = []
+        return [Abort(current.epoch, status, tuple(failures or ()), reason)]
+
+    def _invalid(self, event: Event) -> None:
+        state = "no checkpoint" if self.current is None else f"{self.current.status.name} {self.current.epoch}"
+        raise InvalidTransition(f"{event!r} cannot happen in {state}. Story:\n" + "\n".join(self._story))
+
+
+def _disagreement(reports: list[Report]) -> str | None:
+    """What was sent must be what was received, channel by channel, over the whole epoch."""
+    sent = _counts(count for report in reports for count in report.sent)
+    received = _counts(count for report in reports for count in report.received)
+    if sent == received:
+        return None
+    for channel in sorted(sent.keys() | received.keys()):
+        if sent.get(channel) != received.get(channel):
+            edge, producer = channel[0] >> 32, channel[0] & 0xFFFFFFFF
+            return (
+                f"edge {edge}, producer {producer}: sent {sent.get(channel, 'nothing')} (buffers, records), "
+                f"received {received.get(channel, 'nothing')}"
+            )
+    return None
+
+
+def _counts(counts: object) -> dict[tuple[int, int], tuple[int, int]]:
+    return {(count.channel, count.target): (count.buffers, count.records) for count in counts}  # type: ignore[attr-defined]
+
+
+__all__ = [
+    "Abort",
+    "Acknowledge",
+    "AllIn",
+    "ChannelCount",
+    "Checkpoint",
+    "CheckpointStatus",
+    "CommitSinks",
+    "Coordinator",
+    "Decline",
+    "Publish",
+    "Published",
+    "Trigger",
+]

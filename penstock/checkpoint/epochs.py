@@ -1,0 +1,331 @@
+"""The driver's side of an epoch, the same on Spark and in the harness: run it, publish its manifest, commit sinks."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import msgspec
+
+from penstock.checkpoint.coordinator import (
+    Abort,
+    Acknowledge,
+    AllIn,
+    CommitSinks,
+    Coordinator,
+    Decline,
+    Publish,
+    Published,
+    Trigger,
+)
+from penstock.checkpoint.bases import merge_bases
+from penstock.checkpoint.manifest import (
+    FORMAT,
+    BaseHandle,
+    Committable,
+    Manifest,
+    OperatorSnapshot,
+    Version,
+    latest,
+    publish,
+)
+from penstock.errors import PenstockError
+from penstock.runtime.plan import Chain, PhysicalGraph
+from penstock.runtime.report import Report, decode_report
+from penstock.runtime.rows import FAILURE, REPORT, Failure, decode_failure
+from penstock.state.storage import Storage
+
+
+class EpochFailed(PenstockError):
+    """An epoch could not be completed; nothing of it is visible."""
+
+    def __init__(self, message: str, failures: tuple[Failure, ...] = ()) -> None:
+        super().__init__(message)
+        self.failures = failures
+
+
+class EngineLost(PenstockError):
+    """The engine could not run the epoch to its end: a lost worker or executor, or rows that changed on a retry."""
+
+
+class StateTooLarge(PenstockError):
+    """A state outgrew the Memory backend. Operator action: set a checkpoint directory, or raise the limit."""
+
+
+class UserFunctionFailed(EpochFailed):
+    """A user's function raised. The message holds the user's own traceback and the operator."""
+
+
+class EpochParameters(msgspec.Struct, frozen=True):
+    """What the driver tells the tasks of one epoch."""
+
+    number: int
+    ends_input: bool
+    wanted: Version | None
+    storage: str
+    lineage: str
+    backend: str
+    inline_bytes: int
+    replica_root: str
+
+
+class EpochStatistics(msgspec.Struct, frozen=True):
+    number: int
+    records: int
+    duration_ms: float
+    delta_bytes: int
+    delta_entries: int
+    state_bytes: int
+
+
+@dataclass
+class Settings:
+    """How a job checkpoints; made from the configuration."""
+
+    backend: str = "memory"
+    inline_bytes: int = 16 * 1024
+    """Deltas up to this size ride inside the manifest."""
+    memory_limit: int = 5 * 1024 * 1024
+    """Largest state of one operator under the Memory backend."""
+    merge_bytes: int = 256 * 1024
+    """Deltas up to this size are not worth merging into a base."""
+    timeout_ms: int = 10 * 60 * 1000
+    replica_root: str = ""
+    retries: int = 3
+    """How many times an epoch is run again, from the same input, before the job fails."""
+
+
+class CommittingSink(Protocol):
+    """The driver's half of a sink."""
+
+    durable: bool
+
+    def commit(self, subtask: int, committable: bytes) -> None: ...
+
+
+@dataclass
+class EpochDriver:
+    """Runs epochs one after the other. `execute` is the engine: it runs all tasks and returns report and failure rows."""
+
+    graph: PhysicalGraph
+    storage: Storage
+    settings: Settings
+    execute: Callable[[EpochParameters], Iterable[tuple[int, bytes]]]
+    sinks: dict[str, CommittingSink] = field(default_factory=dict)
+    """Sinks by operator uid."""
+    probe: Callable[[str], None] = lambda point: None
+    lineage: str = field(default_factory=lambda: uuid.uuid4().hex)
+    clock: Callable[[], float] = time.time
+
+    def __post_init__(self) -> None:
+        self.token = uuid.uuid4().hex
+        self.coordinator = Coordinator(self.settings.timeout_ms)
+        self.last: Manifest | None = None
+        self.version: Version | None = None
+        self.statistics: list[EpochStatistics] = []
+        self._merged: dict[str, dict[int, BaseHandle]] = {}
+        self.uids = {operator.uid: operator for chain in self.graph.chains for operator in chain.operators}
+
+    def recover(self) -> Manifest | None:
+        """Go on from the last manifest in storage, if there is one, and commit its sinks again."""
+        found = latest(self.storage)
+        if found is None:
+            return None
+        manifest, version = found
+        self._check_restorable(manifest)
+        self.last, self.version, self.lineage = manifest, version, manifest.lineage
+        self._commit(manifest.committables)
+        return manifest
+
+    def run_epoch(self, batch: int | None, spark_log: dict[str, bytes], ends_input: bool = False) -> EpochStatistics:
+        """One epoch from trigger to committed sinks. Raises EpochFailed after a few attempts, or Fenced."""
+        number = 1 if self.last is None else self.last.id + 1
+        self.probe("triggered")
+        attempt = 0
+        while True:
+            started = self.clock()
+            instructions = self._collect(number, ends_input)
+            instruction = instructions[0]
+            if isinstance(instruction, Publish):
+                break
+            assert isinstance(instruction, Abort)
+            attempt += 1
+            # A user's error will come again; what the engine lost may not.
+            if attempt > self.settings.retries or any(failure.from_user for failure in instruction.failures):
+                raise _failed(instruction)
+        manifest = self._manifest(number, batch, spark_log, ends_input, instruction.reports)
+        passing = [
+            Committable(part.uid, report.subtask, part.committable)
+            for report in sorted(instruction.reports, key=lambda report: (report.chain, report.subtask))
+            for part in report.operators
+            if part.committable is not None and not self.sinks[part.uid].durable
+        ]
+        self.probe("collected")
+        version = publish(self.storage, manifest)
+        self.probe("published")
+        self.last, self.version = manifest, version
+        for follow in self.coordinator.handle(Published(number, self._now())):
+            assert isinstance(follow, CommitSinks)
+            self._commit(manifest.committables)
+            self._commit(passing)
+        self.probe("committed")
+        if self.settings.backend == "memory":
+            self._merge_bases()
+        return self._count(instruction.reports, (self.clock() - started) * 1000)
+
+    def _collect(self, number: int, ends_input: bool) -> list[Any]:
+        coordinator = self.coordinator
+        coordinator.handle(
+            Trigger(
+                number,
+                self._now(),
+                frozenset(self.graph.subtasks()),
+                frozenset(chain.id for chain in self.graph.sources()),
+            )
+        )
+        parameters = EpochParameters(
+            number,
+            ends_input,
+            self.version,
+            self.storage.uri,
+            self.lineage,
+            self.settings.backend,
+            self.settings.inline_bytes,
+            self.settings.replica_root,
+        )
+        try:
+            for kind, payload in self.execute(parameters):
+                if kind == REPORT:
+                    coordinator.handle(Acknowledge(decode_report(payload), self._now()))
+                elif kind == FAILURE:
+                    coordinator.handle(Decline(number, decode_failure(payload), self._now()))
+        except EngineLost as lost:
+            coordinator.handle(Decline(number, Failure("", "", -1, str(lost), "", from_user=False), self._now()))
+        return list(coordinator.handle(AllIn(number, self._now())))
+
+    def _manifest(
+        self, number: int, batch: int | None, spark_log: dict[str, bytes], ends_input: bool, reports: tuple[Report, ...]
+    ) -> Manifest:
+        last = self.last
+        operators: dict[str, OperatorSnapshot] = {}
+        committables = []
+        records = dict(last.records) if last is not None else {}
+        delta_bytes = dict(last.delta_bytes) if last is not None else {}
+        bases = dict(last.bases) if last is not None else {}
+        for uid, merged in self._merged.items():
+            bases[uid] = merged
+            delta_bytes[uid] = 0
+        for report in sorted(reports, key=lambda report: (report.chain, report.subtask)):
+            chain = self.graph.chains[report.chain]
+            if chain.source_uid is not None:
+                records[chain.source_uid] = records.get(chain.source_uid, 0) + report.records_in
+            for part in report.operators:
+                if part.states:
+                    known = operators.get(part.uid)
+                    deltas = [*(known.deltas if known else []), *part.deltas]
+                    operators[part.uid] = OperatorSnapshot(
+                        self.uids[part.uid].name, chain.parallelism, chain.max_parallelism, part.states, deltas
+                    )
+                    delta_bytes[part.uid] = delta_bytes.get(part.uid, 0) + sum(d.size for d in part.deltas)
+                if part.committable is not None and self.sinks[part.uid].durable:
+                    committables.append(Committable(part.uid, report.subtask, part.committable))
+        return Manifest(
+            FORMAT,
+            self.lineage,
+            number,
+            batch,
+            b"" if self.version is None else self.version.digest,
+            self.token,
+            self._now(),
+            ends_input,
+            operators,
+            committables,
+            records,
+            spark_log,
+            bases,
+            delta_bytes,
+        )
+
+    def _merge_bases(self) -> None:
+        """Memory backend: fold deltas into bases between epochs, so that the driver holds the state and not its history.
+
+        What is merged is announced by the next manifest; until then replicas walk the deltas.
+        """
+        last, version = self.last, self.version
+        assert last is not None and version is not None
+        self._merged = {}
+        for uid, size in last.delta_bytes.items():
+            base = last.state_bytes(uid) - size
+            if size > max(2 * base, self.settings.merge_bytes) or last.state_bytes(uid) > self.settings.memory_limit:
+                chain = self._chain_of(uid)
+                self._merged[uid] = merge_bases(self.storage, version, uid, chain.max_parallelism)
+                self._check_memory(uid, sum(base.size for base in self._merged[uid].values()))
+
+    def _check_memory(self, uid: str, size: int) -> None:
+        if size <= self.settings.memory_limit:
+            return
+        assert self.last is not None
+        snapshot = self.last.operators.get(uid)
+        states = ", ".join(f"'{name}'" for name in snapshot.states) if snapshot else "?"
+        raise StateTooLarge(
+            f"State {states} of operator '{self.uids[uid].name}' (uid '{uid}') has {size:,} bytes, more than the "
+            f"Memory backend's limit of {self.settings.memory_limit:,} (max_state_size). Keep it in files with\n"
+            f"    config.set_string('state.checkpoints.dir', 'file:///path/to/checkpoints')\n"
+            f"or raise the limit: env.set_state_backend(MemoryStateBackend(max_state_size=...))."
+        )
+
+    def _chain_of(self, uid: str) -> Chain:
+        return next(chain for chain in self.graph.chains if any(op.uid == uid for op in chain.operators))
+
+    def _check_restorable(self, manifest: Manifest) -> None:
+        for uid, snapshot in manifest.operators.items():
+            if uid not in self.uids:
+                raise PenstockError(
+                    f"The checkpoint in {self.storage.where} holds state of operator '{snapshot.name}' (uid '{uid}'), "
+                    f"which this program does not have. Give its operators the uids they had, or choose another job name "
+                    f"or state.checkpoints.dir to start afresh."
+                )
+
+    def _commit(self, committables: list[Committable]) -> None:
+        for committable in committables:
+            sink = self.sinks.get(committable.uid)
+            if sink is None:
+                raise PenstockError(
+                    f"Checkpoint {self.last.id if self.last else 0} holds output of sink '{committable.uid}', which this "
+                    f"program does not have. Give the sink the uid it had."
+                )
+            sink.commit(committable.subtask, committable.payload)
+
+    def _count(self, reports: tuple[Report, ...], duration_ms: float) -> EpochStatistics:
+        deltas = [delta for report in reports for part in report.operators for delta in part.deltas]
+        assert self.last is not None
+        statistics = EpochStatistics(
+            self.last.id,
+            sum(report.records_in for report in reports if self.graph.chains[report.chain].source_uid is not None),
+            duration_ms,
+            sum(delta.size for delta in deltas),
+            sum(delta.entries for delta in deltas),
+            sum(self.last.state_bytes(uid) for uid in self.last.delta_bytes),
+        )
+        self.statistics.append(statistics)
+        return statistics
+
+    def _now(self) -> int:
+        return int(self.clock() * 1000)
+
+
+def _failed(abort: Abort) -> EpochFailed:
+    if not abort.failures:
+        return EpochFailed(f"Epoch {abort.epoch} was {abort.status.value.lower()}: {abort.reason}.")
+    failure = abort.failures[0]
+    if not failure.from_user:
+        return EpochFailed(f"Epoch {abort.epoch} was {abort.status.value.lower()}: {failure.error}", abort.failures)
+    trace = f"\nTraceback (most recent call last):\n{failure.traceback}" if failure.traceback else ""
+    return UserFunctionFailed(
+        f"Operator '{failure.operator}' (uid '{failure.uid}') failed in subtask {failure.subtask} "
+        f"of epoch {abort.epoch}:{trace}\n{failure.error}",
+        abort.failures,
+    )

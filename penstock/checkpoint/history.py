@@ -1,0 +1,77 @@
+"""The chain of manifests as a replica needs it: which deltas lead from where it stands to the wanted version."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+from penstock.checkpoint.manifest import Manifest, Version, decode_version, encode_version, load
+from penstock.state.replica import StaleAttempt
+from penstock.state.storage import Storage
+
+_CACHED_MANIFESTS = 64
+_manifests: OrderedDict[bytes, Manifest] = OrderedDict()
+"""Manifests by hash, per process: a worker that goes on from epoch to epoch reads only the new one."""
+
+
+class ManifestHistory:
+    """Made per task; reads manifests and deltas from storage as replicas ask for them."""
+
+    def __init__(self, storage: Storage, wanted: Version | None) -> None:
+        self._storage = storage
+        self._wanted = wanted
+        self._files: dict[str, bytes] = {}
+
+    @property
+    def wanted(self) -> bytes | None:
+        return None if self._wanted is None else encode_version(self._wanted)
+
+    def steps(self, uid: str, block: int, position: bytes | None) -> list[bytes] | None:
+        wanted = self._wanted
+        assert wanted is not None
+        stands_at = None if position is None else decode_version(position)
+        if stands_at is not None and stands_at.id > wanted.id:
+            raise StaleAttempt(
+                f"The replica of operator '{uid}' stands at checkpoint {stands_at.id}, this task wants {wanted.id}: "
+                f"a newer attempt of the job is running."
+            )
+        steps: list[bytes] = []
+        version = wanted
+        base = self._load(wanted).bases.get(uid, {}).get(block)
+        while True:
+            if stands_at is not None and version.id <= stands_at.id:
+                if version != stands_at:
+                    return None
+                break
+            if base is not None and version.id == base.id:
+                if stands_at is not None:
+                    return None
+                steps.append(self._read(base.name))
+                break
+            manifest = self._load(version)
+            snapshot = manifest.operators.get(uid)
+            if snapshot is not None:
+                for delta in reversed(snapshot.deltas):
+                    if block in delta.blocks:
+                        steps.append(delta.inline if delta.inline is not None else self._read(delta.name))
+            if not manifest.parent:
+                if stands_at is not None:
+                    return None
+                break
+            version = Version(version.id - 1, manifest.parent)
+        steps.reverse()
+        return steps
+
+    def _load(self, version: Version) -> Manifest:
+        manifest = _manifests.get(version.digest)
+        if manifest is None:
+            manifest, _ = load(self._storage, version.id, version.digest)
+            _manifests[version.digest] = manifest
+            if len(_manifests) > _CACHED_MANIFESTS:
+                _manifests.popitem(last=False)
+        return manifest
+
+    def _read(self, name: str) -> bytes:
+        data = self._files.get(name)
+        if data is None:
+            data = self._files[name] = self._storage.read(name)
+        return data

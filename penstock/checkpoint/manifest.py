@@ -1,0 +1,152 @@
+"""The manifest: one completed checkpoint. Publishing it, put-if-absent, is the moment the checkpoint is complete.
+
+Manifests form a chain: each names the hash of its parent. A manifest holds what changed in its epoch; what came
+before is found by walking the chain, so its size follows the changes, not the state.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+import msgspec
+
+from penstock.errors import PenstockError
+from penstock.runtime.report import DeltaHandle
+from penstock.state.storage import AlreadyPublished, Storage
+
+FORMAT = 1
+
+
+class Fenced(PenstockError):
+    """Another driver published this checkpoint first: this one was thought dead and must stop.
+
+    Operator action: none. The other driver carries the job on; this one touched no sink.
+    """
+
+
+class BadManifest(PenstockError):
+    """A manifest cannot be used: damaged, of a newer version, or not the one its child names.
+
+    Operator action: restore the file from a copy, or restore the job from a savepoint. Nothing was changed.
+    """
+
+
+class Committable(msgspec.Struct, array_like=True, frozen=True):
+    uid: str
+    subtask: int
+    payload: bytes
+
+
+class OperatorSnapshot(msgspec.Struct, array_like=True, frozen=True):
+    """What one operator's subtasks wrote in this epoch."""
+
+    name: str
+    parallelism: int
+    max_parallelism: int
+    states: dict[str, str]
+    deltas: list[DeltaHandle]
+
+
+class BaseHandle(msgspec.Struct, array_like=True, frozen=True):
+    """All of one block's state as of one checkpoint: where a walk down the chain may stop."""
+
+    id: int
+    """The checkpoint whose state this is."""
+    name: str
+    size: int
+
+
+class Manifest(msgspec.Struct, array_like=True, frozen=True):
+    format: int
+    lineage: str
+    id: int
+    """Checkpoint id, equal to the epoch's number; ascends by one."""
+    batch: int | None
+    """Spark's batch id; None for the epoch that ends bounded input, which Spark does not know."""
+    parent: bytes
+    """Hash of the manifest before; empty for the first."""
+    token: str
+    """Fencing token of the driver that published it."""
+    timestamp: int
+    ended: bool
+    """Whether this epoch ended the input: the job is finished."""
+    operators: dict[str, OperatorSnapshot]
+    committables: list[Committable]
+    records: dict[str, int]
+    """Records read so far, by source uid."""
+    spark_log: dict[str, bytes]
+    """Files of Spark's own log that appeared with this epoch, by path below its root."""
+    bases: dict[str, dict[int, BaseHandle]]
+    """By operator uid and block: the bases that later manifests stand on."""
+    delta_bytes: dict[str, int]
+    """Bytes of deltas since the last base, by operator uid."""
+
+    def state_bytes(self, uid: str) -> int:
+        """Bytes stored for an operator: its bases and the deltas since."""
+        return self.delta_bytes.get(uid, 0) + sum(base.size for base in self.bases.get(uid, {}).values())
+
+
+class Version(msgspec.Struct, array_like=True, frozen=True):
+    """A manifest named without doubt: number and hash. Encoded, it is the position of a replica."""
+
+    id: int
+    digest: bytes
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(Manifest).decode
+encode_version = msgspec.msgpack.Encoder().encode
+decode_version = msgspec.msgpack.Decoder(Version).decode
+
+
+def manifest_name(number: int) -> str:
+    return f"manifests/{number:012d}"
+
+
+def digest_of(data: bytes) -> bytes:
+    return hashlib.blake2b(data, digest_size=16).digest()
+
+
+def publish(storage: Storage, manifest: Manifest) -> Version:
+    """Declare the checkpoint complete, or raise Fenced: then another driver has."""
+    data = _encode(manifest)
+    try:
+        storage.publish(manifest_name(manifest.id), data)
+    except AlreadyPublished:
+        raise Fenced(
+            f"Checkpoint {manifest.id} of this job is already published: another driver runs the job "
+            f"(in {storage.where}). This one stops."
+        ) from None
+    return Version(manifest.id, digest_of(data))
+
+
+def load(storage: Storage, number: int, digest: bytes | None = None) -> tuple[Manifest, Version]:
+    """Manifest `number`, checked against the hash its child or a replica knows, where there is one."""
+    name = manifest_name(number)
+    data = storage.read(name)
+    found = digest_of(data)
+    if digest is not None and found != digest:
+        raise BadManifest(f"{name} in {storage.where} is damaged or was replaced: its hash is not the one recorded.")
+    try:
+        head = msgspec.msgpack.decode(data)
+        version = head[0] if isinstance(head, list) and head else None
+        if version != FORMAT:
+            raise BadManifest(
+                f"{name} in {storage.where} has format {version!r}; this Penstock reads format {FORMAT}. "
+                f"Run the version that wrote it, or a newer one."
+            )
+        manifest = _decode(data)
+    except msgspec.DecodeError as error:
+        raise BadManifest(f"{name} in {storage.where} cannot be read: {error}") from None
+    return manifest, Version(number, found)
+
+
+def latest(storage: Storage) -> tuple[Manifest, Version] | None:
+    """The last completed checkpoint, with its parent link checked; None if there is none."""
+    names = storage.list("manifests/")
+    if not names:
+        return None
+    manifest, version = load(storage, int(names[-1].rsplit("/", 1)[1]))
+    if manifest.parent:
+        load(storage, manifest.id - 1, manifest.parent)
+    return manifest, version

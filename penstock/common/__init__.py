@@ -1,0 +1,22 @@
+"""The user's small words: rows, types, lengths of time."""
+
+from penstock.common.configuration import Configuration
+from penstock.common.job import JobExecutionResult, JobID, JobStatus
+from penstock.common.row import Row, RowKind
+from penstock.common.time import Duration, Instant, Time, to_millis
+from penstock.common.typeinfo import TypeInformation, Types
+
+__all__ = [
+    "Configuration",
+    "JobExecutionResult",
+    "JobID",
+    "JobStatus",
+    "Duration",
+    "Instant",
+    "Row",
+    "RowKind",
+    "Time",
+    "TypeInformation",
+    "Types",
+    "to_millis",
+]

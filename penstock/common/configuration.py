@@ -1,0 +1,89 @@
+"""Settings by key. Keys are Flink's where Flink has them; `spark.*` goes to Spark as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+
+class Configuration:
+    """A set of keys and string values."""
+
+    def __init__(self, other: Configuration | None = None) -> None:
+        self._values: dict[str, str] = dict(other._values) if other is not None else {}
+
+    @classmethod
+    def from_dict(cls, map: Mapping[str, Any]) -> Configuration:
+        configuration = cls()
+        for key, value in map.items():
+            configuration._set(key, value)
+        return configuration
+
+    def _set(self, key: str, value: Any) -> Configuration:
+        self._values[key] = str(value).lower() if isinstance(value, bool) else str(value)
+        return self
+
+    def get_string(self, key: str, default_value: str) -> str:
+        return self._values.get(key, default_value)
+
+    def set_string(self, key: str, value: str) -> Configuration:
+        return self._set(key, value)
+
+    def get_integer(self, key: str, default_value: int) -> int:
+        return int(self._values[key]) if key in self._values else default_value
+
+    def set_integer(self, key: str, value: int) -> Configuration:
+        return self._set(key, value)
+
+    def get_boolean(self, key: str, default_value: bool) -> bool:
+        if key not in self._values:
+            return default_value
+        text = self._values[key].lower()
+        if text not in ("true", "false"):
+            raise ValueError(f"{key} must be true or false, not {self._values[key]!r}")
+        return text == "true"
+
+    def set_boolean(self, key: str, value: bool) -> Configuration:
+        return self._set(key, value)
+
+    def get_float(self, key: str, default_value: float) -> float:
+        return float(self._values[key]) if key in self._values else default_value
+
+    def set_float(self, key: str, value: float) -> Configuration:
+        return self._set(key, value)
+
+    def key_set(self) -> set[str]:
+        return set(self._values)
+
+    def contains_key(self, key: str) -> bool:
+        return key in self._values
+
+    def add_all(self, other: Configuration, prefix: str | None = None) -> Configuration:
+        for key, value in other._values.items():
+            self._values[(prefix or "") + key] = value
+        return self
+
+    def add_all_to_dict(self, target_dict: dict[str, str]) -> None:
+        target_dict.update(self._values)
+
+    def remove_config(self, key: str) -> bool:
+        return self._values.pop(key, None) is not None
+
+    def to_dict(self) -> dict[str, str]:
+        return dict(self._values)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Configuration) and other._values == self._values
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self._values.items()))
+
+    def __repr__(self) -> str:
+        shown = {key: "***" if _secret(key) else value for key, value in sorted(self._values.items())}
+        return f"Configuration({shown})"
+
+    __str__ = __repr__
+
+
+def _secret(key: str) -> bool:
+    return any(word in key.lower() for word in ("password", "secret", "token", "access.key", "credential"))

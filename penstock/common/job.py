@@ -1,0 +1,69 @@
+"""What a program learns of its job."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Any
+
+from penstock.errors import PenstockError
+
+
+class JobStatus(Enum):
+    CREATED = 0
+    RUNNING = 1
+    FAILING = 2
+    FAILED = 3
+    CANCELLING = 4
+    CANCELED = 5
+    FINISHED = 6
+    RESTARTING = 7
+    SUSPENDED = 8
+    RECONCILING = 9
+
+    def is_globally_terminal_state(self) -> bool:
+        return self in (JobStatus.FAILED, JobStatus.CANCELED, JobStatus.FINISHED)
+
+    is_terminal_state = is_globally_terminal_state
+
+
+class JobCancelled(PenstockError):
+    """The job was cancelled before it finished."""
+
+
+class JobID:
+    """A job's identity, as a hex string."""
+
+    def __init__(self, value: str) -> None:
+        self._value = value
+
+    def __str__(self) -> str:
+        return self._value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, JobID) and other._value == self._value
+
+    def __hash__(self) -> int:
+        return hash(self._value)
+
+
+class JobExecutionResult:
+    """How a finished job went. `epochs` has one entry per epoch: number, records, duration_ms, delta_bytes, …"""
+
+    def __init__(self, job_id: str, net_runtime: int, epochs: list[Any]) -> None:
+        self._job_id = JobID(job_id)
+        self._net_runtime = net_runtime
+        self.epochs = epochs
+
+    def get_job_id(self) -> JobID:
+        return self._job_id
+
+    def get_net_runtime(self) -> int:
+        """Milliseconds from start to end."""
+        return self._net_runtime
+
+    def is_job_execution_result(self) -> bool:
+        return True
+
+    def __repr__(self) -> str:
+        records = sum(epoch.records for epoch in self.epochs)
+        return f"<job {self._job_id}: {records:,} records in {len(self.epochs)} epochs, {self._net_runtime} ms>"

@@ -1,0 +1,146 @@
+"""Lengths of time and points in time, in Flink's words; `timedelta` is taken wherever these are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+__all__ = ["Duration", "Instant", "Time", "to_millis"]
+
+_NANOS_PER_MILLI = 1_000_000
+_MILLI = timedelta(milliseconds=1)
+
+
+class Time:
+    """A length of time in whole milliseconds."""
+
+    __slots__ = ("_milliseconds",)
+
+    def __init__(self, milliseconds: int) -> None:
+        self._milliseconds = milliseconds
+
+    def to_milliseconds(self) -> int:
+        return self._milliseconds
+
+    @staticmethod
+    def milliseconds(milliseconds: int) -> Time:
+        return Time(milliseconds)
+
+    @staticmethod
+    def seconds(seconds: int) -> Time:
+        return Time(seconds * 1000)
+
+    @staticmethod
+    def minutes(minutes: int) -> Time:
+        return Time(minutes * 60_000)
+
+    @staticmethod
+    def hours(hours: int) -> Time:
+        return Time(hours * 3_600_000)
+
+    @staticmethod
+    def days(days: int) -> Time:
+        return Time(days * 86_400_000)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Time) and self._milliseconds == other._milliseconds
+
+    def __hash__(self) -> int:
+        return hash((Time, self._milliseconds))
+
+    def __str__(self) -> str:
+        return f"{self._milliseconds} ms"
+
+    def __repr__(self) -> str:
+        return f"Time.milliseconds({self._milliseconds})"
+
+
+class Duration:
+    """A length of time in whole nanoseconds. Made by its `of_` methods."""
+
+    __slots__ = ("_nanos",)
+
+    def __init__(self, nanos: int) -> None:
+        self._nanos = nanos
+
+    @staticmethod
+    def of_nanos(nanos: int) -> Duration:
+        return Duration(nanos)
+
+    @staticmethod
+    def of_millis(millis: int) -> Duration:
+        return Duration(millis * _NANOS_PER_MILLI)
+
+    @staticmethod
+    def of_seconds(seconds: int) -> Duration:
+        return Duration.of_millis(seconds * 1000)
+
+    @staticmethod
+    def of_minutes(minutes: int) -> Duration:
+        return Duration.of_millis(minutes * 60_000)
+
+    @staticmethod
+    def of_hours(hours: int) -> Duration:
+        return Duration.of_millis(hours * 3_600_000)
+
+    @staticmethod
+    def of_days(days: int) -> Duration:
+        return Duration.of_millis(days * 86_400_000)
+
+    def to_milliseconds(self) -> int:
+        """The whole milliseconds in it, rounded down."""
+        return self._nanos // _NANOS_PER_MILLI
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Duration) and self._nanos == other._nanos
+
+    def __hash__(self) -> int:
+        return hash((Duration, self._nanos))
+
+    def __repr__(self) -> str:
+        if self._nanos % _NANOS_PER_MILLI:
+            return f"Duration.of_nanos({self._nanos})"
+        return f"Duration.of_millis({self.to_milliseconds()})"
+
+
+@dataclass(frozen=True, slots=True, order=True, repr=False)
+class Instant:
+    """A point on the time line: seconds since 1970-01-01T00:00:00Z and `nanos`, 0 to 999,999,999, after."""
+
+    seconds: int
+    nanos: int
+
+    def to_epoch_milli(self) -> int:
+        return self.seconds * 1000 + self.nanos // _NANOS_PER_MILLI
+
+    @staticmethod
+    def of_epoch_milli(epoch_milli: int) -> Instant:
+        seconds, millis = divmod(epoch_milli, 1000)
+        return Instant(seconds, millis * _NANOS_PER_MILLI)
+
+    def __repr__(self) -> str:
+        return f"Instant<{self.seconds}, {self.nanos}>"
+
+
+def to_millis(length: Time | Duration | timedelta | int) -> int:
+    """The milliseconds of whatever the API takes as a length of time; a plain int already is milliseconds.
+
+    Parts of a millisecond are dropped, but a length that would vanish is refused: an interval of 0 seldom
+    means what an interval of 500 µs was meant to.
+    """
+    if isinstance(length, int) and not isinstance(length, bool):
+        return length
+    if isinstance(length, Time):
+        return length.to_milliseconds()
+    if isinstance(length, Duration):
+        millis, empty = length.to_milliseconds(), length == Duration(0)
+    elif isinstance(length, timedelta):
+        millis, empty = length // _MILLI, not length
+    else:
+        raise TypeError(
+            f"Expected a length of time, got a {type(length).__name__}. "
+            "Use Time.seconds(5), Duration.of_seconds(5), timedelta(seconds=5) or milliseconds as an int."
+        )
+    if millis == 0 and not empty:
+        raise ValueError(f"{length!r} is shorter than a millisecond, the finest time Penstock keeps.")
+    return millis

@@ -1,0 +1,355 @@
+"""What a value is: `Types` makes the `TypeInformation` that state, streams and functions are declared with.
+
+These classes only describe; `penstock.state.serializers` turns them into bytes. Wherever one type holds
+others, a type hint may stand for a `TypeInformation`: `Types.LIST(Order)`, `Types.MAP(str, int)`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum
+from typing import Any, TypeAlias
+
+__all__ = ["TypeInformation", "TypeSpec", "Types"]
+
+# A TypeInformation, or any type hint with a serializer: hints have no common class to name here.
+TypeSpec: TypeAlias = Any
+
+
+class TypeInformation:
+    """The declared type of a value. Equal types have equal parts, names included; they can be pickled."""
+
+    def _parts(self) -> tuple[Any, ...]:
+        """What, beside its class, makes this type itself."""
+        return ()
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, TypeInformation)
+            and type(self) is type(other)
+            and self._parts() == other._parts()
+        )
+
+    def __hash__(self) -> int:
+        return hash((type(self), self._parts()))
+
+    def __repr__(self) -> str:
+        return type(self).__name__
+
+
+class BasicType(Enum):
+    """The types that have no parts."""
+
+    STRING = "String"
+    BYTE = "Byte"
+    BOOLEAN = "Boolean"
+    SHORT = "Short"
+    INT = "Integer"
+    LONG = "Long"
+    FLOAT = "Float"
+    DOUBLE = "Double"
+    CHAR = "Char"
+    BIG_INT = "BigInteger"
+    BIG_DEC = "BigDecimal"
+    INSTANT = "Instant"
+
+
+class BasicTypeInfo(TypeInformation):
+    """A type without parts."""
+
+    def __init__(self, basic_type: BasicType) -> None:
+        self._basic_type = basic_type
+
+    def get_basic_type(self) -> BasicType:
+        return self._basic_type
+
+    def _parts(self) -> tuple[Any, ...]:
+        return (self._basic_type,)
+
+    def __repr__(self) -> str:
+        return self._basic_type.value
+
+
+class DateTypeInfo(TypeInformation):
+    """`datetime.date`."""
+
+
+class TimeTypeInfo(TypeInformation):
+    """`datetime.time`."""
+
+
+class TimestampTypeInfo(TypeInformation):
+    """`datetime.datetime`."""
+
+
+class PickledBytesTypeInfo(TypeInformation):
+    """Any picklable object. Reading it back runs whatever code its pickle names."""
+
+    def __repr__(self) -> str:
+        return "PickledByteArrayTypeInfo"
+
+
+class _ElementsTypeInfo(TypeInformation):
+    """Many values of one type."""
+
+    def __init__(self, element_type: TypeSpec) -> None:
+        self._element_type = element_type
+
+    def get_element_type(self) -> TypeSpec:
+        return self._element_type
+
+    def _parts(self) -> tuple[Any, ...]:
+        return (self._element_type,)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}<{_name(self._element_type)}>"
+
+
+_PRIMITIVES = frozenset(
+    (
+        BasicType.BOOLEAN,
+        BasicType.BYTE,
+        BasicType.SHORT,
+        BasicType.INT,
+        BasicType.LONG,
+        BasicType.FLOAT,
+        BasicType.DOUBLE,
+        BasicType.CHAR,
+    )
+)
+
+
+class PrimitiveArrayTypeInfo(_ElementsTypeInfo):
+    """A list of numbers, booleans or characters, none of them None; `bytes` when the elements are BYTE."""
+
+    def __init__(self, element_type: TypeInformation) -> None:
+        super().__init__(_basic(element_type, _PRIMITIVES, "PRIMITIVE_ARRAY"))
+
+
+class BasicArrayTypeInfo(_ElementsTypeInfo):
+    """A list of numbers, booleans, characters or strings, or None for any of them."""
+
+    def __init__(self, element_type: TypeInformation) -> None:
+        super().__init__(_basic(element_type, _PRIMITIVES | {BasicType.STRING}, "BASIC_ARRAY"))
+
+
+class ObjectArrayTypeInfo(_ElementsTypeInfo):
+    """A list of values of any one type, or None for any of them."""
+
+
+class ListTypeInfo(_ElementsTypeInfo):
+    """A list of values of any one type, or None for any of them."""
+
+
+class MapTypeInfo(TypeInformation):
+    """A dict. A value may be None, a key may not."""
+
+    def __init__(self, key_type_info: TypeSpec, value_type_info: TypeSpec) -> None:
+        self._key_type_info = key_type_info
+        self._value_type_info = value_type_info
+
+    def get_key_type(self) -> TypeSpec:
+        return self._key_type_info
+
+    def get_value_type(self) -> TypeSpec:
+        return self._value_type_info
+
+    def _parts(self) -> tuple[Any, ...]:
+        return self._key_type_info, self._value_type_info
+
+    def __repr__(self) -> str:
+        return f"MapTypeInfo<{_name(self._key_type_info)}, {_name(self._value_type_info)}>"
+
+
+class TupleTypeInfo(TypeInformation):
+    """A tuple with one type per place, none of them None."""
+
+    def __init__(self, field_types: Sequence[TypeSpec]) -> None:
+        self._field_types = tuple(field_types)
+
+    def get_field_types(self) -> list[TypeSpec]:
+        return list(self._field_types)
+
+    def _parts(self) -> tuple[Any, ...]:
+        return self._field_types
+
+    def __repr__(self) -> str:
+        return f"TupleTypeInfo({', '.join(map(_name, self._field_types))})"
+
+
+class RowTypeInfo(TypeInformation):
+    """A `Row` with one type per field; any field may be None. Without names its rows have none either."""
+
+    def __init__(self, field_types: Sequence[TypeSpec], field_names: Sequence[str] | None = None) -> None:
+        self._field_types = tuple(field_types)
+        self._field_names = None if field_names is None else tuple(field_names)
+        if self._field_names is not None:
+            if len(self._field_names) != len(self._field_types):
+                raise ValueError(
+                    f"A row type needs a name per field: got {len(self._field_names)} names "
+                    f"for {len(self._field_types)} types."
+                )
+            if len(set(self._field_names)) != len(self._field_names):
+                raise ValueError(f"A row type names each field once: got {list(self._field_names)}.")
+
+    def is_named(self) -> bool:
+        return self._field_names is not None
+
+    def get_field_names(self) -> list[str]:
+        """The names, or f0, f1, ... for a row type that has none."""
+        if self._field_names is None:
+            return [f"f{i}" for i in range(len(self._field_types))]
+        return list(self._field_names)
+
+    def get_field_index(self, field_name: str) -> int:
+        """Where the field is; -1 for a row type without names."""
+        return -1 if self._field_names is None else self._field_names.index(field_name)
+
+    def get_field_types(self) -> list[TypeSpec]:
+        return list(self._field_types)
+
+    def _parts(self) -> tuple[Any, ...]:
+        return self._field_types, self._field_names
+
+    def __repr__(self) -> str:
+        types = [_name(kind) for kind in self._field_types]
+        if self._field_names is not None:
+            types = [f"{name}: {kind}" for name, kind in zip(self._field_names, types)]
+        return f"RowTypeInfo({', '.join(types)})"
+
+
+class Types:
+    """Makes the type of a value; a None is refused unless the method says otherwise."""
+
+    @staticmethod
+    def STRING() -> TypeInformation:
+        """`str`."""
+        return BasicTypeInfo(BasicType.STRING)
+
+    @staticmethod
+    def BYTE() -> TypeInformation:
+        """`int` from -128 to 127."""
+        return BasicTypeInfo(BasicType.BYTE)
+
+    @staticmethod
+    def BOOLEAN() -> TypeInformation:
+        """`bool`."""
+        return BasicTypeInfo(BasicType.BOOLEAN)
+
+    @staticmethod
+    def SHORT() -> TypeInformation:
+        """`int` of 16 bits."""
+        return BasicTypeInfo(BasicType.SHORT)
+
+    @staticmethod
+    def INT() -> TypeInformation:
+        """`int` of 32 bits."""
+        return BasicTypeInfo(BasicType.INT)
+
+    @staticmethod
+    def LONG() -> TypeInformation:
+        """`int` of 64 bits."""
+        return BasicTypeInfo(BasicType.LONG)
+
+    @staticmethod
+    def FLOAT() -> TypeInformation:
+        """`float`, rounded to 32 bits."""
+        return BasicTypeInfo(BasicType.FLOAT)
+
+    @staticmethod
+    def DOUBLE() -> TypeInformation:
+        """`float`."""
+        return BasicTypeInfo(BasicType.DOUBLE)
+
+    @staticmethod
+    def CHAR() -> TypeInformation:
+        """`str` of one character."""
+        return BasicTypeInfo(BasicType.CHAR)
+
+    @staticmethod
+    def BIG_INT() -> TypeInformation:
+        """`int` of any size."""
+        return BasicTypeInfo(BasicType.BIG_INT)
+
+    @staticmethod
+    def BIG_DEC() -> TypeInformation:
+        """`decimal.Decimal`."""
+        return BasicTypeInfo(BasicType.BIG_DEC)
+
+    @staticmethod
+    def INSTANT() -> TypeInformation:
+        """`penstock.common.Instant`."""
+        return BasicTypeInfo(BasicType.INSTANT)
+
+    @staticmethod
+    def SQL_DATE() -> TypeInformation:
+        """`datetime.date`."""
+        return DateTypeInfo()
+
+    @staticmethod
+    def SQL_TIME() -> TypeInformation:
+        """`datetime.time`."""
+        return TimeTypeInfo()
+
+    @staticmethod
+    def SQL_TIMESTAMP() -> TypeInformation:
+        """`datetime.datetime`, to the microsecond; an aware one comes back in UTC."""
+        return TimestampTypeInfo()
+
+    @staticmethod
+    def PICKLED_BYTE_ARRAY() -> TypeInformation:
+        """Any picklable object, None too. Reading it back runs whatever code its pickle names."""
+        return PickledBytesTypeInfo()
+
+    @staticmethod
+    def ROW(field_types: Sequence[TypeSpec]) -> RowTypeInfo:
+        """A `Row` without field names; any field may be None."""
+        return RowTypeInfo(field_types)
+
+    @staticmethod
+    def ROW_NAMED(field_names: Sequence[str], field_types: Sequence[TypeSpec]) -> RowTypeInfo:
+        """A `Row` with these field names; any field may be None."""
+        return RowTypeInfo(field_types, field_names)
+
+    @staticmethod
+    def TUPLE(field_types: Sequence[TypeSpec]) -> TupleTypeInfo:
+        """A tuple of exactly these types."""
+        return TupleTypeInfo(field_types)
+
+    @staticmethod
+    def PRIMITIVE_ARRAY(element_type: TypeInformation) -> TypeInformation:
+        """A list of numbers, booleans or characters; `bytes` when the elements are BYTE."""
+        return PrimitiveArrayTypeInfo(element_type)
+
+    @staticmethod
+    def BASIC_ARRAY(element_type: TypeInformation) -> TypeInformation:
+        """A list of numbers, booleans, characters or strings; an element may be None."""
+        return BasicArrayTypeInfo(element_type)
+
+    @staticmethod
+    def OBJECT_ARRAY(element_type: TypeSpec) -> TypeInformation:
+        """A list of any type; an element may be None."""
+        return ObjectArrayTypeInfo(element_type)
+
+    @staticmethod
+    def MAP(key_type_info: TypeSpec, value_type_info: TypeSpec) -> TypeInformation:
+        """A dict; a value may be None, a key may not."""
+        return MapTypeInfo(key_type_info, value_type_info)
+
+    @staticmethod
+    def LIST(element_type_info: TypeSpec) -> TypeInformation:
+        """A list of any type; an element may be None."""
+        return ListTypeInfo(element_type_info)
+
+
+def _name(spec: TypeSpec) -> str:
+    return spec.__qualname__ if isinstance(spec, type) and not hasattr(spec, "__args__") else repr(spec)
+
+
+def _basic(spec: TypeSpec, allowed: frozenset[BasicType], factory: str) -> TypeInformation:
+    if isinstance(spec, BasicTypeInfo) and spec.get_basic_type() in allowed:
+        return spec
+    raise TypeError(
+        f"Types.{factory} cannot hold {_name(spec)}, only {', '.join(sorted(b.name for b in allowed))}. "
+        "Use Types.LIST or Types.OBJECT_ARRAY for other elements."
+    )

@@ -1,0 +1,122 @@
+"""The sinks every program can use: print, collect, discard.
+
+A sink writes in the tasks and commits in the driver. Order of calls: in each task `create_writer`, then per epoch
+`write` for each record and one `prepare_commit`; in the driver, once the manifest is published, `commit` for every
+committable, and again after a recovery: it must be idempotent, or say that it is not durable.
+"""
+
+from __future__ import annotations
+
+import pickle
+import queue
+import sys
+from abc import ABC, abstractmethod
+from typing import Any
+
+import msgspec
+
+from penstock.runtime.context import RuntimeContext
+
+
+class SinkWriter(ABC):
+    @abstractmethod
+    def write(self, value: Any) -> None: ...
+
+    @abstractmethod
+    def prepare_commit(self) -> bytes | None:
+        """What the driver needs to commit this epoch's records; None for nothing. Starts the next epoch."""
+
+
+class Sink(ABC):
+    durable = True
+    """Whether committables belong in the manifest. If not, they are lost with the driver, as its console is."""
+
+    @abstractmethod
+    def create_writer(self, context: RuntimeContext) -> SinkWriter: ...
+
+    @abstractmethod
+    def commit(self, subtask: int, committable: bytes) -> None: ...
+
+
+class DiscardingSink(Sink):
+    """Takes everything and keeps nothing."""
+
+    def create_writer(self, context: RuntimeContext) -> SinkWriter:
+        return _Discard()
+
+    def commit(self, subtask: int, committable: bytes) -> None:
+        pass
+
+
+class _Discard(SinkWriter):
+    def write(self, value: Any) -> None:
+        pass
+
+    def prepare_commit(self) -> bytes | None:
+        return None
+
+
+class PrintSink(Sink):
+    """Prints to the driver's standard output when an epoch is complete, so output is never taken back.
+
+    Each line is `identifier:subtask> value`, subtasks counted from 1; the subtask is left out at parallelism 1.
+    """
+
+    durable = False
+
+    def __init__(self, identifier: str | None = None) -> None:
+        self._identifier = identifier or ""
+
+    def create_writer(self, context: RuntimeContext) -> SinkWriter:
+        subtask = context._subtask
+        number = str(subtask + 1) if subtask is not None and context._parallelism > 1 else ""
+        prefix = ":".join(part for part in (self._identifier, number) if part)
+        return _Lines(f"{prefix}> " if prefix else "")
+
+    def commit(self, subtask: int, committable: bytes) -> None:
+        sys.stdout.write("".join(f"{line}\n" for line in msgspec.msgpack.decode(committable, type=list[str])))
+        sys.stdout.flush()
+
+
+class _Lines(SinkWriter):
+    def __init__(self, prefix: str) -> None:
+        self._prefix = prefix
+        self._lines: list[str] = []
+
+    def write(self, value: Any) -> None:
+        self._lines.append(f"{self._prefix}{value}")
+
+    def prepare_commit(self) -> bytes | None:
+        lines, self._lines = self._lines, []
+        return msgspec.msgpack.encode(lines) if lines else None
+
+
+class CollectSink(Sink):
+    """Brings records to the driver, for `execute_and_collect`. `results` yields them as epochs complete."""
+
+    durable = False
+
+    def __init__(self) -> None:
+        self.results: queue.SimpleQueue[list[Any]] = queue.SimpleQueue()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {}
+
+    def create_writer(self, context: RuntimeContext) -> SinkWriter:
+        return _Collect()
+
+    def commit(self, subtask: int, committable: bytes) -> None:
+        # Written a moment ago by this job's own task, and never read from a manifest: the sink is not durable.
+        self.results.put(pickle.loads(committable))
+
+
+class _Collect(SinkWriter):
+    def __init__(self) -> None:
+        self._values: list[Any] = []
+
+    def write(self, value: Any) -> None:
+        self._values.append(value)
+
+    def prepare_commit(self) -> bytes | None:
+        values, self._values = self._values, []
+        return pickle.dumps(values, protocol=5) if values else None

@@ -1,0 +1,297 @@
+"""Streams: each method adds an operator to the program and returns the stream of its results."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from penstock.common.typeinfo import Types
+from penstock.connectors.sinks import CollectSink, PrintSink, Sink
+from penstock.datastream.aggregations import field_reducer
+from penstock.datastream.functions import (
+    FilterFunction,
+    FlatMapFunction,
+    Function,
+    KeyedProcessFunction,
+    KeySelector,
+    MapFunction,
+    ProcessFunction,
+    ReduceFunction,
+)
+from penstock.graph.logical import FORWARD, KEY, GraphError, Input, Node, Partitioning
+from penstock.runtime.operators import (
+    FilterOperator,
+    FlatMapOperator,
+    KeyedFilterOperator,
+    KeyedFlatMapOperator,
+    KeyedMapOperator,
+    MapOperator,
+    Operator,
+    ProcessOperator,
+    ReduceOperator,
+    SinkOperator,
+    describe,
+)
+
+if TYPE_CHECKING:
+    from penstock.datastream.environment import StreamExecutionEnvironment
+
+_FORWARD = Partitioning(FORWARD)
+
+
+class DataStream:
+    """A stream of records."""
+
+    def __init__(self, env: StreamExecutionEnvironment, inputs: list[Input]) -> None:
+        self._env = env
+        self._inputs = inputs
+
+    @property
+    def _node(self) -> Node:
+        if len(self._inputs) != 1:
+            raise GraphError("A union is no operator: give name, uid and parallelism to the operator after it.")
+        return self._env._graph.nodes[self._inputs[0].node]
+
+    def get_execution_environment(self) -> StreamExecutionEnvironment:
+        return self._env
+
+    def get_name(self) -> str:
+        return self._node.name
+
+    def name(self, name: str) -> DataStream:
+        """Name the operator, for plans, errors and the web page."""
+        self._node.name = name
+        return self
+
+    def uid(self, uid: str) -> DataStream:
+        """The operator's identity: its state is found by it when the program changes."""
+        if not isinstance(uid, str) or not uid:
+            raise GraphError(f"A uid is a non-empty string, not {uid!r}.")
+        self._node.given_uid = uid
+        return self
+
+    def set_parallelism(self, parallelism: int) -> DataStream:
+        _positive(parallelism, "parallelism")
+        if self._node.source is not None:
+            raise GraphError(
+                f"The parallelism of source '{self._node.name}' is Spark's to choose: it has one task per input partition."
+            )
+        self._node.parallelism = parallelism
+        return self
+
+    def set_max_parallelism(self, max_parallelism: int) -> DataStream:
+        _positive(max_parallelism, "max parallelism")
+        self._node.max_parallelism = max_parallelism
+        return self
+
+    def force_non_parallel(self) -> DataStream:
+        return self.set_parallelism(1)
+
+    def get_type(self) -> Any:
+        return self._node.output_type or Types.PICKLED_BYTE_ARRAY()
+
+    # -- transformations -------------------------------------------------------------------------------------------
+
+    def map(self, func: Callable[[Any], Any] | MapFunction, output_type: Any = None) -> DataStream:
+        _check(func, MapFunction, "map")
+        return self._add("Map", MapOperator(func), output_type)
+
+    def flat_map(self, func: Callable[[Any], Any] | FlatMapFunction, output_type: Any = None) -> DataStream:
+        _check(func, FlatMapFunction, "flat_map")
+        return self._add("Flat Map", FlatMapOperator(func), output_type)
+
+    def filter(self, func: Callable[[Any], bool] | FilterFunction) -> DataStream:
+        _check(func, FilterFunction, "filter")
+        return self._add("Filter", FilterOperator(func), self._type())
+
+    def process(self, func: ProcessFunction | Callable[[Any, Any], Any], output_type: Any = None) -> DataStream:
+        if isinstance(func, KeyedProcessFunction):
+            raise GraphError(
+                f"{describe(func)} is a KeyedProcessFunction, but the stream is not keyed: call key_by(...) before process."
+            )
+        _check(func, ProcessFunction, "process")
+        return self._add("Process", ProcessOperator(func), output_type)
+
+    def key_by(self, key_selector: Callable[[Any], Any] | KeySelector, key_type: Any = None) -> KeyedStream:
+        """Partition by key. Keys may be numbers, strings, bytes, None, dates, tuples of these: see docs/keys.md."""
+        _check(key_selector, KeySelector, "key_by")
+        keyed = Partitioning(KEY, key_selector, key_type)
+        return KeyedStream(self._env, [Input(edge.node, keyed) for edge in self._inputs], self)
+
+    def union(self, *streams: DataStream) -> DataStream:
+        """All records of these streams, in no order between them."""
+        inputs = list(self._inputs)
+        for stream in streams:
+            if stream._env is not self._env:
+                raise GraphError("Only streams of one environment can be united.")
+            inputs += stream._inputs
+        return DataStream(self._env, inputs)
+
+    # -- ends ------------------------------------------------------------------------------------------------------
+
+    def print(self, sink_identifier: str | None = None) -> DataStreamSink:
+        """Print every record, in the driver, when its epoch is complete."""
+        return self._end("Print to Std. Out", PrintSink(sink_identifier))
+
+    def sink_to(self, sink: Sink) -> DataStreamSink:
+        if not isinstance(sink, Sink):
+            raise GraphError(f"sink_to needs a Sink, not {type(sink).__name__}.")
+        return self._end(type(sink).__name__, sink)
+
+    def execute_and_collect(self, job_execution_name: str | None = None, limit: int | None = None) -> Any:
+        """Run the program and give this stream's records: an iterator to be closed, or a list if `limit` is given."""
+        sink = CollectSink()
+        self._end("Collect", sink)
+        results = CloseableIterator(self._env.execute_async(job_execution_name or "collect"), sink)
+        if limit is None:
+            return results
+        with results:
+            return [value for value, _ in zip(results, range(limit), strict=False)]
+
+    # -- inside ----------------------------------------------------------------------------------------------------
+
+    def _type(self) -> Any:
+        types = [self._env._graph.nodes[edge.node].output_type for edge in self._inputs]
+        return types[0] if all(known == types[0] for known in types) else None
+
+    def _add(self, name: str, operator: Operator, output_type: Any) -> DataStream:
+        node = self._env._graph.add(name, inputs=self._inputs, operator=operator, output_type=output_type)
+        return DataStream(self._env, [Input(node.id, _FORWARD)])
+
+    def _end(self, name: str, sink: Sink) -> DataStreamSink:
+        node = self._env._graph.add(name, inputs=self._inputs, operator=SinkOperator(sink))
+        return DataStreamSink(self._env, node)
+
+
+class KeyedStream(DataStream):
+    """A stream partitioned by key. Its operators may hold keyed state."""
+
+    def __init__(self, env: StreamExecutionEnvironment, inputs: list[Input], origin: DataStream) -> None:
+        super().__init__(env, inputs)
+        self._origin = origin
+
+    @property
+    def _node(self) -> Node:
+        raise GraphError("key_by is no operator: give name, uid and parallelism to the operator after it.")
+
+    def map(self, func: Callable[[Any], Any] | MapFunction, output_type: Any = None) -> DataStream:
+        _check(func, MapFunction, "map")
+        return self._add("Map", KeyedMapOperator(func), output_type)
+
+    def flat_map(self, func: Callable[[Any], Any] | FlatMapFunction, output_type: Any = None) -> DataStream:
+        _check(func, FlatMapFunction, "flat_map")
+        return self._add("Flat Map", KeyedFlatMapOperator(func), output_type)
+
+    def filter(self, func: Callable[[Any], bool] | FilterFunction) -> DataStream:
+        _check(func, FilterFunction, "filter")
+        return self._add("Filter", KeyedFilterOperator(func), self._type())
+
+    def process(self, func: KeyedProcessFunction | Callable[[Any, Any], Any], output_type: Any = None) -> DataStream:  # type: ignore[override]
+        if isinstance(func, ProcessFunction):
+            raise GraphError(f"{describe(func)} is a ProcessFunction; a keyed stream needs a KeyedProcessFunction.")
+        _check(func, KeyedProcessFunction, "process")
+        return self._add("Keyed Process", ProcessOperator(func, keyed=True), output_type)
+
+    def reduce(self, func: Callable[[Any, Any], Any] | ReduceFunction) -> DataStream:
+        """A rolling reduce: one result per record."""
+        _check(func, ReduceFunction, "reduce")
+        return self._reduce("Reduce", func)
+
+    def sum(self, position_to_sum: int | str = 0) -> DataStream:
+        return self._reduce("Sum", field_reducer("sum", position_to_sum))
+
+    def min(self, position_to_min: int | str = 0) -> DataStream:
+        return self._reduce("Min", field_reducer("min", position_to_min))
+
+    def max(self, position_to_max: int | str = 0) -> DataStream:
+        return self._reduce("Max", field_reducer("max", position_to_max))
+
+    def key_by(self, key_selector: Callable[[Any], Any] | KeySelector, key_type: Any = None) -> KeyedStream:
+        return self._origin.key_by(key_selector, key_type)
+
+    def union(self, *streams: DataStream) -> DataStream:
+        return self._origin.union(*(s._origin if isinstance(s, KeyedStream) else s for s in streams))
+
+    def _reduce(self, name: str, func: Any) -> DataStream:
+        # A stream without a declared type is one of pickled objects, so its reduced value is one too.
+        value_type = self._type()
+        operator = ReduceOperator(func, Types.PICKLED_BYTE_ARRAY() if value_type is None else value_type)
+        return self._add(name, operator, value_type)
+
+    def _end(self, name: str, sink: Sink) -> DataStreamSink:
+        return self._origin._end(name, sink)
+
+
+class DataStreamSink:
+    """The end of a stream."""
+
+    def __init__(self, env: StreamExecutionEnvironment, node: Node) -> None:
+        self._env = env
+        self._node = node
+
+    def name(self, name: str) -> DataStreamSink:
+        self._node.name = name
+        return self
+
+    def uid(self, uid: str) -> DataStreamSink:
+        self._node.given_uid = uid
+        return self
+
+    def set_parallelism(self, parallelism: int) -> DataStreamSink:
+        _positive(parallelism, "parallelism")
+        self._node.parallelism = parallelism
+        return self
+
+
+class CloseableIterator:
+    """Records of a running job, in the order its epochs complete. Closing it cancels the job."""
+
+    def __init__(self, client: Any, sink: CollectSink) -> None:
+        self._client = client
+        self._sink = sink
+        self._records = self._iterate()
+
+    def _iterate(self) -> Iterator[Any]:
+        import queue
+
+        while True:
+            ended = self._client.ended
+            try:
+                yield from self._sink.results.get(timeout=0.05)
+            except queue.Empty:
+                if ended:
+                    self._client.result()
+                    return
+
+    def __iter__(self) -> Iterator[Any]:
+        return self._records
+
+    def __next__(self) -> Any:
+        return next(self._records)
+
+    def close(self) -> None:
+        if not self._client.ended:
+            self._client.cancel().result()
+
+    def __enter__(self) -> CloseableIterator:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+
+def _positive(number: int, what: str) -> None:
+    if not isinstance(number, int) or number < 1:
+        raise GraphError(f"The {what} must be a whole number of at least 1, not {number!r}.")
+
+
+def _check(func: Any, kind: type[Function], method: str) -> None:
+    if isinstance(func, type) and issubclass(func, Function):
+        raise GraphError(f"{method} got the class {func.__name__}; give it an object: {func.__name__}().")
+    if isinstance(func, Function) and not isinstance(func, kind):
+        raise GraphError(f"{method} needs a {kind.__name__} or a function, not the {type(func).__bases__[0].__name__} {describe(func)}.")
+    if not isinstance(func, kind) and not callable(func):
+        raise GraphError(f"{method} needs a {kind.__name__} or a function, not {type(func).__name__}.")
+    if inspect.iscoroutinefunction(func):
+        raise GraphError(f"{method} got the async function {describe(func)}; asynchronous calls go through AsyncDataStream.")

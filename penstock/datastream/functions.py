@@ -1,0 +1,96 @@
+"""The functions users write. Wherever one of these is taken, a plain callable or generator function is too."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+from penstock.runtime.context import FunctionContext, RuntimeContext
+
+
+class Function(ABC):  # noqa: B024  methods to override, none required
+    """`open` is called once before the first record of a subtask in a worker process, `close` when it is dropped.
+
+    The same object serves many epochs. What must survive a failure belongs in state, not in attributes.
+    """
+
+    def open(self, runtime_context: RuntimeContext) -> None:  # noqa: B027
+        pass
+
+    def close(self) -> None:  # noqa: B027
+        pass
+
+
+class MapFunction(Function):
+    @abstractmethod
+    def map(self, value: Any) -> Any: ...
+
+
+class FlatMapFunction(Function):
+    @abstractmethod
+    def flat_map(self, value: Any) -> Any:
+        """Yield any number of results."""
+
+
+class FilterFunction(Function):
+    @abstractmethod
+    def filter(self, value: Any) -> bool: ...
+
+
+class ReduceFunction(Function):
+    @abstractmethod
+    def reduce(self, value1: Any, value2: Any) -> Any: ...
+
+
+class AggregateFunction(Function):
+    @abstractmethod
+    def create_accumulator(self) -> Any: ...
+
+    @abstractmethod
+    def add(self, value: Any, accumulator: Any) -> Any:
+        """The accumulator with `value` added; it may be the one given, changed."""
+
+    @abstractmethod
+    def get_result(self, accumulator: Any) -> Any: ...
+
+    @abstractmethod
+    def merge(self, acc_a: Any, acc_b: Any) -> Any: ...
+
+
+class KeySelector(Function):
+    @abstractmethod
+    def get_key(self, value: Any) -> Any: ...
+
+
+class ProcessFunction(Function):
+    """Sees every record with a context."""
+
+    Context = FunctionContext
+
+    @abstractmethod
+    def process_element(self, value: Any, ctx: FunctionContext) -> Any:
+        """Yield any number of results."""
+
+
+class KeyedProcessFunction(Function):
+    """Sees every record of a keyed stream, with the state of its key."""
+
+    Context = FunctionContext
+
+    @abstractmethod
+    def process_element(self, value: Any, ctx: FunctionContext) -> Any:
+        """Yield any number of results. State obtained in `open` is that of the record's key."""
+
+
+__all__ = [
+    "AggregateFunction",
+    "FilterFunction",
+    "FlatMapFunction",
+    "Function",
+    "KeySelector",
+    "KeyedProcessFunction",
+    "MapFunction",
+    "ProcessFunction",
+    "ReduceFunction",
+    "RuntimeContext",
+]

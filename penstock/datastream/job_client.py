@@ -1,0 +1,73 @@
+"""A running job, as the program that started it sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from penstock.common.job import JobCancelled, JobExecutionResult, JobID, JobStatus
+
+if TYPE_CHECKING:
+    from penstock.spark.job import Job
+
+
+class CompletableFuture:
+    """A result to be waited for."""
+
+    def __init__(self, wait: Callable[[], Any], done: Callable[[], bool]) -> None:
+        self._wait = wait
+        self._done = done
+
+    def result(self) -> Any:
+        return self._wait()
+
+    def done(self) -> bool:
+        return self._done()
+
+
+class JobClient:
+    """Returned by `execute_async`. In a `with` block the job is cancelled at the end, if it still runs."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+
+    def get_job_id(self) -> JobID:
+        return JobID(self._job.id)
+
+    def get_job_status(self) -> CompletableFuture:
+        return CompletableFuture(self._job.status, lambda: True)
+
+    def cancel(self) -> CompletableFuture:
+        """Stop the job at once; the future is done when it has stopped."""
+        self._job.cancel()
+        return CompletableFuture(lambda: None, lambda: True)
+
+    def get_job_execution_result(self) -> CompletableFuture:
+        return CompletableFuture(self.result, lambda: self._job.ended)
+
+    def result(self, timeout: float | None = None) -> JobExecutionResult:
+        """Wait for the end of the job; raises what it failed with."""
+        try:
+            return self._job.wait(timeout)
+        except TimeoutError:
+            raise
+        except Exception as error:
+            # The frames of the job's own thread say nothing to the user.
+            raise error.with_traceback(None) from None
+
+    @property
+    def ended(self) -> bool:
+        return self._job.ended
+
+    def status(self) -> JobStatus:
+        return self._job.status()
+
+    def __enter__(self) -> JobClient:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        if not self.ended:
+            self.cancel()
+
+
+__all__ = ["CompletableFuture", "JobCancelled", "JobClient"]

@@ -1,0 +1,35 @@
+"""State and its descriptors, as users import them."""
+
+from penstock.state.descriptors import (
+    AggregatingState,
+    AggregatingStateDescriptor,
+    AppendingState,
+    ListState,
+    ListStateDescriptor,
+    MapState,
+    MapStateDescriptor,
+    MergingState,
+    ReducingState,
+    ReducingStateDescriptor,
+    State,
+    StateDescriptor,
+    ValueState,
+    ValueStateDescriptor,
+)
+
+__all__ = [
+    "AggregatingState",
+    "AggregatingStateDescriptor",
+    "AppendingState",
+    "ListState",
+    "ListStateDescriptor",
+    "MapState",
+    "MapStateDescriptor",
+    "MergingState",
+    "ReducingState",
+    "ReducingStateDescriptor",
+    "State",
+    "StateDescriptor",
+    "ValueState",
+    "ValueStateDescriptor",
+]

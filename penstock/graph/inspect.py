@@ -1,0 +1,42 @@
+"""What can be known of a user function before it runs, by looking at its code."""
+
+from __future__ import annotations
+
+import dis
+from collections.abc import Iterator
+from types import CodeType
+from typing import Any
+
+KEYED_STATE = frozenset(
+    {"get_state", "get_list_state", "get_map_state", "get_reducing_state", "get_aggregating_state"}
+)
+SUBTASK_IDENTITY = frozenset(
+    {"get_index_of_this_subtask", "get_number_of_parallel_subtasks", "get_task_name_with_subtasks"}
+)
+
+
+def asks_context_for(function: Any, names: frozenset[str]) -> str | None:
+    """The first of `names` that `open` of this function calls on its runtime context, or None.
+
+    Only calls on the parameter of `open` count, so a method of the same name elsewhere is no false alarm; what
+    hides behind a helper function is found when the function opens.
+    """
+    opener = getattr(type(function), "open", None)
+    code = getattr(opener, "__code__", None)
+    if code is None or code.co_argcount < 2:
+        return None
+    parameter = code.co_varnames[1]
+    for first, second in _pairs(code):
+        if (
+            first.opname in ("LOAD_FAST", "LOAD_DEREF", "LOAD_FAST_BORROW")
+            and first.argval == parameter
+            and second.opname in ("LOAD_METHOD", "LOAD_ATTR")
+            and second.argval in names
+        ):
+            return str(second.argval)
+    return None
+
+
+def _pairs(code: CodeType) -> Iterator[tuple[dis.Instruction, dis.Instruction]]:
+    instructions = list(dis.get_instructions(code))
+    yield from zip(instructions, instructions[1:], strict=False)

@@ -1,0 +1,129 @@
+"""The logical graph: what the user's program says, operator by operator."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from penstock.errors import PenstockError
+from penstock.runtime.operators import Operator
+
+FORWARD, KEY, REBALANCE = "forward", "key", "rebalance"
+
+
+class GraphError(PenstockError):
+    """The program cannot be run as it is written; the message names the operators."""
+
+
+@dataclass(frozen=True)
+class Partitioning:
+    """How records of an edge choose their target. A key edge carries the user's key selector."""
+
+    kind: str
+    selector: Any = None
+    key_type: Any = None
+
+
+@dataclass(frozen=True)
+class Input:
+    node: int
+    partitioning: Partitioning
+
+
+@dataclass
+class Source:
+    """Where records enter. `reader` says how what Spark reads becomes records."""
+
+    reader: str
+    """`rows`: one record per Spark row; `chunks`: pickled lists of records, written by this driver."""
+    origin: Any
+    """A list of records for `chunks`, a Spark DataFrame for `rows`."""
+    bounded: bool
+
+
+@dataclass
+class Node:
+    """One operator or source as the user declared it."""
+
+    id: int
+    name: str
+    inputs: list[Input] = field(default_factory=list)
+    operator: Operator | None = None
+    source: Source | None = None
+    given_uid: str | None = None
+    parallelism: int | None = None
+    """As given on the operator; None means the environment's."""
+    max_parallelism: int | None = None
+    output_type: Any = None
+    uid: str = ""
+    """Given or derived; set by `resolve_uids`."""
+
+
+class LogicalGraph:
+    """All nodes of one environment, in the order they were declared."""
+
+    def __init__(self) -> None:
+        self.nodes: dict[int, Node] = {}
+
+    def add(self, name: str, **fields: Any) -> Node:
+        node = Node(len(self.nodes), name, **fields)
+        self.nodes[node.id] = node
+        return node
+
+    def clear(self) -> None:
+        self.nodes.clear()
+
+    def in_order(self) -> Iterator[Node]:
+        """Every node after all its inputs. Raises GraphError on a cycle."""
+        done: set[int] = set()
+        path: list[int] = []
+
+        def visit(number: int) -> Iterator[Node]:
+            if number in done:
+                return
+            if number in path:
+                names = [f"'{self.nodes[n].name}'" for n in [*path[path.index(number) :], number]]
+                raise GraphError(f"The program has a cycle: {' -> '.join(names)}. Records may only flow forward.")
+            path.append(number)
+            for edge in self.nodes[number].inputs:
+                yield from visit(edge.node)
+            path.pop()
+            done.add(number)
+            yield self.nodes[number]
+
+        for number in sorted(self.nodes):
+            yield from visit(number)
+
+    def resolve_uids(self) -> list[Node]:
+        """Give every node its uid and return those whose uid had to be derived. Raises on equal uids."""
+        seen: dict[str, Node] = {}
+        derived = []
+        for node in self.in_order():
+            if node.given_uid is not None:
+                node.uid = node.given_uid
+            else:
+                node.uid = self._derive(node, seen)
+                derived.append(node)
+            if node.uid in seen:
+                raise GraphError(
+                    f"Operators '{seen[node.uid].name}' and '{node.name}' have the same uid '{node.uid}'. "
+                    f"State is addressed by uid: give each operator its own."
+                )
+            seen[node.uid] = node
+        return derived
+
+    def _derive(self, node: Node, seen: dict[str, Node]) -> str:
+        # From the shape of the program alone, so that the same program gives the same uids in every process.
+        kind = node.operator.kind if node.operator is not None else "Source"
+        shape = [kind, node.name]
+        for edge in node.inputs:
+            shape += [edge.partitioning.kind, self.nodes[edge.node].uid]
+        number = 0
+        while True:
+            text = "\0".join([*shape, str(number)])
+            uid = hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+            if uid not in seen:
+                return uid
+            number += 1

@@ -1,0 +1,147 @@
+"""From the logical graph to chains, levels and targets: what is shipped to the tasks.
+
+All chains of one depth share one Spark stage, a level, so that every epoch plan is a line: Spark would run a stage
+that feeds two exchanges twice. Within a level `target` numbers (chain, subtask); an edge that skips a level passes
+through it. Level 0 is the sources' first chains, which run once per Spark partition inside the streaming plan.
+"""
+
+from __future__ import annotations
+
+from penstock.graph.inspect import KEYED_STATE, SUBTASK_IDENTITY, asks_context_for
+from penstock.graph.logical import FORWARD, KEY, REBALANCE, GraphError, LogicalGraph, Node
+from penstock.graph.ship import dump_named
+from penstock.runtime.context import keyed_state_hint
+from penstock.runtime.plan import Chain, ChainedOperator, Edge, PhysicalGraph
+from penstock.state.key_groups import default_max_parallelism
+
+
+def build(
+    graph: LogicalGraph,
+    parallelism: int,
+    max_parallelism: int | None = None,
+    chaining: bool = True,
+    job_parameters: dict[str, str] | None = None,
+    buffer_bytes: int = 32 * 1024,
+) -> PhysicalGraph:
+    """Check the program and cut it into chains. Everything that can fail before Spark starts fails here."""
+    graph.resolve_uids()
+    return _Builder(graph, parallelism, max_parallelism, chaining).build(job_parameters or {}, buffer_bytes)
+
+
+class _Builder:
+    def __init__(
+        self, graph: LogicalGraph, parallelism: int, max_parallelism: int | None, chaining: bool
+    ) -> None:
+        self.graph = graph
+        self.parallelism = parallelism
+        self.max_parallelism = max_parallelism
+        self.chaining = chaining
+        self.chains: list[Chain] = []
+        self.edges: list[Edge] = []
+        self.place: dict[int, tuple[Chain, int | None]] = {}
+        """Node id to its chain and place in it; the place of a source is None."""
+
+    def build(self, job_parameters: dict[str, str], buffer_bytes: int) -> PhysicalGraph:
+        for node in self.graph.in_order():
+            if node.source is not None:
+                self._add_source(node)
+            else:
+                self._add_operator(node)
+        if not self.chains:
+            raise GraphError("The program has no source: start it with env.from_collection(...) or env.from_spark(...).")
+        depth = max(chain.level for chain in self.chains)
+        levels = [[chain.id for chain in self.chains if chain.level == level] for level in range(depth + 1)]
+        for level in levels[1:]:
+            first = 0
+            for number in level:
+                self.chains[number].first_target = first
+                first += self.chains[number].parallelism
+        return PhysicalGraph(self.chains, self.edges, levels, job_parameters, buffer_bytes)
+
+    def _new_chain(self, level: int, parallelism: int, max_parallelism: int) -> Chain:
+        chain = Chain(len(self.chains), level, parallelism, max_parallelism)
+        self.chains.append(chain)
+        return chain
+
+    def _add_source(self, node: Node) -> None:
+        assert node.source is not None
+        chain = self._new_chain(0, 0, 0)
+        chain.source_uid = node.uid
+        chain.source_name = node.name
+        chain.reader = node.source.reader
+        self.place[node.id] = chain, None
+
+    def _add_operator(self, node: Node) -> None:
+        operator = node.operator
+        assert operator is not None
+        self._check(node)
+        parallelism = node.parallelism or self.parallelism
+        if self._chains_to_input(node, parallelism):
+            chain, parent = self.place[node.inputs[0].node]
+        else:
+            chain, parent = self._head_of_new_chain(node, parallelism), None
+        operator.name, operator.uid = node.name, node.uid
+        chained = ChainedOperator(
+            node.uid,
+            node.name,
+            operator.kind,
+            parent,
+            operator.keyed,
+            dump_named(operator, operator.function, node.name, node.uid),
+            _dump_type(node),
+        )
+        chain.operators.append(chained)
+        self.place[node.id] = chain, len(chain.operators) - 1
+
+    def _check(self, node: Node) -> None:
+        operator = node.operator
+        assert operator is not None
+        if not operator.keyed:
+            getter = asks_context_for(operator.function, KEYED_STATE)
+            if getter is not None:
+                raise GraphError(f"{keyed_state_hint(node.name, node.uid, None)} (open() calls {getter}.)")
+
+    def _chains_to_input(self, node: Node, parallelism: int) -> bool:
+        if len(node.inputs) != 1 or node.inputs[0].partitioning.kind != FORWARD:
+            return False
+        before, _ = self.place[node.inputs[0].node]
+        if before.level == 0:
+            # A source's partitions are not subtasks: what needs to know its subtask becomes a task of its own.
+            assert node.operator is not None
+            if not self.chaining or node.parallelism is not None:
+                return False
+            return asks_context_for(node.operator.function, SUBTASK_IDENTITY) is None
+        return self.chaining and before.parallelism == parallelism
+
+    def _head_of_new_chain(self, node: Node, parallelism: int) -> Chain:
+        level = 1 + max(self.place[edge.node][0].level for edge in node.inputs)
+        chain = self._new_chain(
+            level, parallelism, node.max_parallelism or self.max_parallelism or default_max_parallelism(parallelism)
+        )
+        if parallelism > chain.max_parallelism:
+            raise GraphError(
+                f"Operator '{node.name}' (uid '{node.uid}') has parallelism {parallelism}, more than its "
+                f"max parallelism {chain.max_parallelism}. Lower one or raise the other."
+            )
+        for edge in node.inputs:
+            before, place = self.place[edge.node]
+            kind = edge.partitioning.kind
+            if kind == FORWARD and (before.level == 0 or before.parallelism != parallelism):
+                kind = REBALANCE
+            pickled_key = None
+            if kind == KEY:
+                key = (edge.partitioning.selector, edge.partitioning.key_type)
+                pickled_key = dump_named(key, key[0], f"key selector of {node.name}", node.uid)
+            exchange = Edge(
+                len(self.edges), before.id, place, chain.id, kind, pickled_key, _dump_type(self.graph.nodes[edge.node])
+            )
+            self.edges.append(exchange)
+            before.outputs.append(exchange.id)
+            chain.inputs.append(exchange.id)
+        return chain
+
+
+def _dump_type(node: Node) -> bytes | None:
+    if node.output_type is None:
+        return None
+    return dump_named(node.output_type, node.output_type, f"output type of {node.name}", node.uid)

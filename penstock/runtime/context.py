@@ -1,0 +1,132 @@
+"""What user functions see of the runtime: RuntimeContext in `open`, and the context given with each record."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock.errors import PenstockError
+from penstock.state.descriptors import (
+    AggregatingState,
+    AggregatingStateDescriptor,
+    ListState,
+    ListStateDescriptor,
+    MapState,
+    MapStateDescriptor,
+    ReducingState,
+    ReducingStateDescriptor,
+    StateDescriptor,
+    ValueState,
+    ValueStateDescriptor,
+)
+from penstock.state.keys import decode_key
+from penstock.state.overlay import Overlay
+
+
+class NotKeyed(PenstockError):
+    """Keyed state was asked for on a stream that is not keyed."""
+
+
+class NoSubtask(PenstockError):
+    """Subtask identity was asked for in a source's first chain, which runs once per Spark partition."""
+
+
+class RuntimeContext:
+    """Given to `open` of every user function. Holds where the function runs and gives its states."""
+
+    def __init__(
+        self,
+        *,
+        task_name: str,
+        uid: str,
+        subtask: int | None,
+        parallelism: int,
+        max_parallelism: int,
+        overlay: Overlay | None,
+        job_parameters: dict[str, str] | None = None,
+    ) -> None:
+        self._task_name = task_name
+        self._uid = uid
+        self._subtask = subtask
+        self._parallelism = parallelism
+        self._max_parallelism = max_parallelism
+        self._overlay = overlay
+        self._job_parameters = job_parameters or {}
+
+    def get_task_name(self) -> str:
+        return self._task_name
+
+    def get_number_of_parallel_subtasks(self) -> int:
+        self._require_subtask()
+        return self._parallelism
+
+    def get_max_number_of_parallel_subtasks(self) -> int:
+        return self._max_parallelism
+
+    def get_index_of_this_subtask(self) -> int:
+        return self._require_subtask()
+
+    def get_attempt_number(self) -> int:
+        return 0
+
+    def get_task_name_with_subtasks(self) -> str:
+        return f"{self._task_name} ({self._require_subtask() + 1}/{self._parallelism})"
+
+    def get_job_parameter(self, key: str, default_value: str) -> str:
+        return self._job_parameters.get(key, default_value)
+
+    def get_state(self, state_descriptor: ValueStateDescriptor) -> ValueState[Any]:
+        return self._register(state_descriptor, ValueStateDescriptor)  # type: ignore[no-any-return]
+
+    def get_list_state(self, state_descriptor: ListStateDescriptor) -> ListState[Any]:
+        return self._register(state_descriptor, ListStateDescriptor)  # type: ignore[no-any-return]
+
+    def get_map_state(self, state_descriptor: MapStateDescriptor) -> MapState[Any, Any]:
+        return self._register(state_descriptor, MapStateDescriptor)  # type: ignore[no-any-return]
+
+    def get_reducing_state(self, state_descriptor: ReducingStateDescriptor) -> ReducingState[Any]:
+        return self._register(state_descriptor, ReducingStateDescriptor)  # type: ignore[no-any-return]
+
+    def get_aggregating_state(self, state_descriptor: AggregatingStateDescriptor) -> AggregatingState[Any, Any]:
+        return self._register(state_descriptor, AggregatingStateDescriptor)  # type: ignore[no-any-return]
+
+    def function_context(self) -> FunctionContext:
+        return FunctionContext(self._overlay)
+
+    def _register(self, descriptor: Any, kind: type[StateDescriptor]) -> Any:
+        if not isinstance(descriptor, kind):
+            raise TypeError(f"expected a {kind.__name__}, got {type(descriptor).__name__}: use the getter of its kind")
+        if self._overlay is None:
+            raise NotKeyed(keyed_state_hint(self._task_name, self._uid, descriptor.name))
+        return self._overlay.register(descriptor)
+
+    def _require_subtask(self) -> int:
+        if self._subtask is None:
+            raise NoSubtask(
+                f"Operator '{self._task_name}' (uid '{self._uid}') asks which subtask it is, but it runs in the first "
+                f"chain of a source, once per Spark partition. Call set_parallelism(n) on it to make it a task."
+            )
+        return self._subtask
+
+
+def keyed_state_hint(name: str, uid: str, state: str | None) -> str:
+    which = f"state '{state}'" if state else "keyed state"
+    return (
+        f"Operator '{name}' (uid '{uid}') asks for {which}, but its stream is not keyed. "
+        f"Call key_by(...) before it: keyed state belongs to a key."
+    )
+
+
+class FunctionContext:
+    """Given with each record to process functions. One object for all records of a subtask."""
+
+    def __init__(self, overlay: Overlay | None) -> None:
+        self._overlay = overlay
+
+    def get_current_key(self) -> Any:
+        if self._overlay is None or self._overlay.key is None:
+            raise NotKeyed("There is no current key: the stream is not keyed.")
+        return decode_key(self._overlay.key)
+
+    def timestamp(self) -> int | None:
+        """The record's event time; None where no timestamps were assigned."""
+        return None

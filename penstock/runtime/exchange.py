@@ -1,0 +1,182 @@
+"""The sending side of an edge: buckets records by target and packs them into buffers, closed by barriers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import xxhash
+
+from penstock.errors import PenstockError
+from penstock.runtime.report import ChannelCount
+from penstock.runtime.rows import BARRIER, DATA, Barrier, Buffer, Codec, ExchangeRow, encode_struct
+from penstock.state.keys import encode_key
+
+_hash = xxhash.xxh64_intdigest
+
+_FIRST_LIMIT = 256
+"""Records in an edge's first buffers of an epoch, until their size is known."""
+_LARGEST_LIMIT = 65_536
+
+
+class Hop:
+    """Where a target's rows go next: the partition of the next stage, and the route to the end of the edge."""
+
+    __slots__ = ("route", "target")
+
+    def __init__(self, target: int, route: int) -> None:
+        self.target = target
+        self.route = route
+
+
+class Exchange:
+    """One edge as seen by one producer. Made per task and epoch; rows pile up in `out` for the task to send on.
+
+    Every choice (target, buffer size, order) depends only on the records, so that a retried task sends the same rows.
+    """
+
+    keyed = False
+
+    def __init__(
+        self, channel: int, hops: list[Hop], codec: Codec, buffer_bytes: int, out: list[ExchangeRow]
+    ) -> None:
+        self._channel = channel
+        self._hops = hops
+        self._codec = codec
+        self._buffer_bytes = buffer_bytes
+        self._out = out
+        self._limit = _FIRST_LIMIT
+        self._values: list[list[Any]] = [[] for _ in hops]
+        self._keys: list[list[bytes]] = [[] for _ in hops]
+        self._sent_buffers = [0] * len(hops)
+        self._sent_records = [0] * len(hops)
+
+    def process(self, value: Any) -> None:
+        raise NotImplementedError
+
+    def process_many(self, values: list[Any]) -> None:
+        for value in values:
+            self.process(value)
+
+    def _flush(self, index: int) -> None:
+        values = self._values[index]
+        if not values:
+            return
+        buffer = Buffer(self._keys[index] if self.keyed else None, self._codec.encode_many(values))
+        payload = encode_struct(buffer)
+        hop = self._hops[index]
+        self._out.append(
+            ExchangeRow(hop.target, hop.route, self._channel, self._sent_buffers[index], DATA, payload)
+        )
+        self._sent_buffers[index] += 1
+        self._sent_records[index] += len(values)
+        self._limit = max(1, min(_LARGEST_LIMIT, self._buffer_bytes * len(values) // len(payload)))
+        self._values[index] = []
+        self._keys[index] = []
+
+    def close(self, epoch: int, failed: bool) -> list[ChannelCount]:
+        """Send what is left and a barrier on every channel; the counts of what was sent."""
+        counts = []
+        for index, hop in enumerate(self._hops):
+            if failed:
+                self._values[index] = []
+            self._flush(index)
+            buffers, records = self._sent_buffers[index], self._sent_records[index]
+            barrier = encode_struct(Barrier(epoch, buffers, records, failed))
+            self._out.append(ExchangeRow(hop.target, hop.route, self._channel, buffers, BARRIER, barrier))
+            counts.append(ChannelCount(self._channel, hop.route, buffers, records))
+        return counts
+
+
+class KeyExchange(Exchange):
+    """By key group. The canonical key bytes travel with the record, so the selector runs once per record."""
+
+    keyed = True
+
+    def __init__(
+        self,
+        channel: int,
+        hops: list[Hop],
+        codec: Codec,
+        buffer_bytes: int,
+        out: list[ExchangeRow],
+        select: Callable[[Any], Any],
+        owners: list[int],
+        coerce: Callable[[Any], Any] | None,
+        name: str,
+    ) -> None:
+        super().__init__(channel, hops, codec, buffer_bytes, out)
+        self._select = select
+        self._owners = owners
+        """Key group to subtask."""
+        self._coerce = coerce
+        self._name = name
+
+    def process(self, value: Any) -> None:
+        self.process_many([value])
+
+    # Hot path: about 0.6 µs per record with a string key.
+    def process_many(self, values: list[Any]) -> None:
+        select, encode, digest = self._select, encode_key, _hash
+        owners, count, coerce = self._owners, len(self._owners), self._coerce
+        all_values, all_keys = self._values, self._keys
+        try:
+            for value in values:
+                key = select(value)
+                if coerce is not None:
+                    key = coerce(key)
+                data = encode(key)
+                index = owners[digest(data) % count]
+                keys = all_keys[index]
+                keys.append(data)
+                all_values[index].append(value)
+                if len(keys) >= self._limit:
+                    self._flush(index)
+        except PenstockError as error:
+            raise type(error)(f"{self._name}: {error}") from None
+
+
+class RebalanceExchange(Exchange):
+    """Round robin, starting at the producer's own number so that small epochs spread too."""
+
+    def __init__(
+        self,
+        channel: int,
+        hops: list[Hop],
+        codec: Codec,
+        buffer_bytes: int,
+        out: list[ExchangeRow],
+        start: int,
+    ) -> None:
+        super().__init__(channel, hops, codec, buffer_bytes, out)
+        self._next = start % len(hops)
+
+    def process(self, value: Any) -> None:
+        index = self._next
+        self._next = (index + 1) % len(self._hops)
+        values = self._values[index]
+        values.append(value)
+        if len(values) >= self._limit:
+            self._flush(index)
+
+
+class ForwardExchange(Exchange):
+    """To the subtask of the same number, where chaining was not possible."""
+
+    def __init__(
+        self,
+        channel: int,
+        hops: list[Hop],
+        codec: Codec,
+        buffer_bytes: int,
+        out: list[ExchangeRow],
+        index: int,
+    ) -> None:
+        super().__init__(channel, hops, codec, buffer_bytes, out)
+        self._index = index
+
+    def process(self, value: Any) -> None:
+        values = self._values[self._index]
+        values.append(value)
+        if len(values) >= self._limit:
+            self._flush(self._index)

@@ -1,0 +1,116 @@
+"""The receiving side of a task: spools buffers, checks them against barriers, gives them in a fixed order."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from typing import IO
+
+from penstock.errors import PenstockError
+from penstock.runtime.report import ChannelCount
+from penstock.runtime.rows import Barrier, Buffer, ExchangeRow, decode_barrier, decode_buffer
+
+MEMORY_BUDGET = 256 * 1024 * 1024
+"""Bytes of buffers held in memory by one task; the rest of an epoch waits in a local file."""
+
+
+class Misaligned(PenstockError):
+    """What arrived is not what the barriers say was sent: a buffer was lost, doubled or came from another epoch.
+
+    Operator action: none; the epoch is run again. If it repeats, the shuffle service loses data: check its logs.
+    """
+
+
+class UpstreamFailed(Exception):
+    """A producer failed; its own failure is on the way to the driver, so this task ends quietly."""
+
+
+class Inbox:
+    """Order of calls: `add` for every row, `align` once, then `buffers`, then `counts`."""
+
+    def __init__(self, epoch: int, expected: list[int] | None, budget: int = MEMORY_BUDGET) -> None:
+        """`expected`: the channels that must be there; None where only Spark knows them (a source's partitions)."""
+        self._epoch = epoch
+        self._expected = expected
+        self._budget = budget
+        self._held = 0
+        self._file: IO[bytes] | None = None
+        self._arrived: list[tuple[int, int, bytes | tuple[int, int]]] = []
+        self._barriers: dict[int, Barrier] = {}
+        self._records: dict[int, int] = {}
+
+    def add_buffer(self, row: ExchangeRow) -> None:
+        payload = row.payload
+        if self._held + len(payload) <= self._budget:
+            self._held += len(payload)
+            self._arrived.append((row.seq, row.channel, payload))
+            return
+        if self._file is None:
+            self._file = tempfile.TemporaryFile(prefix="penstock-inbox-")  # noqa: SIM115  closed in close()
+        place = self._file.seek(0, 2)
+        self._file.write(payload)
+        self._arrived.append((row.seq, row.channel, (place, len(payload))))
+
+    def add_barrier(self, row: ExchangeRow) -> None:
+        if row.channel in self._barriers:
+            raise Misaligned(f"Channel {row.channel:#x} was closed twice in epoch {self._epoch}.")
+        self._barriers[row.channel] = decode_barrier(row.payload)
+
+    def align(self) -> None:
+        """Check that every channel is closed and whole. Raises UpstreamFailed where a producer gave up."""
+        if any(barrier.failed for barrier in self._barriers.values()):
+            raise UpstreamFailed
+        if self._expected is not None:
+            missing = set(self._expected) - set(self._barriers)
+            if missing:
+                raise Misaligned(f"Epoch {self._epoch}: no barrier from channels {sorted(map(hex, missing))}.")
+        # By (seq, channel): the order inside a channel holds, channels advance together, and the same input gives
+        # the same order whatever the order of arrival.
+        self._arrived.sort(key=lambda buffer: (buffer[0], buffer[1]))
+        seen: dict[int, int] = {}
+        for seq, channel, _ in self._arrived:
+            if seq != seen.get(channel, 0):
+                what = "twice" if seq < seen.get(channel, 0) else "after a gap"
+                raise Misaligned(f"Epoch {self._epoch}: buffer {seq} of channel {channel:#x} came {what}.")
+            seen[channel] = seq + 1
+        for channel, barrier in self._barriers.items():
+            if barrier.epoch != self._epoch:
+                raise Misaligned(f"A barrier of epoch {barrier.epoch} arrived in epoch {self._epoch}.")
+            if barrier.buffers != seen.pop(channel, 0):
+                raise Misaligned(
+                    f"Epoch {self._epoch}: channel {channel:#x} is closed after {barrier.buffers} buffers, "
+                    f"but another number arrived."
+                )
+        if seen:
+            raise Misaligned(f"Epoch {self._epoch}: no barrier closes channels {sorted(map(hex, seen))}.")
+
+    def buffers(self) -> Iterator[tuple[int, Buffer]]:
+        """(channel, buffer) in order; each is let go once it is given."""
+        arrived = self._arrived
+        for index, (seq, channel, held) in enumerate(arrived):
+            arrived[index] = (seq, channel, b"")
+            if isinstance(held, tuple):
+                assert self._file is not None
+                self._file.seek(held[0])
+                held = self._file.read(held[1])
+            yield channel, decode_buffer(held)
+
+    def count(self, channel: int, records: int) -> None:
+        self._records[channel] = self._records.get(channel, 0) + records
+
+    def counts(self, target: int) -> list[ChannelCount]:
+        """What was received, after all buffers were read. Raises Misaligned if records are missing or too many."""
+        result = []
+        for channel, barrier in sorted(self._barriers.items()):
+            records = self._records.get(channel, 0)
+            if records != barrier.records:
+                raise Misaligned(
+                    f"Epoch {self._epoch}: channel {channel:#x} sent {barrier.records} records, {records} arrived."
+                )
+            result.append(ChannelCount(channel, target, barrier.buffers, records))
+        return result
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+        self._arrived.clear()

@@ -1,0 +1,197 @@
+"""Operators: what a chain is made of. Each wraps one user function and calls the next by a plain function call.
+
+An operator is pickled into the graph with its user function and made anew for each subtask. Order of calls:
+`open` once per worker process and subtask; then per epoch `begin_epoch`, any number of `process`, at the end of
+bounded input `end_input`, and `snapshot`; `close` when the instance is dropped.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from penstock.errors import PenstockError
+from penstock.state.descriptors import ValueStateDescriptor
+
+if TYPE_CHECKING:
+    from penstock.runtime.context import RuntimeContext
+
+Emit = Callable[[Any], None]
+
+
+class WrongResult(PenstockError):
+    """A user function returned something its operator cannot pass on."""
+
+
+class Operator:
+    """Base of all operators. `name` and `uid` are set by the graph before it is shipped."""
+
+    name = ""
+    uid = ""
+    keyed = False
+    """Whether it runs on a keyed stream and so may hold keyed state."""
+
+    def __init__(self, function: Any = None) -> None:
+        self.function = function
+        self.emit: Emit = _unset
+
+    @property
+    def kind(self) -> str:
+        return type(self).__name__.removesuffix("Operator")
+
+    def open(self, context: RuntimeContext, emit: Emit) -> None:
+        self.emit = emit
+        if hasattr(self.function, "open"):
+            self.function.open(context)
+
+    def begin_epoch(self) -> None:
+        pass
+
+    def process(self, value: Any) -> None:
+        raise NotImplementedError
+
+    def end_input(self) -> None:
+        pass
+
+    def snapshot(self) -> bytes | None:
+        """The sink's committable of this epoch, if any."""
+        return None
+
+    def close(self) -> None:
+        if hasattr(self.function, "close"):
+            self.function.close()
+
+
+def _unset(value: Any) -> None:
+    raise AssertionError("the operator was not opened")
+
+
+def method_of(function: Any, name: str) -> Callable[..., Any]:
+    """The function to call: the named method of a Function object, or the callable itself."""
+    method = getattr(function, name, None)
+    return method if method is not None else function  # type: ignore[no-any-return]
+
+
+class MapOperator(Operator):
+    def open(self, context: RuntimeContext, emit: Emit) -> None:
+        super().open(context, emit)
+        self.call = method_of(self.function, "map")
+
+    def process(self, value: Any) -> None:
+        self.emit(self.call(value))
+
+
+class FilterOperator(Operator):
+    def open(self, context: RuntimeContext, emit: Emit) -> None:
+        super().open(context, emit)
+        self.call = method_of(self.function, "filter")
+
+    def process(self, value: Any) -> None:
+        if self.call(value):
+            self.emit(value)
+
+
+class FlatMapOperator(Operator):
+    def open(self, context: RuntimeContext, emit: Emit) -> None:
+        super().open(context, emit)
+        self.call = method_of(self.function, "flat_map")
+
+    def process(self, value: Any) -> None:
+        results = self.call(value)
+        if results is not None:
+            emit = self.emit
+            for result in iterate(results, self.function, "flat_map"):
+                emit(result)
+
+
+class ProcessOperator(Operator):
+    """A ProcessFunction, or on a keyed stream a KeyedProcessFunction."""
+
+    def __init__(self, function: Any, keyed: bool = False) -> None:
+        super().__init__(function)
+        self.keyed = keyed
+
+    def open(self, context: RuntimeContext, emit: Emit) -> None:
+        super().open(context, emit)
+        self.call = method_of(self.function, "process_element")
+        self.context = context.function_context()
+
+    def process(self, value: Any) -> None:
+        results = self.call(value, self.context)
+        if results is not None:
+            emit = self.emit
+            for result in iterate(results, self.function, "process_element"):
+                emit(result)
+
+
+def iterate(results: Any, function: Any, method: str) -> Iterable[Any]:
+    """`results` itself, once it is sure that it can be iterated and is no string by mistake."""
+    if isinstance(results, (str, bytes)) or not hasattr(results, "__iter__"):
+        raise WrongResult(
+            f"{describe(function)} returned {type(results).__name__} from {method}, which must yield its results "
+            f"or return an iterable of them. Write `yield value` or `return [value]`."
+        )
+    return results  # type: ignore[no-any-return]
+
+
+def describe(function: Any) -> str:
+    """A user function's name as the user wrote it."""
+    return getattr(function, "__qualname__", None) or type(function).__name__
+
+
+class KeyedMapOperator(MapOperator):
+    keyed = True
+
+
+class KeyedFlatMapOperator(FlatMapOperator):
+    keyed = True
+
+
+class KeyedFilterOperator(FilterOperator):
+    keyed = True
+
+
+class ReduceOperator(Operator):
+    """A rolling reduce: emits the reduced value for every record."""
+
+    keyed = True
+
+    def __init__(self, function: Any, value_type: Any) -> None:
+        super().__init__(function)
+        self.value_type = value_type
+
+    def open(self, context: RuntimeContext, emit: Emit) -> None:
+        super().open(context, emit)
+        self.call = method_of(self.function, "reduce")
+        self.state = context.get_state(ValueStateDescriptor("_reduce", self.value_type))
+
+    def process(self, value: Any) -> None:
+        current = self.state.value()
+        result = value if current is None else self.call(current, value)
+        self.state.update(result)
+        self.emit(result)
+
+
+class SinkOperator(Operator):
+    """Hands the records of an epoch to a sink writer. Its snapshot becomes the committable in the manifest."""
+
+    def __init__(self, sink: Any) -> None:
+        super().__init__(None)
+        self.sink = sink
+
+    def open(self, context: RuntimeContext, emit: Emit) -> None:
+        super().open(context, emit)
+        self.writer = self.sink.create_writer(context)
+        self.process = self.writer.write  # type: ignore[method-assign]  # one call less per record
+
+    def snapshot(self) -> bytes | None:
+        return self.writer.prepare_commit()  # type: ignore[no-any-return]
+
+
+def load_operator(data: bytes) -> Operator:
+    """Only for bytes that this job's own driver wrote."""
+    return pickle.loads(data)  # type: ignore[no-any-return]
+
+
+__all__ = ["Emit", "Operator", "WrongResult", "describe", "load_operator"]

@@ -1,0 +1,91 @@
+"""The physical graph: chains, levels and targets, as it is shipped to the tasks. `penstock.graph` builds it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass
+class ChainedOperator:
+    """One operator of a chain. `parent` is its place's predecessor in the chain; None for the head."""
+
+    uid: str
+    name: str
+    kind: str
+    parent: int | None
+    keyed: bool
+    pickled: bytes
+    output_type: bytes | None
+    """The declared type, pickled; None where the user declared none."""
+
+
+@dataclass
+class Edge:
+    """An exchange from an operator of one chain to the head of another."""
+
+    id: int
+    from_chain: int
+    from_operator: int | None
+    """Place in the chain; None where the source itself feeds the edge."""
+    to_chain: int
+    kind: str
+    pickled_key: bytes | None = None
+    """(selector, key type) of a key edge."""
+    pickled_type: bytes | None = None
+    """Declared type of the records; None for pickled ones."""
+
+
+@dataclass
+class Chain:
+    id: int
+    level: int
+    parallelism: int
+    """Number of subtasks; 0 for a source's chain, whose number is Spark's to choose."""
+    max_parallelism: int
+    operators: list[ChainedOperator] = field(default_factory=list)
+    source_uid: str | None = None
+    source_name: str = ""
+    reader: str | None = None
+    inputs: list[int] = field(default_factory=list)
+    """Edge ids."""
+    outputs: list[int] = field(default_factory=list)
+    first_target: int = 0
+
+    @property
+    def name(self) -> str:
+        names = [self.source_name] if self.source_uid is not None else []
+        return " -> ".join(names + [operator.name for operator in self.operators])
+
+
+@dataclass
+class PhysicalGraph:
+    chains: list[Chain]
+    edges: list[Edge]
+    levels: list[list[int]]
+    """Chain ids by level; level 0 holds the sources' chains."""
+    job_parameters: dict[str, str] = field(default_factory=dict)
+    buffer_bytes: int = 32 * 1024
+
+    def targets(self, level: int) -> int:
+        """Number of partitions of a level's stage."""
+        return sum(self.chains[number].parallelism for number in self.levels[level])
+
+    def at_target(self, level: int, target: int) -> tuple[Chain, int]:
+        """The chain and subtask that a partition of a level stands for."""
+        for number in self.levels[level]:
+            chain = self.chains[number]
+            if chain.first_target <= target < chain.first_target + chain.parallelism:
+                return chain, target - chain.first_target
+        raise AssertionError(f"level {level} has no target {target}")
+
+    def sources(self) -> list[Chain]:
+        return [self.chains[number] for number in self.levels[0]]
+
+    def subtasks(self) -> list[tuple[int, int]]:
+        """Every (chain, subtask) that must acknowledge an epoch, without the sources' chains."""
+        return [
+            (chain.id, subtask)
+            for level in self.levels[1:]
+            for chain in (self.chains[number] for number in level)
+            for subtask in range(chain.parallelism)
+        ]

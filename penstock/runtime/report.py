@@ -1,0 +1,46 @@
+"""A task's acknowledgement of an epoch, sent to the driver when its barriers are in and its state is written."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class DeltaHandle(msgspec.Struct, array_like=True, frozen=True):
+    """Where the changes of one operator subtask in one epoch are: a content-named file, or inline when small."""
+
+    name: str
+    """Content name; the path below the storage root where `inline` is None."""
+    size: int
+    entries: int
+    blocks: list[int]
+    inline: bytes | None = None
+
+
+class OperatorReport(msgspec.Struct, array_like=True, frozen=True):
+    uid: str
+    states: dict[str, str]
+    """State name to the schema of its serializer."""
+    deltas: list[DeltaHandle]
+    committable: bytes | None = None
+    """What a sink hands over for the second phase, opaque to everyone but the sink."""
+
+
+class ChannelCount(msgspec.Struct, array_like=True, frozen=True):
+    channel: int
+    target: int
+    buffers: int
+    records: int
+
+
+class Report(msgspec.Struct, array_like=True, frozen=True):
+    chain: int
+    subtask: int
+    epoch: int
+    records_in: int
+    sent: list[ChannelCount]
+    received: list[ChannelCount]
+    operators: list[OperatorReport]
+
+
+encode_report = msgspec.msgpack.Encoder().encode
+decode_report = msgspec.msgpack.Decoder(Report).decode

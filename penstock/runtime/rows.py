@@ -1,0 +1,94 @@
+"""What crosses a shuffle: rows of one schema, carrying buffers, barriers, reports and failures.
+
+A row is `(target, route, channel, seq, kind, payload)`. `target` is the partition of the next stage; `route`
+names the final destination, so that an edge which skips a level passes through it. Everything in a row must be
+a pure function of input and state: Spark compares the checksums of retried tasks and aborts when they differ.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import msgspec
+
+DATA, BARRIER, REPORT, FAILURE = 0, 1, 2, 3
+
+END_LEVEL = 0x7FFFFFFF
+"""The level of the driver: reports and failures are routed there, past every stage."""
+
+
+class ExchangeRow(NamedTuple):
+    target: int
+    route: int
+    channel: int
+    seq: int
+    kind: int
+    payload: bytes
+
+
+def route_to(level: int, target: int) -> int:
+    return level << 32 | target
+
+
+def route_level(route: int) -> int:
+    return route >> 32
+
+
+def route_target(route: int) -> int:
+    return route & 0xFFFFFFFF
+
+
+def channel_of(edge: int, producer: int) -> int:
+    return edge << 32 | producer
+
+
+class Buffer(msgspec.Struct, array_like=True):
+    """Many records for one target. `keys` holds canonical key bytes, one per record, on keyed edges only."""
+
+    keys: list[bytes] | None
+    values: bytes
+
+
+class Barrier(msgspec.Struct, array_like=True):
+    """Ends one channel of one epoch with the counts of what it closes."""
+
+    epoch: int
+    buffers: int
+    records: int
+    failed: bool = False
+    """The producer failed: nothing after this channel can be complete."""
+
+
+class Failure(msgspec.Struct, array_like=True):
+    """Why a task could not finish its epoch, in words for the user."""
+
+    operator: str
+    uid: str
+    subtask: int
+    error: str
+    """Class and message of the exception."""
+    traceback: str
+    """The user's frames, already cleaned."""
+    from_user: bool = True
+
+
+class Codec(NamedTuple):
+    """How the records of one edge become bytes: typed where the type is known, pickled otherwise."""
+
+    encode_many: Callable[[list[Any]], bytes]
+    decode_many: Callable[[bytes], list[Any]]
+
+
+def _pickle_many(values: list[Any]) -> bytes:
+    return pickle.dumps(values, protocol=5)
+
+
+PICKLED = Codec(_pickle_many, pickle.loads)
+"""For records without a declared type. Both ends are tasks of one job, so nothing foreign is unpickled."""
+
+encode_struct = msgspec.msgpack.Encoder().encode
+decode_buffer = msgspec.msgpack.Decoder(Buffer).decode
+decode_barrier = msgspec.msgpack.Decoder(Barrier).decode
+decode_failure = msgspec.msgpack.Decoder(Failure).decode

@@ -1,0 +1,392 @@
+"""A task: one chain and subtask. It reads an epoch's rows, runs the chain, and acknowledges with a report."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.errors import PenstockError
+from penstock.runtime.context import RuntimeContext
+from penstock.runtime.exchange import Exchange, ForwardExchange, Hop, KeyExchange, RebalanceExchange
+from penstock.runtime.failures import describe_failure
+from penstock.runtime.inbox import Inbox, UpstreamFailed
+from penstock.runtime.operators import Emit, Operator, load_operator, method_of
+from penstock.runtime.plan import Chain, Edge, PhysicalGraph
+from penstock.runtime.report import ChannelCount, DeltaHandle, OperatorReport, Report, encode_report
+from penstock.runtime.rows import (
+    BARRIER,
+    DATA,
+    END_LEVEL,
+    FAILURE,
+    PICKLED,
+    REPORT,
+    Codec,
+    ExchangeRow,
+    channel_of,
+    encode_struct,
+    route_level,
+    route_target,
+    route_to,
+)
+from penstock.state.access import StateAccess
+from penstock.state.key_groups import owner_of
+from penstock.state.overlay import Overlay
+from penstock.state.serializers import Serializer, serializer_for
+
+
+@dataclass
+class TaskEpoch:
+    """What changes for a task from epoch to epoch."""
+
+    number: int
+    ends_input: bool
+    state: StateAccess
+    probe: Callable[[str], None] = lambda point: None
+    """Told where the task stands; crash tests die there."""
+
+
+class ChainRun:
+    """The operators of one chain and subtask, opened once and kept between epochs.
+
+    After a failure the owner must drop it: its functions may hold half an epoch's effects.
+    """
+
+    def __init__(self, graph: PhysicalGraph, chain: Chain, subtask: int | None) -> None:
+        self.graph = graph
+        self.chain = chain
+        self.subtask = subtask
+        self.operators = [load_operator(chained.pickled) for chained in chain.operators]
+        keyed = any(chained.keyed for chained in chain.operators)
+        self.overlay = Overlay(chain.max_parallelism) if keyed else None
+        self._edges = [graph.edges[number] for number in chain.outputs]
+        self._selectors = {edge.id: _key_function(edge) for edge in self._edges if edge.pickled_key is not None}
+        self._codecs = {edge.id: _codec(edge) for edge in self._edges}
+        self._input_codecs = {number: _codec(graph.edges[number]) for number in chain.inputs}
+        self._opened = False
+        self._targets: list[Callable[[Any], None]] = []
+
+    @property
+    def level(self) -> int:
+        return self.chain.level
+
+    def open(self) -> None:
+        """Open the operators, last first, so that each finds its consumers ready."""
+        if self._opened:
+            return
+        for place in reversed(range(len(self.operators))):
+            chained = self.chain.operators[place]
+            context = RuntimeContext(
+                task_name=chained.name,
+                uid=chained.uid,
+                subtask=self.subtask,
+                parallelism=self.chain.parallelism,
+                max_parallelism=self.chain.max_parallelism,
+                overlay=self.overlay if chained.keyed else None,
+                job_parameters=self.graph.job_parameters,
+            )
+            self.operators[place].open(context, _unrouted)
+        self._opened = True
+
+    def connect(self, exchanges: dict[int, Exchange]) -> list[Callable[[list[Any]], None]]:
+        """Wire operators to each other and to this epoch's exchanges; what the chain's input is to be given to."""
+        for place in reversed(range(len(self.operators))):
+            consumers = self._consumers(place, exchanges)
+            self.operators[place].emit = self._checked(place, _fan_out(consumers))
+        roots: list[Callable[[list[Any]], None]] = [
+            _each(self.operators[place]) for place, op in enumerate(self.chain.operators) if op.parent is None
+        ]
+        roots += [exchanges[edge.id].process_many for edge in self._edges if edge.from_operator is None]
+        return roots
+
+    def _consumers(self, place: int, exchanges: dict[int, Exchange]) -> list[Emit]:
+        chained: list[Emit] = [
+            self.operators[index].process for index, op in enumerate(self.chain.operators) if op.parent == place
+        ]
+        return chained + [exchanges[edge.id].process for edge in self._edges if edge.from_operator == place]
+
+    def _checked(self, place: int, emit: Emit) -> Emit:
+        declared = self.chain.operators[place].output_type
+        if declared is None:
+            return emit
+        operator = self.operators[place]
+        return _TypeCheck(serializer_for(pickle.loads(declared)), operator, emit).process
+
+    def exchanges(self, producer: int, out: list[ExchangeRow]) -> dict[int, Exchange]:
+        return {edge.id: self._exchange(edge, producer, out) for edge in self._edges}
+
+    def _exchange(self, edge: Edge, producer: int, out: list[ExchangeRow]) -> Exchange:
+        graph = self.graph
+        chain = graph.chains[edge.to_chain]
+        hops = [
+            Hop(next_target(graph, self.level, chain.level, target), route_to(chain.level, target))
+            for target in range(chain.first_target, chain.first_target + chain.parallelism)
+        ]
+        channel = channel_of(edge.id, producer)
+        codec, size = self._codecs[edge.id], graph.buffer_bytes
+        if edge.kind == "key":
+            select, coerce = self._selectors[edge.id]
+            owners = [owner_of(group, chain.parallelism, chain.max_parallelism) for group in range(chain.max_parallelism)]
+            name = f"The key given by key_by before '{chain.operators[0].name}'"
+            return KeyExchange(channel, hops, codec, size, out, select, owners, coerce, name)
+        if edge.kind == "forward":
+            return ForwardExchange(channel, hops, codec, size, out, producer)
+        return RebalanceExchange(channel, hops, codec, size, out, producer)
+
+    def expected_channels(self) -> list[int] | None:
+        """The channels that must close; None if a source, whose partitions only Spark knows, is among them."""
+        channels = []
+        for number in self.chain.inputs:
+            edge = self.graph.edges[number]
+            producers = self.graph.chains[edge.from_chain].parallelism
+            if producers == 0:
+                return None
+            channels += [channel_of(number, producer) for producer in range(producers)]
+        return channels
+
+    def decode(self, channel: int, data: bytes) -> list[Any]:
+        return self._input_codecs[channel >> 32].decode_many(data)
+
+    def close(self) -> None:
+        if self._opened:
+            for operator in self.operators:
+                operator.close()
+
+
+class Task:
+    """Runs one epoch of one chain and subtask. The rows it yields go to the next stage, or to the driver."""
+
+    def __init__(self, run: ChainRun, producer: int) -> None:
+        self._run = run
+        self._producer = producer
+        self._out: list[ExchangeRow] = []
+        self.failed = False
+
+    def over_rows(self, epoch: TaskEpoch, rows: Iterable[ExchangeRow]) -> Iterator[ExchangeRow]:
+        """For a chain behind an exchange."""
+        run = self._run
+        inbox = Inbox(epoch.number, run.expected_channels())
+        try:
+            for row in rows:
+                if route_level(row.route) != run.level:
+                    target = next_target(run.graph, run.level, route_level(row.route), route_target(row.route))
+                    yield row._replace(target=target)
+                elif row.kind == DATA:
+                    inbox.add_buffer(row)
+                elif row.kind == BARRIER:
+                    inbox.add_barrier(row)
+            epoch.probe("received")
+            try:
+                inbox.align()
+            except UpstreamFailed:
+                yield from self._give_up(epoch)
+                return
+            target = run.chain.first_target + self._producer
+            yield from self._run_epoch(
+                epoch, lambda roots: self._read(inbox, roots), lambda: inbox.counts(route_to(run.level, target))
+            )
+        finally:
+            inbox.close()
+
+    def over_records(self, epoch: TaskEpoch, batches: Iterable[list[Any]]) -> Iterator[ExchangeRow]:
+        """For a source's chain: records come from Spark, batch by batch."""
+
+        def feed(roots: list[Callable[[list[Any]], None]]) -> Iterator[int]:
+            for records in batches:
+                for root in roots:
+                    root(records)
+                yield len(records)
+
+        yield from self._run_epoch(epoch, feed, list)
+
+    def _read(self, inbox: Inbox, roots: list[Callable[[list[Any]], None]]) -> Iterator[int]:
+        overlay = self._run.overlay
+        decode = self._run.decode
+        head = self._run.operators[0].process
+        for channel, buffer in inbox.buffers():
+            values = decode(channel, buffer.values)
+            if overlay is not None:
+                assert buffer.keys is not None
+                # The record loop of every stateful job.
+                for key, value in zip(buffer.keys, values, strict=True):
+                    overlay.key = key
+                    head(value)
+            else:
+                for root in roots:
+                    root(values)
+            inbox.count(channel, len(values))
+            yield len(values)
+
+    def _run_epoch(
+        self,
+        epoch: TaskEpoch,
+        feed: Callable[[list[Callable[[list[Any]], None]]], Iterator[int]],
+        received: Callable[[], list[ChannelCount]],
+    ) -> Iterator[ExchangeRow]:
+        run, out = self._run, self._out
+        replicas = None
+        records = 0
+        exchanges = run.exchanges(self._producer, out)
+        try:
+            run.open()
+            roots = run.connect(exchanges)
+            if run.overlay is not None:
+                replicas = epoch.state.replicas(run.chain.operators[0].uid, run.chain.max_parallelism)
+                run.overlay.begin(epoch.number, replicas)
+            for operator in run.operators:
+                operator.begin_epoch()
+            for count in feed(roots):
+                records += count
+                if out:
+                    yield from out
+                    out.clear()
+            if epoch.ends_input:
+                for operator in run.operators:
+                    operator.end_input()
+            sent = [count for exchange in exchanges.values() for count in exchange.close(epoch.number, False)]
+            epoch.probe("processed")
+            counts = received()
+            reports = self._snapshot(epoch)
+        except GeneratorExit:
+            raise
+        except Exception as error:  # user code may raise anything; it travels to the driver as a row of its own
+            self.failed = True
+            out.clear()
+            failure = self._describe(error)
+            yield self._to_driver(FAILURE, encode_struct(failure))
+            yield from self._give_up(epoch)
+            return
+        finally:
+            if replicas is not None:
+                replicas.close()
+            if run.overlay is not None:
+                run.overlay.release()
+        epoch.probe("snapshot")
+        yield from out
+        out.clear()
+        report = Report(run.chain.id, self._producer, epoch.number, records, sent, counts, reports)
+        yield self._to_driver(REPORT, encode_report(report))
+        epoch.probe("reported")
+
+    def _snapshot(self, epoch: TaskEpoch) -> list[OperatorReport]:
+        run = self._run
+        reports = []
+        for place, operator in enumerate(run.operators):
+            deltas: list[DeltaHandle] = []
+            states: dict[str, str] = {}
+            if place == 0 and run.overlay is not None:
+                states = run.overlay.schemas()
+                changes = run.overlay.changes()
+                if changes:
+                    written = epoch.state.write_delta(epoch.number, changes, run.chain.max_parallelism)
+                    deltas.append(
+                        DeltaHandle(written.name, written.size, written.entries, written.blocks, written.inline)
+                    )
+            committable = operator.snapshot()
+            if states or committable is not None:
+                reports.append(OperatorReport(operator.uid, states, deltas, committable))
+        return reports
+
+    def _describe(self, error: Exception) -> Any:
+        operators = self._run.operators or [_Named(self._run.chain.source_name, self._run.chain.source_uid or "")]
+        return describe_failure(error, operators, self._producer)
+
+    def _give_up(self, epoch: TaskEpoch) -> Iterator[ExchangeRow]:
+        """Close every channel as failed, so that no task downstream waits for or trusts what was sent."""
+        self.failed = True
+        self._out.clear()
+        for exchange in self._run.exchanges(self._producer, self._out).values():
+            exchange.close(epoch.number, True)
+        yield from self._out
+
+    def _to_driver(self, kind: int, payload: bytes) -> ExchangeRow:
+        run = self._run
+        place = self._producer + run.chain.first_target
+        target = next_target(run.graph, run.level, END_LEVEL, place)
+        return ExchangeRow(target, route_to(END_LEVEL, place), channel_of(run.chain.id, self._producer), 0, kind, payload)
+
+
+def next_target(graph: PhysicalGraph, level: int, to_level: int, target: int) -> int:
+    """The partition of the stage after `level` that a row takes on its way to `target` of `to_level`."""
+    if to_level == level + 1:
+        return target
+    if level + 1 >= len(graph.levels):
+        return 0
+    return target % graph.targets(level + 1)
+
+
+class _Named(Operator):
+    """Stands for a source in a failure."""
+
+    def __init__(self, name: str, uid: str) -> None:
+        super().__init__()
+        self.name, self.uid = name, uid
+
+
+class _TypeCheck:
+    """Refuses what an operator emits against its declared type, before it goes anywhere."""
+
+    def __init__(self, serializer: Serializer, operator: Operator, emit: Emit) -> None:
+        self._serializer = serializer
+        self._exact = serializer.exact
+        self._operator = operator
+        self._emit = emit
+
+    def process(self, value: Any) -> None:
+        if type(value) is not self._exact:
+            try:
+                self._serializer.encode(value)
+            except PenstockError as error:
+                raise type(error)(f"The result of '{self._operator.name}' is not of its declared type: {error}") from None
+        self._emit(value)
+
+
+def _each(operator: Operator) -> Callable[[list[Any]], None]:
+    def feed(values: list[Any]) -> None:
+        process = operator.process
+        for value in values:
+            process(value)
+
+    return feed
+
+
+def _fan_out(consumers: list[Emit]) -> Emit:
+    if len(consumers) == 1:
+        return consumers[0]
+    if not consumers:
+        return _discard
+
+    def emit(value: Any) -> None:
+        for consumer in consumers:
+            consumer(value)
+
+    return emit
+
+
+def _discard(value: Any) -> None:
+    pass
+
+
+def _unrouted(value: Any) -> None:
+    raise PenstockError("A function emitted a record while it was opened; records may be emitted only in an epoch.")
+
+
+def _codec(edge: Edge) -> Codec:
+    if edge.pickled_type is None:
+        return PICKLED
+    serializer = serializer_for(pickle.loads(edge.pickled_type))
+    return Codec(serializer.encode_many, serializer.decode_many)
+
+
+def _key_function(edge: Edge) -> tuple[Callable[[Any], Any], Callable[[Any], Any] | None]:
+    assert edge.pickled_key is not None
+    selector, key_type = pickle.loads(edge.pickled_key)
+    coerce = None
+    if key_type is not None:
+        serializer = serializer_for(key_type)
+
+        def coerce(key: Any) -> Any:
+            return serializer.decode(serializer.encode(key))
+
+    return method_of(selector, "get_key"), coerce

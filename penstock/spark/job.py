@@ -1,0 +1,270 @@
+"""A job on Spark: one streaming query whose every batch is an epoch, driven to its end, a failure or a cancel."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import reduce
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import col
+
+from penstock.checkpoint.epochs import (
+    CommittingSink,
+    EngineLost,
+    EpochDriver,
+    EpochParameters,
+    EpochStatistics,
+    Settings,
+)
+from penstock.checkpoint.manifest import Manifest, load
+from penstock.common.job import JobCancelled, JobExecutionResult, JobStatus
+from penstock.errors import PenstockError
+from penstock.graph.logical import LogicalGraph
+from penstock.runtime.plan import PhysicalGraph
+from penstock.runtime.probe import crash_probe
+from penstock.spark.log import SparkLog
+from penstock.spark.sources import open_stream
+from penstock.spark.worker import EPOCH_PROPERTY, ROW_SCHEMA, EndStage, LevelStage, ShippedGraph, SourceStage
+from penstock.state.storage import DriverStorage, LocalStorage, Storage
+
+
+@dataclass
+class JobSpec:
+    """All that is needed to run a job, checked before Spark starts."""
+
+    name: str
+    logical: LogicalGraph
+    physical: PhysicalGraph
+    settings: Settings
+    checkpoint_root: str | None
+    """Local directory of this job's lineages; None for the driver's memory."""
+    checkpointing: bool
+    interval_ms: int
+    retain: bool
+    records_per_epoch: int
+    on_epoch: list[Callable[[EpochStatistics], None]] = field(default_factory=list)
+
+
+class Job:
+    """Order of calls: `start` once; then `wait` or `cancel` from any thread."""
+
+    def __init__(self, spark: SparkSession, spec: JobSpec) -> None:
+        self.id = uuid.uuid4().hex
+        self.spec = spec
+        self._spark = spark
+        self._bounded = all(
+            node.source.bounded for node in spec.logical.nodes.values() if node.source is not None
+        )
+        self._status = JobStatus.CREATED
+        self._error: BaseException | None = None
+        self._cancelled = threading.Event()
+        self._done = threading.Event()
+        self._query: Any = None
+        self._batch_frame: DataFrame | None = None
+        self._started_at = time.time()
+        self._workdir = Path(tempfile.mkdtemp(prefix="penstock-job-"))
+        self._shipped = ShippedGraph(spec.physical)
+        self._storage, root = self._open_storage()
+        self._log = SparkLog(root / "spark")
+        self._inputs = root / "inputs"
+        sinks: dict[str, CommittingSink] = {
+            node.uid: node.operator.sink  # type: ignore[attr-defined]
+            for node in spec.logical.nodes.values()
+            if node.operator is not None and hasattr(node.operator, "sink")
+        }
+        self.driver = EpochDriver(
+            spec.physical,
+            self._storage,
+            spec.settings,
+            self._execute,
+            sinks,
+            crash_probe("driver", lambda: self.driver.last.id + 1 if self.driver.last else 1),
+            lineage=root.name if spec.checkpoint_root else uuid.uuid4().hex,
+        )
+
+    def _open_storage(self) -> tuple[Storage, Path]:
+        if self.spec.checkpoint_root is None:
+            return DriverStorage(), self._workdir
+        root = current_lineage(Path(self.spec.checkpoint_root), self.spec.checkpointing)
+        return LocalStorage(str(root)), root
+
+    # -- life ------------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        self._status = JobStatus.RUNNING
+        threading.Thread(target=self._run, name=f"penstock-{self.spec.name}", daemon=True).start()
+
+    def status(self) -> JobStatus:
+        return self._status
+
+    def cancel(self) -> None:
+        """Stop at once; the epoch under way is given up, nothing of it is visible."""
+        if self._done.is_set():
+            return
+        self._cancelled.set()
+        self._status = JobStatus.CANCELLING
+        query = self._query
+        if query is not None:
+            query.stop()
+        self._done.wait()
+
+    def wait(self, timeout: float | None = None) -> JobExecutionResult:
+        """Until the job ends; raises what it failed with. Interruptible by Ctrl-C."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        # A wait without time-out cannot be interrupted while another thread is inside the JVM.
+        while not self._done.wait(0.2):
+            if deadline is not None and time.monotonic() > deadline:
+                raise TimeoutError(f"job '{self.spec.name}' still runs after {timeout} s")
+        if self._error is not None:
+            raise self._error
+        return JobExecutionResult(self.id, int((time.time() - self._started_at) * 1000), list(self.driver.statistics))
+
+    @property
+    def ended(self) -> bool:
+        return self._done.is_set()
+
+    def _run(self) -> None:
+        try:
+            self._run_query()
+            if self._cancelled.is_set():
+                raise JobCancelled(f"Job '{self.spec.name}' was cancelled.")
+            self._status = JobStatus.FINISHED
+            self._clean_up(ended=True)
+        except BaseException as error:  # the job's thread: whatever it is, the waiting thread must see it
+            self._error = error
+            self._status = JobStatus.CANCELED if self._cancelled.is_set() else JobStatus.FAILED
+            if self._cancelled.is_set():
+                self._error = JobCancelled(f"Job '{self.spec.name}' was cancelled.")
+            self._clean_up(ended=self._cancelled.is_set())
+        finally:
+            self._done.set()
+
+    def _run_query(self) -> None:
+        last = self.driver.recover() if self.spec.checkpointing else None
+        if last is not None and last.ended:
+            return
+        self._log.rewrite(last, self._parent_of)
+        if self.spec.physical.sources():
+            writer = self._stream().writeStream.foreachBatch(self._on_batch)
+            writer = writer.option("checkpointLocation", str(self._log.root))
+            if self._bounded:
+                writer = writer.trigger(availableNow=True)
+            elif self.spec.checkpointing:
+                writer = writer.trigger(processingTime=f"{self.spec.interval_ms} milliseconds")
+            self._query = writer.start()
+            if self._cancelled.is_set():
+                self._query.stop()
+            try:
+                self._query.awaitTermination()
+            except PySparkException as error:
+                if self._error is None and not self._cancelled.is_set():
+                    raise PenstockError(f"The query failed in Spark: {_brief(error)}") from None
+        if self._error is not None:
+            raise self._error
+        if self._bounded and not self._cancelled.is_set():
+            self._batch_frame = None
+            self._notify(self.driver.run_epoch(None, {}, ends_input=True))
+
+    def _clean_up(self, ended: bool) -> None:
+        self._storage.close()
+        shutil.rmtree(self._workdir, ignore_errors=True)
+        if ended:
+            shutil.rmtree(os.path.join(self.spec.settings.replica_root, self.driver.lineage), ignore_errors=True)
+            root = self.spec.checkpoint_root
+            if root is not None:
+                if self.spec.retain and self.spec.checkpointing:
+                    (Path(root) / self.driver.lineage / "ended").touch()
+                else:
+                    shutil.rmtree(Path(root) / self.driver.lineage, ignore_errors=True)
+
+    # -- epochs ----------------------------------------------------------------------------------------------------
+
+    def _stream(self) -> DataFrame:
+        branches = []
+        for chain in self.spec.physical.sources():
+            node = next(node for node in self.spec.logical.nodes.values() if node.uid == chain.source_uid)
+            assert node.source is not None
+            folder = self._inputs / f"source-{node.id}"
+            frame = open_stream(self._spark, node.source.origin, folder, self.spec.records_per_epoch)
+            branches.append(frame.mapInArrow(SourceStage(self._shipped, chain.id), ROW_SCHEMA))
+        return reduce(DataFrame.unionAll, branches)
+
+    def _on_batch(self, frame: DataFrame, batch: int) -> None:
+        """Called by Spark for every batch. Whatever fails is kept for `wait`: through the JVM only a word travels."""
+        try:
+            expected = 0 if self.driver.last is None else (self.driver.last.batch or 0) + 1
+            if batch != expected:
+                raise PenstockError(
+                    f"Spark runs batch {batch}, but after checkpoint "
+                    f"{self.driver.last.id if self.driver.last else 0} batch {expected} must follow: its log was changed."
+                )
+            self._batch_frame = frame
+            files = self._log.appeared(batch)
+            statistics = self.driver.run_epoch(batch, files)
+            self._log.published(files)
+            self._notify(statistics)
+            return
+        except BaseException as error:  # see docstring
+            self._error = self._error or error
+        finally:
+            self._batch_frame = None
+        raise RuntimeError("the epoch failed") from None
+
+    def _notify(self, statistics: EpochStatistics) -> None:
+        for listener in self.spec.on_epoch:
+            listener(statistics)
+
+    def _execute(self, parameters: EpochParameters) -> Iterable[tuple[int, bytes]]:
+        """One Spark job: the sources' chains, then level after level; reports and failures come back as rows."""
+        self._spark.sparkContext.setLocalProperty(EPOCH_PROPERTY, msgspec.json.encode(parameters).decode())
+        try:
+            rows = self._plan().select("kind", "payload").collect()
+        except Exception as error:  # Spark wraps every loss of a worker, executor or stage in classes of its own
+            if self._cancelled.is_set():
+                raise JobCancelled(f"Job '{self.spec.name}' was cancelled.") from None
+            raise EngineLost(_brief(error)) from None
+        return [(row[0], bytes(row[1])) for row in rows]
+
+    def _plan(self) -> DataFrame:
+        graph = self.spec.physical
+        frame = self._batch_frame
+        if frame is None:
+            frame = self._spark.range(0, 1, 1, 1).mapInArrow(EndStage(self._shipped), ROW_SCHEMA)
+        for level in range(1, len(graph.levels)):
+            frame = frame.repartitionById(graph.targets(level), col("target"))
+            frame = frame.mapInArrow(LevelStage(self._shipped, level), ROW_SCHEMA)
+        return frame
+
+    def _parent_of(self, manifest: Manifest) -> Manifest | None:
+        if not manifest.parent:
+            return None
+        return load(self._storage, manifest.id - 1, manifest.parent)[0]
+
+
+def current_lineage(root: Path, resume: bool) -> Path:
+    """The directory of the lineage to go on with: the newest that has not ended, or a new one."""
+    root.mkdir(parents=True, exist_ok=True)
+    if resume:
+        for candidate in sorted(root.iterdir(), reverse=True):
+            if (candidate / "manifests").is_dir() and not (candidate / "ended").exists():
+                return candidate
+    lineage = root / f"{int(time.time() * 1000):015d}-{uuid.uuid4().hex[:8]}"
+    lineage.mkdir()
+    return lineage
+
+
+def _brief(error: Exception) -> str:
+    """A Spark error without its JVM frames."""
+    lines = [line for line in str(error).splitlines() if line.strip() and not line.lstrip().startswith(("at ", "..."))]
+    return "\n".join(lines[:8]) or type(error).__name__

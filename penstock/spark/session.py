@@ -1,0 +1,129 @@
+"""The Spark session of a job: settings that make epochs short, and a quiet console."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from importlib.resources import files
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from penstock.errors import PenstockError
+
+_NOISE = (
+    "WARNING: Using incubator modules",
+    "Using Spark's default log4j profile",
+    "Setting default log level to",
+    "To adjust logging level use",
+    "WARNING: package sun.security.action not in java.base",
+)
+
+_REQUIRED = {
+    # A partition index must be a subtask index.
+    "spark.sql.adaptive.enabled": "false",
+    # What protects an epoch from user code that is not deterministic: Spark notices that a retried task sent
+    # something else and gives the epoch up instead of tearing it.
+    "spark.sql.shuffle.orderIndependentChecksum.enabled": "true",
+    "spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch": "true",
+    "spark.speculation": "false",
+}
+
+
+class UnsafeSetting(PenstockError):
+    """A Spark setting that would break the guarantees of an epoch."""
+
+
+def default_conf() -> dict[str, str]:
+    """Spark settings that Penstock's jobs run with unless the user says otherwise; measured to shorten epochs."""
+    log4j = files("penstock.spark") / "log4j2.properties"
+    return {
+        **_REQUIRED,
+        "spark.master": "local[*]",
+        "spark.app.name": "penstock",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.streaming.checkpointFileManagerClass": (
+            "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+        ),
+        "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
+        "spark.python.unix.domain.socket.enabled": "true",
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.streaming.numRecentProgressUpdates": "10",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.pyspark.python": sys.executable,
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{log4j}",
+        "spark.executor.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{log4j}",
+    }
+
+
+def start_session(overrides: dict[str, str]) -> SparkSession:
+    """The running session, or a new one. `overrides` are the user's `spark.*` settings."""
+    active = SparkSession.getActiveSession()
+    if active is not None:
+        check_session(active)
+        return active
+    conf = {**default_conf(), **overrides}
+    os.environ.setdefault("PYSPARK_PYTHON", conf["spark.pyspark.python"])
+    if conf["spark.master"].startswith("local"):
+        # Nothing of a local job listens beyond this machine.
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        conf.setdefault("spark.driver.host", "127.0.0.1")
+        conf.setdefault("spark.driver.bindAddress", "127.0.0.1")
+    builder = SparkSession.builder
+    for key, value in conf.items():
+        builder = builder.config(key, value)
+    with _QuietStart():
+        session = builder.getOrCreate()
+    check_session(session)
+    return session
+
+
+def check_session(session: SparkSession) -> None:
+    """Refuse settings under which an epoch could be torn, and set those that can be set on a living session."""
+    if not hasattr(session, "_jsparkSession"):
+        raise UnsafeSetting(
+            "Penstock needs a classic Spark session: under Spark Connect foreachBatch has no SparkContext. "
+            "Create the session with SparkSession.builder.master(...), without remote(...)."
+        )
+    context = session.sparkContext.getConf()
+    for key, bad, why in (
+        ("spark.speculation", "true", "a second attempt of a task would race the first"),
+        ("spark.shuffle.push.enabled", "true", "merged blocks lose the checksums that protect an epoch"),
+    ):
+        if context.get(key, "false") == bad:
+            raise UnsafeSetting(f"{key}={bad} is refused: {why}. Set {key}=false.")
+    manager = context.get("spark.shuffle.manager", "sort")
+    if manager not in ("sort", "tungsten-sort", "org.apache.spark.shuffle.sort.SortShuffleManager"):
+        raise UnsafeSetting(f"spark.shuffle.manager={manager} is refused: it has no row checksums. Use 'sort'.")
+    for key, value in _REQUIRED.items():
+        if key.startswith("spark.sql."):
+            session.conf.set(key, value)
+
+
+class _QuietStart:
+    """While the JVM starts, gives it a pipe as standard error, and passes on all but its known greetings.
+
+    The pipe stays for the JVM's life: what user functions print comes through it.
+    """
+
+    def __enter__(self) -> None:
+        sys.stderr.flush()
+        self._saved = os.dup(2)
+        reader, writer = os.pipe()
+        os.dup2(writer, 2)
+        os.close(writer)
+        threading.Thread(target=_pass_on, args=(reader, os.dup(self._saved)), daemon=True).start()
+
+    def __exit__(self, *exc: Any) -> None:
+        sys.stderr.flush()
+        os.dup2(self._saved, 2)
+        os.close(self._saved)
+
+
+def _pass_on(reader: int, target: int) -> None:
+    with os.fdopen(reader, "rb") as lines, os.fdopen(target, "wb", buffering=0) as out:
+        for line in lines:
+            if not line.decode(errors="replace").startswith(_NOISE):
+                out.write(line)

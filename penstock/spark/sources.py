@@ -1,0 +1,73 @@
+"""How each kind of source becomes a streaming DataFrame of exchange rows."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections.abc import Iterable
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+
+_CHUNK = 1000
+"""Records per row of a collection's file."""
+
+
+def open_stream(spark: SparkSession, origin: list[Any] | DataFrame, folder: Path, records_per_epoch: int) -> DataFrame:
+    """The source as a streaming DataFrame. `folder` is the source's own place, kept between runs of one lineage.
+
+    What Spark cannot stream by itself (a collection, a batch DataFrame) is written to Parquet once and streamed from
+    there, so that it is read in epochs, and read again after a failure, like any other source.
+    """
+    if isinstance(origin, DataFrame) and origin.isStreaming:
+        return origin
+    done = folder.with_name(folder.name + ".done")
+    if not done.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        if isinstance(origin, DataFrame):
+            _write_frame(origin, folder, records_per_epoch)
+        else:
+            _write_collection(origin, folder, records_per_epoch)
+        done.touch()
+    reader = spark.readStream.schema(origin.schema if isinstance(origin, DataFrame) else "chunk binary")
+    if records_per_epoch:
+        reader = reader.option("maxFilesPerTrigger", 1)
+    return reader.parquet(str(folder))
+
+
+def _write_collection(records: list[Any], folder: Path, per_file: int) -> None:
+    for number, part in enumerate(_parts(records, per_file or len(records) or 1)):
+        chunks = [pickle.dumps(chunk, protocol=5) for chunk in _parts(part, _CHUNK)]
+        _write(folder / f"{number:06d}.parquet", pa.table({"chunk": pa.array(chunks, pa.binary())}), number)
+
+
+def _write_frame(frame: DataFrame, folder: Path, per_file: int) -> None:
+    writer = frame.write.mode("overwrite")
+    if per_file:
+        writer = writer.option("maxRecordsPerFile", per_file)
+    writer.parquet(str(folder))
+    for number, path in enumerate(sorted(folder.glob("*.parquet"))):
+        _set_order(path, number)
+
+
+def _write(path: Path, table: pa.Table, number: int) -> None:
+    temporary = path.with_name(f".{path.name}")
+    pq.write_table(table, temporary)
+    os.replace(temporary, path)
+    _set_order(path, number)
+
+
+def _set_order(path: Path, number: int) -> None:
+    # Spark takes files in the order of their modification times, to the millisecond.
+    moment = (1_000_000_000_000 + number) * 1_000_000
+    os.utime(path, ns=(moment, moment))
+
+
+def _parts(records: list[Any], size: int) -> Iterable[list[Any]]:
+    iterator = iter(records)
+    while part := list(islice(iterator, size)):
+        yield part

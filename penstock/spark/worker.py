@@ -1,0 +1,237 @@
+"""What Spark runs in its Python workers: one task per partition of a stage, over Arrow batches of exchange rows."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import pickle
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+from pyspark import TaskContext
+
+from penstock.checkpoint.epochs import EpochParameters
+from penstock.checkpoint.history import ManifestHistory
+from penstock.common.row import Row
+from penstock.runtime.plan import PhysicalGraph
+from penstock.runtime.probe import crash_probe
+from penstock.runtime.rows import ExchangeRow
+from penstock.runtime.task import ChainRun, Task, TaskEpoch
+from penstock.state.access import StateAccess
+from penstock.state.engines.base import Engine
+from penstock.state.engines.lmdb import LmdbEngine
+from penstock.state.engines.memory import MemoryEngine
+from penstock.state.storage import Storage, open_storage
+
+EPOCH_PROPERTY = "penstock.secret.epoch"
+"""Spark local property that carries an epoch's parameters to every task, so that plans need not change.
+
+It may hold the secret of the driver's memory; Spark hides properties with this word in their name from its logs.
+"""
+
+ROW_SCHEMA = "target int, route long, channel long, seq long, kind int, payload binary"
+_ARROW_SCHEMA = pa.schema(
+    [
+        ("target", pa.int32()),
+        ("route", pa.int64()),
+        ("channel", pa.int64()),
+        ("seq", pa.int64()),
+        ("kind", pa.int32()),
+        ("payload", pa.binary()),
+    ]
+)
+_BATCH_BYTES = 4 * 1024 * 1024
+
+# Per worker process. Spark hands partitions to workers as it likes, so nothing here is trusted without a check:
+# graphs are known by their hash, chains hold no committed state, replicas carry the version they stand at.
+_graphs: dict[str, PhysicalGraph] = {}
+_runs: dict[tuple[str, int, int | None], ChainRun] = {}
+_storages: dict[str, Storage] = {}
+_memory_replicas: dict[tuple[str, str, int], Engine] = {}
+
+
+class ShippedGraph:
+    """A graph as it travels: pickled once in the driver, unpickled once per worker."""
+
+    def __init__(self, graph: PhysicalGraph) -> None:
+        self.data = pickle.dumps(graph, protocol=5)
+        self.digest = hashlib.blake2b(self.data, digest_size=16).hexdigest()
+
+    def open(self) -> PhysicalGraph:
+        graph = _graphs.get(self.digest)
+        if graph is None:
+            # A worker serves one job at a time; the chains of a job before it are of no more use.
+            for run in _runs.values():
+                run.close()
+            _runs.clear()
+            _graphs.clear()
+            graph = _graphs[self.digest] = pickle.loads(self.data)
+        return graph
+
+
+class LevelStage:
+    """Runs the chain of its partition over the rows of an exchange."""
+
+    def __init__(self, graph: ShippedGraph, level: int) -> None:
+        self._graph = graph
+        self._level = level
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        graph = self._graph.open()
+        chain, subtask = graph.at_target(self._level, _partition())
+        epoch = _epoch(f"level{self._level}")
+        return _as_batches(
+            _with_run(self._graph, chain.id, subtask, subtask, lambda task: task.over_rows(epoch, _as_rows(batches)))
+        )
+
+
+class SourceStage:
+    """Runs a source's first chain over one Spark partition, inside the streaming plan."""
+
+    def __init__(self, graph: ShippedGraph, chain: int) -> None:
+        self._graph = graph
+        self._chain = chain
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        graph = self._graph.open()
+        reader = _READERS[graph.chains[self._chain].reader or "rows"]
+        epoch = _epoch("source")
+        return _as_batches(
+            _with_run(
+                self._graph,
+                self._chain,
+                None,
+                _partition(),
+                lambda task: task.over_records(epoch, map(reader, batches)),
+            )
+        )
+
+
+class EndStage:
+    """Stands for all sources in the epoch that ends bounded input: no records, only barriers and `end_input`."""
+
+    def __init__(self, graph: ShippedGraph) -> None:
+        self._graph = graph
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for _ in batches:
+            pass
+        epoch = _epoch("source")
+        for chain in self._graph.open().sources():
+            yield from _as_batches(
+                _with_run(self._graph, chain.id, None, 0, lambda task: task.over_records(epoch, ()))
+            )
+
+
+def _with_run(
+    shipped: ShippedGraph,
+    chain: int,
+    subtask: int | None,
+    producer: int,
+    rows: Callable[[Task], Iterator[ExchangeRow]],
+) -> Iterator[ExchangeRow]:
+    """Run a task with the chain kept from an earlier epoch, if any; keep it only if the task did not fail."""
+    graph = shipped.open()
+    name = (shipped.digest, chain, subtask)
+    run = _runs.pop(name, None) or ChainRun(graph, graph.chains[chain], subtask)
+    task = Task(run, producer)
+    yield from rows(task)
+    if task.failed:
+        run.close()
+    else:
+        _runs[name] = run
+
+
+def _epoch(scope: str) -> TaskEpoch:
+    context = TaskContext.get()
+    assert context is not None
+    data = context.getLocalProperty(EPOCH_PROPERTY)
+    assert data is not None, "a Penstock stage runs only inside an epoch"
+    parameters = msgspec.json.decode(data, type=EpochParameters)
+    storage = _storages.get(parameters.storage)
+    if storage is None:
+        storage = _storages[parameters.storage] = open_storage(parameters.storage)
+    memory = parameters.backend == "memory"
+    state = StateAccess(
+        ManifestHistory(storage, parameters.wanted),
+        None if memory else storage,
+        _memory_engine(parameters) if memory else _lmdb_engine(parameters),
+        parameters.inline_bytes,
+    )
+    return TaskEpoch(
+        parameters.number, parameters.ends_input, state, crash_probe("task", lambda: parameters.number, scope)
+    )
+
+
+def _memory_engine(parameters: EpochParameters) -> Callable[[str, int], Engine]:
+    def open_engine(uid: str, block: int) -> Engine:
+        name = parameters.lineage, uid, block
+        engine = _memory_replicas.get(name)
+        if engine is None:
+            engine = _memory_replicas[name] = MemoryEngine()
+        return engine
+
+    return open_engine
+
+
+def _lmdb_engine(parameters: EpochParameters) -> Callable[[str, int], Engine]:
+    def open_engine(uid: str, block: int) -> Engine:
+        return LmdbEngine(replica_path(parameters.replica_root, parameters.lineage, uid, block))
+
+    return open_engine
+
+
+def replica_path(root: str, lineage: str, uid: str, block: int) -> str:
+    """A relative root lies below the executor's own working directory."""
+    operator = hashlib.blake2b(uid.encode(), digest_size=8).hexdigest()
+    return os.path.abspath(os.path.join(root, lineage, operator, f"{block:05d}"))
+
+
+def _partition() -> int:
+    context = TaskContext.get()
+    assert context is not None
+    return context.partitionId()
+
+
+def _as_rows(batches: Iterator[pa.RecordBatch]) -> Iterator[ExchangeRow]:
+    for batch in batches:
+        yield from map(ExchangeRow._make, zip(*(column.to_pylist() for column in batch.columns), strict=True))
+
+
+def _as_batches(rows: Iterator[ExchangeRow]) -> Iterator[pa.RecordBatch]:
+    pending: list[ExchangeRow] = []
+    size = 0
+    for row in rows:
+        pending.append(row)
+        size += len(row.payload)
+        if size >= _BATCH_BYTES:
+            yield _batch(pending)
+            pending, size = [], 0
+    if pending:
+        yield _batch(pending)
+
+
+def _batch(rows: list[ExchangeRow]) -> pa.RecordBatch:
+    columns = zip(*rows, strict=True)
+    return pa.RecordBatch.from_arrays(
+        [pa.array(column, field.type) for column, field in zip(columns, _ARROW_SCHEMA, strict=True)],
+        schema=_ARROW_SCHEMA,
+    )
+
+
+def _read_rows(batch: pa.RecordBatch) -> list[Any]:
+    names = tuple(batch.schema.names)
+    of = Row.of
+    return [of(names, values) for values in zip(*(column.to_pylist() for column in batch.columns), strict=True)]
+
+
+def _read_chunks(batch: pa.RecordBatch) -> list[Any]:
+    records: list[Any] = []
+    for chunk in batch.column(0).to_pylist():
+        records.extend(pickle.loads(chunk))
+    return records
+
+
+_READERS: dict[str, Callable[[pa.RecordBatch], list[Any]]] = {"rows": _read_rows, "chunks": _read_chunks}

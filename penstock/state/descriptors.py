@@ -1,0 +1,217 @@
+"""State descriptors and the interfaces of keyed state, re-exported to users by `penstock.datastream.state`."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Generic, TypeVar
+
+from penstock.errors import PenstockError
+from penstock.state.serializers import Serializer, serializer_for
+
+T = TypeVar("T")
+K = TypeVar("K")
+V = TypeVar("V")
+IN = TypeVar("IN")
+OUT = TypeVar("OUT")
+
+
+class State(ABC):
+    """A piece of state of the current key."""
+
+    @abstractmethod
+    def clear(self) -> None:
+        """Remove everything this state holds for the current key."""
+
+
+class ValueState(State, Generic[T]):
+    @abstractmethod
+    def value(self) -> T | None:
+        """The value of the current key, or None. What is returned is the caller's own: changing it changes nothing."""
+
+    @abstractmethod
+    def update(self, value: T | None) -> None:
+        """Replace the value of the current key as it is now; None clears it."""
+
+
+class AppendingState(State, Generic[IN, OUT]):
+    @abstractmethod
+    def get(self) -> OUT: ...
+
+    @abstractmethod
+    def add(self, value: IN) -> None: ...
+
+
+class MergingState(AppendingState[IN, OUT]):
+    pass
+
+
+class ReducingState(MergingState[T, T]):
+    pass
+
+
+class AggregatingState(MergingState[IN, OUT]):
+    pass
+
+
+class ListState(MergingState[T, Iterable[T]]):
+    @abstractmethod
+    def update(self, values: list[T]) -> None:
+        """Replace the whole list; an empty one clears it."""
+
+    @abstractmethod
+    def add_all(self, values: list[T]) -> None: ...
+
+    def __iter__(self) -> Iterator[T]:
+        return iter(self.get())
+
+
+class MapState(State, Generic[K, V]):
+    @abstractmethod
+    def get(self, key: K) -> V | None: ...
+
+    @abstractmethod
+    def put(self, key: K, value: V) -> None: ...
+
+    @abstractmethod
+    def put_all(self, dict_value: Mapping[K, V]) -> None: ...
+
+    @abstractmethod
+    def remove(self, key: K) -> None: ...
+
+    @abstractmethod
+    def contains(self, key: K) -> bool: ...
+
+    @abstractmethod
+    def items(self) -> Iterable[tuple[K, V]]:
+        """Entries in the order of their encoded keys, the same whatever the epochs."""
+
+    @abstractmethod
+    def keys(self) -> Iterable[K]: ...
+
+    @abstractmethod
+    def values(self) -> Iterable[V]: ...
+
+    @abstractmethod
+    def is_empty(self) -> bool: ...
+
+    def __getitem__(self, key: K) -> V | None:
+        return self.get(key)
+
+    def __setitem__(self, key: K, value: V) -> None:
+        self.put(key, value)
+
+    def __delitem__(self, key: K) -> None:
+        self.remove(key)
+
+    def __contains__(self, key: K) -> bool:
+        return self.contains(key)
+
+    def __iter__(self) -> Iterator[K]:
+        return iter(self.keys())
+
+
+class BadStateType(PenstockError):
+    """The declared type of a state has no encoder.
+
+    Operator action: declare a type the encoders know, or `Types.PICKLED_BYTE_ARRAY()` to accept pickling.
+    """
+
+
+class StateDescriptor(ABC):
+    """Names a state and its type. A type is a `Types.…` or a Python type hint; both mean the same encoder."""
+
+    def __init__(self, name: str, type_info: Any) -> None:
+        if not isinstance(name, str) or not name:
+            raise BadStateType(f"A state needs a name that is a non-empty string, not {name!r}.")
+        self.name = name
+        self.type_info = type_info
+        self.serializer = self._serializer(type_info)
+
+    def _serializer(self, type_info: Any) -> Serializer:
+        try:
+            return serializer_for(type_info)
+        except PenstockError as error:
+            raise BadStateType(f"State '{self.name}': {error}") from None
+
+    def get_name(self) -> str:
+        return self.name
+
+    def schema(self) -> str:
+        """What snapshots remember of the type."""
+        return f"{self.kind} {self.serializer.schema()}"
+
+    kind = "state"
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = dict(self.__dict__)
+        for derived in ("serializer", "key_serializer"):
+            state.pop(derived, None)
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.serializer = self._serializer(self.type_info)
+
+
+class ValueStateDescriptor(StateDescriptor):
+    kind = "value"
+
+    def __init__(self, name: str, value_type_info: Any) -> None:
+        super().__init__(name, value_type_info)
+
+
+class ListStateDescriptor(StateDescriptor):
+    kind = "list"
+
+    def __init__(self, name: str, elem_type_info: Any) -> None:
+        super().__init__(name, elem_type_info)
+
+
+class MapStateDescriptor(StateDescriptor):
+    kind = "map"
+
+    def __init__(self, name: str, key_type_info: Any, value_type_info: Any) -> None:
+        super().__init__(name, value_type_info)
+        self.key_type_info = key_type_info
+        self.key_serializer = self._serializer(key_type_info)
+
+    def schema(self) -> str:
+        return f"map {self.key_serializer.schema()} -> {self.serializer.schema()}"
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self.key_serializer = self._serializer(self.key_type_info)
+
+
+class ReducingStateDescriptor(StateDescriptor):
+    kind = "reducing"
+
+    def __init__(self, name: str, reduce_function: Any, type_info: Any) -> None:
+        super().__init__(name, type_info)
+        self._function = reduce_function
+
+    def get_reduce_function(self) -> Any:
+        return self._function
+
+    def reducer(self) -> Callable[[Any, Any], Any]:
+        function = self._function
+        return function.reduce if hasattr(function, "reduce") else function  # type: ignore[no-any-return]
+
+
+class AggregatingStateDescriptor(StateDescriptor):
+    """`agg_function` has create_accumulator, add, get_result and merge; the type is that of its accumulator."""
+
+    kind = "aggregating"
+
+    def __init__(self, name: str, agg_function: Any, state_type_info: Any) -> None:
+        super().__init__(name, state_type_info)
+        missing = [m for m in ("create_accumulator", "add", "get_result") if not hasattr(agg_function, m)]
+        if missing:
+            raise BadStateType(
+                f"State '{name}': {type(agg_function).__name__} is no AggregateFunction, it lacks {', '.join(missing)}."
+            )
+        self._function = agg_function
+
+    def get_agg_function(self) -> Any:
+        return self._function

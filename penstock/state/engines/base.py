@@ -1,0 +1,74 @@
+"""What a replica of one block of state can do, whichever engine holds it: ordered bytes → bytes, at a
+position."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager
+
+from penstock.errors import PenstockError
+from penstock.state.files import GroupChanges
+
+__all__ = ["Engine", "EngineError", "Reader"]
+
+
+class EngineError(PenstockError):
+    """A replica cannot be opened, read or advanced. Replicas are caches: nothing committed is lost with
+    one."""
+
+
+class Reader(ABC):
+    """What a replica held at one moment, whatever is applied meanwhile by whatever process.
+
+    Made by `Engine.reader`, used by the process that made it, for one task: a reader that stays open makes an
+    engine keep what was overwritten since.
+    """
+
+    position: bytes | None
+    """The position the replica stood at in that moment."""
+
+    @abstractmethod
+    def get(self, key: bytes) -> bytes | None: ...
+
+    @abstractmethod
+    def scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """The entries whose key starts with this prefix, sorted by key. Not to be continued once the reader
+        ended."""
+
+
+class Engine(ABC):
+    """One replica of one block. Keys, prefixes and values have any length, none included.
+
+    A task that wants a version asks `position`, applies what is missing, and reads; where `apply` says that
+    another process was faster, it starts over. Nothing but `apply` and `reset` changes a replica. Threads may
+    share an engine. A thread that applies to a replica it is reading leaves its reader as it is, or is
+    refused."""
+
+    @abstractmethod
+    def position(self) -> bytes | None:
+        """What was given as position to the last `apply`; None for a replica that is new or was reset."""
+
+    @abstractmethod
+    def apply(self, expect: bytes | None, changes: Iterable[GroupChanges], position: bytes) -> bool:
+        """Apply the changes in their order and stand at `position`, all or nothing.
+
+        False, and nothing is changed, where the replica does not stand at `expect`. What `changes` raises
+        goes through, and nothing is changed. An engine may need to go through the changes twice: an iterator
+        is read into a list first, so for very large changes pass something that can be iterated again."""
+
+    @abstractmethod
+    def reset(self) -> None:
+        """Empty the replica, position included, all or nothing."""
+
+    @abstractmethod
+    def reader(self) -> AbstractContextManager[Reader]:
+        """A consistent view, open within the `with` block."""
+
+    @abstractmethod
+    def size_bytes(self) -> int:
+        """About what the replica takes, of memory or of disk."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """This object is not used any more. A replica on disk stays, one in memory goes."""

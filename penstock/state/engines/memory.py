@@ -1,0 +1,149 @@
+"""The engine of the Memory backend: a replica in this process's memory."""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+from penstock.state.engines.base import Engine, Reader
+from penstock.state.files import GroupChanges, prefix_end
+
+__all__ = ["MemoryEngine"]
+
+
+class MemoryEngine(Engine):
+    """Its replica lives and ends with the object, and only this process sees it.
+
+    An apply copies the replica if a reader is open, and otherwise changes it in place.
+    """
+
+    # 100,000 entries (keys of 20 bytes, values of 5): a first apply took FIRST ms, one that overwrites them
+    # all SECOND ms; RATE million gets a second.
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._table = _Table()
+
+    def position(self) -> bytes | None:
+        return self._table.position
+
+    def apply(self, expect: bytes | None, changes: Iterable[GroupChanges], position: bytes) -> bool:
+        if self._table.position != expect:
+            return False
+        # Read before anything changes, for reading may fail halfway.
+        changes = list(changes)
+        with self._lock:
+            if self._table.position != expect:
+                return False
+            if self._table.readers:
+                self._table = self._table.copy()
+            for change in changes:
+                self._table.apply(change)
+            self._table.position = position
+            return True
+
+    def reset(self) -> None:
+        with self._lock:
+            self._table = _Table()
+
+    @contextmanager
+    def reader(self) -> Iterator[Reader]:
+        with self._lock:
+            table = self._table
+            table.readers += 1
+        try:
+            yield _MemoryReader(table)
+        finally:
+            with self._lock:
+                table.readers -= 1
+
+    def size_bytes(self) -> int:
+        return self._table.size_bytes()
+
+    def close(self) -> None:
+        self.reset()
+
+
+class _Table:
+    """A dict, and its keys in order for scans: `keys` sorted, of which `removed` are gone, and `added` on
+    top."""
+
+    def __init__(self) -> None:
+        self.position: bytes | None = None
+        self.readers = 0
+        self.data: dict[bytes, bytes] = {}
+        self._keys: list[bytes] = []
+        self._added: list[bytes] = []
+        self._removed: set[bytes] = set()
+        self._sorting = threading.Lock()
+
+    def copy(self) -> _Table:
+        copy = _Table()
+        copy.position = self.position
+        copy.data = self.data.copy()
+        copy._keys = self.sorted_keys().copy()
+        return copy
+
+    def apply(self, change: GroupChanges) -> None:
+        data, added, removed = self.data, self._added, self._removed
+        for prefix in change.cleared:
+            # Only the additions are sorted here: an apply has many groups, each with clears and additions.
+            added.sort()
+            for keys in (self._keys, added):
+                for key in keys[_range(keys, prefix)]:
+                    if data.pop(key, None) is not None:
+                        removed.add(key)
+        for key, value in change.entries:
+            if value is None:
+                if data.pop(key, None) is not None:
+                    removed.add(key)
+                continue
+            if key not in data:
+                if key in removed:
+                    removed.discard(key)
+                else:
+                    added.append(key)
+            data[key] = value
+
+    def sorted_keys(self) -> list[bytes]:
+        """All keys in order. The list changes only with the table, so never while a reader is open."""
+        with self._sorting:
+            if self._added or self._removed:
+                if self._removed:
+                    self._keys = [key for key in self._keys + self._added if key not in self._removed]
+                else:
+                    self._keys += self._added
+                # Two sorted runs or little more, which sort() merges in one pass.
+                self._keys.sort()
+                self._added = []
+                self._removed = set()
+            return self._keys
+
+    def size_bytes(self) -> int:
+        data = self.data.copy()
+        return sum(map(len, data)) + sum(map(len, data.values()))
+
+
+class _MemoryReader(Reader):
+    def __init__(self, table: _Table) -> None:
+        self.position = table.position
+        self._table = table
+        self._data = table.data
+
+    def get(self, key: bytes) -> bytes | None:
+        return self._data.get(key)
+
+    def scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
+        keys = self._table.sorted_keys()
+        data = self._data
+        for key in keys[_range(keys, prefix)]:
+            yield key, data[key]
+
+
+def _range(keys: list[bytes], prefix: bytes) -> slice:
+    """Where the keys with this prefix are in a sorted list."""
+    end = prefix_end(prefix)
+    low = bisect_left(keys, prefix)
+    return slice(low, len(keys) if end is None else bisect_left(keys, end, low))

@@ -1,0 +1,297 @@
+"""The one file format of deltas, bases and savepoints: an Arrow IPC file, sorted, one record batch per key
+group.
+
+The schema's metadata holds the index: for each batch its key group, rows, length and checksum, in file order.
+A reader of some key groups touches the schema and those batches only, and believes nothing it has not
+verified. The rest of the file (the footer) is for other programs: any Arrow reader can open it.
+
+A file costs about 900 bytes, and 430 for each key group in it, however few the entries.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from operator import itemgetter, lt
+
+import msgspec
+import pyarrow as pa
+from xxhash import xxh3_128_hexdigest
+
+from penstock.errors import PenstockError
+
+__all__ = [
+    "CorruptFile",
+    "GroupChanges",
+    "GroupTooLarge",
+    "content_name",
+    "encode_changes",
+    "map_file",
+    "merge_changes",
+    "prefix_end",
+    "read_changes",
+]
+
+
+class CorruptFile(PenstockError):
+    """A file of state does not hold what was written into it.
+
+    Operator action: restore the file from a backup of the checkpoint directory, or start from an older
+    checkpoint or a savepoint that does not need it. Check the disk: these files are never changed once
+    written."""
+
+
+class GroupTooLarge(PenstockError):
+    """The keys or the values of one key group exceed what a file can hold for it.
+
+    Operator action: raise the max parallelism, which makes more and smaller key groups. If a single value is
+    this large, keep it in a MapState or ListState instead, whose elements are entries of their own."""
+
+
+@dataclass(slots=True)
+class GroupChanges:
+    """What happens to one key group: first every key that starts with one of `cleared` goes, then the entries
+    are put, or deleted where the value is None. `entries` are strictly ascending by key."""
+
+    group: int
+    cleared: list[bytes]
+    entries: list[tuple[bytes, bytes | None]]
+
+
+_CLEAR, _DELETE, _PUT = 0, 1, 2
+_SCHEMA = pa.schema(
+    [pa.field("op", pa.int8(), False), pa.field("key", pa.binary(), False), pa.field("value", pa.binary())]
+)
+_FORMAT = b"1"
+_MAGIC = b"ARROW1"
+_HEADER = 8  # the magic, padded
+_MARK = 8  # in front of each message: a marker and a length
+_TRAILER = 4 + len(_MAGIC)  # the footer's length and the magic
+
+# Arrow's `binary` counts in 32 bits.
+_COLUMN_LIMIT = 2**31 - 1
+
+_first = itemgetter(0)
+
+
+class _Batch(msgspec.Struct, array_like=True):
+    group: int
+    rows: int
+    length: int
+    checksum: str
+
+
+# 100,000 entries (keys of 20 bytes, values of 5) in 128 key groups, on one core of a 2-core VM:
+# encode_changes 27 ms, read_changes 17 ms, of which the checksums are less than 1.
+def encode_changes(groups: Iterable[GroupChanges]) -> bytes:
+    """The file with these changes, strictly ascending by group. Called by a task for a delta, by a merge for
+    a base.
+
+    The same changes give the same bytes in every process. Groups without changes leave no trace.
+    """
+    messages: list[pa.Buffer] = []
+    index: list[_Batch] = []
+    for change in groups:
+        if index and change.group <= index[-1].group:
+            raise ValueError(f"Key group {change.group} comes after {index[-1].group}: groups must ascend.")
+        if change.cleared or change.entries:
+            batch = _to_batch(change)
+            message = batch.serialize()
+            messages.append(message)
+            index.append(_Batch(change.group, batch.num_rows, len(message), xxh3_128_hexdigest(message)))
+    encoded = msgspec.json.encode(index)
+    schema = _SCHEMA.with_metadata(
+        {
+            "penstock.format": _FORMAT,
+            "penstock.index": encoded,
+            "penstock.index.checksum": xxh3_128_hexdigest(encoded),
+        }
+    )
+    sink = io.BytesIO()
+    with pa.ipc.new_file(sink, schema) as writer:
+        for message in messages:
+            writer.write_batch(pa.ipc.read_record_batch(message, _SCHEMA))
+    offset = _HEADER + len(schema.serialize())
+    with sink.getbuffer() as written:
+        for message in messages:
+            # The index is written ahead of the batches; a writer that lays them out otherwise must not go
+            # unseen.
+            if written[offset : offset + len(message)] != memoryview(message).cast("B"):
+                raise AssertionError(
+                    "This version of pyarrow writes batches otherwise than it serializes them."
+                )
+            offset += len(message)
+    return sink.getvalue()
+
+
+def _to_batch(change: GroupChanges) -> pa.RecordBatch:
+    cleared = _minimal(change.cleared)
+    keys = [key for key, _ in change.entries]
+    if not all(map(lt, keys, islice(keys, 1, None))):
+        raise ValueError(f"The entries of key group {change.group} are not strictly ascending by key.")
+    values: list[bytes | None] = [value for _, value in change.entries]
+    keys[:0] = cleared
+    values[:0] = [None] * len(cleared)
+    for what, size in (("keys", sum(map(len, keys))), ("values", sum(map(len, filter(None, values))))):
+        if size > _COLUMN_LIMIT:
+            raise GroupTooLarge(
+                f"The {what} of key group {change.group} take {size} bytes, and a file holds {_COLUMN_LIMIT} for "
+                f"one key group. Raise the max parallelism, or split values this large into elements of a MapState."
+            )
+    value_column = pa.array(values, pa.binary())
+    puts = len(values) - value_column.null_count
+    if puts == len(change.entries):
+        ops = bytes(len(cleared)) + bytes([_PUT]) * puts
+    else:
+        ops = bytes(len(cleared)) + bytes([_DELETE if value is None else _PUT for _, value in change.entries])
+    op_column = pa.Array.from_buffers(pa.int8(), len(ops), [None, pa.py_buffer(ops)])
+    return pa.record_batch([op_column, pa.array(keys, pa.binary()), value_column], schema=_SCHEMA)
+
+
+def content_name(data: bytes) -> str:
+    """The name of a file by its content, so that a retried task that did the same writes the same file."""
+    return hashlib.blake2b(data, digest_size=16).hexdigest()
+
+
+def map_file(path: str | os.PathLike[str]) -> pa.Buffer:
+    """A file's content for `read_changes`, mapped: what is not looked at is not read. The file must not
+    change."""
+    with pa.memory_map(os.fspath(path)) as file:
+        return file.read_buffer()
+
+
+def read_changes(
+    data: bytes | memoryview | pa.Buffer, groups: range | None = None, *, name: str = "a file of state"
+) -> Iterator[GroupChanges]:
+    """The changes of these key groups, or of all, ascending by group. Raises CorruptFile, which says `name`,
+    instead of a group that is not exactly what was encoded; what was yielded before is good."""
+    try:
+        yield from _read_changes(pa.py_buffer(data), groups)
+    except CorruptFile as error:
+        raise CorruptFile(
+            f"Corrupt: {name}. {error} Restore it from a backup, or start from a checkpoint or savepoint that does "
+            f"not need it."
+        ) from error
+
+
+def _read_changes(buffer: pa.Buffer, groups: range | None) -> Iterator[GroupChanges]:
+    index, offset = _read_index(buffer)
+    for batch in index:
+        if groups is None or batch.group in groups:
+            message = buffer.slice(offset, batch.length)
+            if xxh3_128_hexdigest(message) != batch.checksum:
+                raise CorruptFile(
+                    f"Key group {batch.group}, {batch.length} bytes at {offset}: wrong checksum."
+                )
+            yield _from_message(message, batch)
+        offset += batch.length
+
+
+def _from_message(message: pa.Buffer, expected: _Batch) -> GroupChanges:
+    # The checksum is right, so what is wrong here was made wrong: by a bug, or in a savepoint by someone's
+    # hand.
+    try:
+        batch = pa.ipc.read_record_batch(message, _SCHEMA)
+        batch.validate(full=True)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise CorruptFile(f"Key group {expected.group} cannot be decoded: {error}") from error
+    ops = bytes(batch.column(0).to_pylist()) if batch.num_rows == expected.rows else b""
+    cleared = ops.count(_CLEAR)
+    nulls = batch.column(2).null_count
+    if not ops or ops.count(_PUT) != len(ops) - nulls or ops.rfind(_CLEAR) != cleared - 1:
+        raise CorruptFile(f"Key group {expected.group} holds rows that mean nothing.")
+    keys = batch.column(1).to_pylist()
+    return GroupChanges(
+        expected.group, keys[:cleared], list(zip(keys[cleared:], batch.column(2).slice(cleared).to_pylist()))
+    )
+
+
+def _read_index(buffer: pa.Buffer) -> tuple[list[_Batch], int]:
+    """The index, and the offset of the first batch."""
+    size = len(buffer)
+    view = memoryview(buffer).cast("B")
+    if size < _HEADER + _MARK + _TRAILER or view[: len(_MAGIC)] != _MAGIC:
+        raise CorruptFile(f"Not a file of state: {size} bytes that do not start like an Arrow file.")
+    if view[size - len(_MAGIC) :] != _MAGIC:
+        raise CorruptFile(f"Truncated: an Arrow file that does not end like one after {size} bytes.")
+    start = _HEADER + _MARK + int.from_bytes(view[_HEADER + 4 : _HEADER + _MARK], "little")
+    try:
+        metadata = (
+            pa.ipc.read_schema(buffer.slice(_HEADER, max(0, min(start, size) - _HEADER))).metadata or {}
+        )
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise CorruptFile(f"The schema cannot be read: {error}") from error
+    encoded = metadata.get(b"penstock.index", b"")
+    if xxh3_128_hexdigest(encoded).encode() != metadata.get(b"penstock.index.checksum"):
+        raise CorruptFile("The index has no checksum or a wrong one.")
+    if metadata.get(b"penstock.format") != _FORMAT:
+        raise CorruptFile(f"Format {metadata.get(b'penstock.format')!r}; this version reads {_FORMAT!r}.")
+    try:
+        index = msgspec.json.decode(encoded, type=list[_Batch])
+    except msgspec.DecodeError as error:
+        raise CorruptFile(f"The index cannot be decoded: {error}") from error
+    footer = int.from_bytes(view[size - _TRAILER : size - len(_MAGIC)], "little")
+    end = start + sum(batch.length for batch in index) + _MARK + footer + _TRAILER
+    if end != size or any(batch.length <= 0 for batch in index):
+        raise CorruptFile(f"Truncated or glued together: {size} bytes where the index speaks of {end}.")
+    return index, start
+
+
+def merge_changes(layers: list[GroupChanges], *, as_base: bool = False) -> GroupChanges:
+    """One change with the effect of these changes to one key group in their order, oldest first.
+
+    `as_base`: with that effect on an empty group, so deletions and clears, having done their work, are left
+    out."""
+    group = layers[0].group
+    if any(layer.group != group for layer in layers):
+        raise ValueError(f"Cannot merge key groups {sorted({layer.group for layer in layers})} into one.")
+    cleared: list[bytes] = []
+    surviving: list[list[tuple[bytes, bytes | None]]] = []
+    for layer in reversed(layers):
+        surviving.append(_without(layer.entries, cleared))
+        cleared = _minimal(cleared + layer.cleared)
+    merged: dict[bytes, bytes | None] = {}
+    for entries in reversed(surviving):
+        merged.update(entries)
+    if as_base:
+        return GroupChanges(
+            group, [], sorted((entry for entry in merged.items() if entry[1] is not None), key=_first)
+        )
+    return GroupChanges(group, cleared, sorted(merged.items(), key=_first))
+
+
+def _minimal(prefixes: list[bytes]) -> list[bytes]:
+    """The same prefixes sorted, without those that another one covers."""
+    kept: list[bytes] = []
+    for prefix in sorted(prefixes):
+        if not kept or not prefix.startswith(kept[-1]):
+            kept.append(prefix)
+    return kept
+
+
+def _without(
+    entries: list[tuple[bytes, bytes | None]], prefixes: list[bytes]
+) -> list[tuple[bytes, bytes | None]]:
+    """The entries that no prefix of this minimal list covers."""
+    if not prefixes:
+        return entries
+    kept: list[tuple[bytes, bytes | None]] = []
+    start = 0
+    for prefix in prefixes:
+        end = prefix_end(prefix)
+        low = bisect_left(entries, prefix, start, key=_first)
+        high = len(entries) if end is None else bisect_left(entries, end, low, key=_first)
+        kept += entries[start:low]
+        start = high
+    return kept + entries[start:]
+
+
+def prefix_end(prefix: bytes) -> bytes | None:
+    """The least key above all keys with this prefix, or None where there is none above them."""
+    stem = prefix.rstrip(b"\xff")
+    return stem[:-1] + bytes([stem[-1] + 1]) if stem else None

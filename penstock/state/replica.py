@@ -1,0 +1,94 @@
+"""Replicas: local copies of blocks of state, brought to a committed version by replaying deltas, never otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from typing import Protocol
+
+from penstock.errors import PenstockError
+from penstock.state.engines.base import Engine, Reader
+from penstock.state.files import GroupChanges, read_changes
+from penstock.state.key_groups import block_of, block_range
+
+
+class StaleAttempt(PenstockError):
+    """A replica is ahead of the version this task wants: another, newer attempt of the job is running.
+
+    Operator action: none; this attempt ends, the newer one goes on.
+    """
+
+
+class History(Protocol):
+    """The committed versions up to the one a task wants, as far as a replica needs to know."""
+
+    @property
+    def wanted(self) -> bytes | None:
+        """The position to reach; None before the first checkpoint."""
+
+    def steps(self, uid: str, block: int, position: bytes | None) -> list[bytes] | None:
+        """The files to apply, oldest first, to lead a replica from `position` to `wanted`.
+
+        None where `position` is not an ancestor of `wanted`: the replica must start anew. Raises StaleAttempt
+        where it is a descendant.
+        """
+
+
+class Replicas:
+    """The replicas one operator subtask reads in one epoch. Made per task, closed at its end.
+
+    A block is opened when it is first read, so an epoch pays for the blocks it touches.
+    """
+
+    def __init__(
+        self, uid: str, max_parallelism: int, history: History, open_engine: Callable[[str, int], Engine]
+    ) -> None:
+        self._uid = uid
+        self._max_parallelism = max_parallelism
+        self._history = history
+        self._open_engine = open_engine
+        self._readers: dict[int, Reader] = {}
+        self._contexts: list[AbstractContextManager[Reader]] = []
+
+    def reader(self, group: int) -> Reader | None:
+        """The reader for a key group at the wanted version, or None where nothing was ever committed."""
+        if self._history.wanted is None:
+            return None
+        block = block_of(group, self._max_parallelism)
+        reader = self._readers.get(block)
+        if reader is None:
+            reader = self._readers[block] = self._open(block)
+        return reader
+
+    def _open(self, block: int) -> Reader:
+        engine = self._open_engine(self._uid, block)
+        wanted = self._history.wanted
+        assert wanted is not None
+        # Another process may advance the same replica between our look and our write; then we look again.
+        for _ in range(100):
+            position = engine.position()
+            if position != wanted:
+                steps = self._history.steps(self._uid, block, position)
+                if steps is None:
+                    engine.reset()
+                    continue
+                if not engine.apply(position, self._changes(steps, block), wanted):
+                    continue
+            context = engine.reader()
+            reader = context.__enter__()
+            if reader.position == wanted:
+                self._contexts.append(context)
+                return reader
+            context.__exit__(None, None, None)
+        raise PenstockError(f"Replica of block {block} of operator '{self._uid}' does not settle; delete the replica root.")
+
+    def _changes(self, steps: list[bytes], block: int) -> Iterator[GroupChanges]:
+        groups = block_range(block, self._max_parallelism)
+        for data in steps:
+            yield from read_changes(data, groups)
+
+    def close(self) -> None:
+        for context in self._contexts:
+            context.__exit__(None, None, None)
+        self._contexts.clear()
+        self._readers.clear()

@@ -1,0 +1,13 @@
+"""Values to bytes and back: one registry behind `Types` and type hints.
+
+serializer_for   serializer.py   the registry, and what a Serializer promises
+Node             node.py         what each part of a type can do
+                 leaves.py, containers.py, records.py: the parts
+                 hints.py, types.py: from a declaration to its parts
+                 codec.py: msgpack
+"""
+
+from penstock.state.serializers.node import NotEncodable, UnsupportedType
+from penstock.state.serializers.serializer import Serializer, serializer_for
+
+__all__ = ["NotEncodable", "Serializer", "UnsupportedType", "serializer_for"]

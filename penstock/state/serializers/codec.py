@@ -1,0 +1,32 @@
+"""The one msgpack encoder, and decoders that go with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from penstock.common.time import Instant
+
+__all__ = ["decoder", "encode"]
+
+
+def _write(value: Any) -> Any:
+    if type(value) is Instant:
+        return value.seconds, value.nanos
+    raise NotImplementedError(f"{type(value).__module__}.{type(value).__qualname__} has no wire form")
+
+
+def _read(cls: type, wire: Any) -> Any:
+    if cls is Instant:
+        return Instant(*wire)
+    raise NotImplementedError(f"{cls.__module__}.{cls.__qualname__} has no wire form")
+
+
+# A UUID is 16 bytes instead of 36 characters; the decoders read both.
+encode: Callable[[Any], bytes] = msgspec.msgpack.Encoder(enc_hook=_write, uuid_format="bytes").encode
+
+
+def decoder(wire_type: Any) -> Callable[[bytes], Any]:
+    return msgspec.msgpack.Decoder(wire_type, dec_hook=_read).decode

@@ -1,0 +1,274 @@
+"""Types that hold many values, or one of several types.
+
+The kinds of sequence are coerced to the declared one: a tuple, also a namedtuple, is taken for a list and a
+list for a tuple; a set and a frozenset for each other; any subclass of dict for a dict. Nothing else is: a
+list for a set would lose its repetitions, and a generator could be read only once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from operator import is_
+from typing import Any, Optional, Union
+
+from penstock.state.scalars import python_scalar
+from penstock.state.serializers.kept import kept_test
+from penstock.state.serializers.leaves import LONG_MAX, LONG_MIN
+from penstock.state.serializers.node import Node, NotEncodable
+
+__all__ = [
+    "Mapping",
+    "Members",
+    "Nullable",
+    "OneOf",
+    "Positions",
+    "Sequence",
+    "all_exact",
+    "check_fields",
+    "unchanged",
+]
+
+
+def all_exact(node: Node, values: Collection[Any]) -> bool:
+    """Whether every value is of the type as it stands, found out without a call per value.
+
+    38 ns per int, 18 ns per value of another class, against 80 ns for calling `check` (CPython 3.11).
+    """
+    exact = node.exact
+    if exact is None or not {exact}.issuperset(map(type, values)):
+        return False
+    return exact is not int or not values or (min(values) >= LONG_MIN and max(values) <= LONG_MAX)
+
+
+def unchanged(before: Iterable[Any], after: Iterable[Any]) -> bool:
+    """Whether checking changed nothing, so that the container itself can be kept."""
+    return all(map(is_, before, after))
+
+
+def _each(node: Node, values: Iterable[Any], kind: str) -> list[Any]:
+    checked: list[Any] = []
+    check = node.check
+    try:
+        for value in values:
+            checked.append(check(value))
+    except NotEncodable as error:
+        raise error.inside(f"element {len(checked)} of the {kind}") from None
+    return checked
+
+
+class Sequence(Node):
+    """A list, or a tuple of any length, of one type."""
+
+    def __init__(self, kind: type, element: Node, name: str = "") -> None:
+        self.kind, self.element, self.name = kind, element, name or kind.__name__
+        self.classes = (kind,)
+        self.wire_type = list[element.wire_type] if kind is list else tuple[element.wire_type, ...]  # type: ignore[name-defined]
+        self.native, self.same, self.proof = element.native, element.same, element.proof
+        self.immutable = kind is tuple and element.immutable
+        self.hashable = kind is tuple and element.hashable
+
+    def check(self, value: Any) -> Any:
+        if not isinstance(value, (list, tuple)):
+            raise self.refuse(value, f"Convert it with {self.kind.__name__}(...).")
+        if all_exact(self.element, value):
+            return value if type(value) is self.kind else self.kind(value)
+        checked = _each(self.element, value, self.kind.__name__)
+        return value if type(value) is self.kind and unchanged(value, checked) else self.kind(checked)
+
+    def _wire(self, value: Any) -> list[Any]:
+        return [self.element.wire(item) for item in value]
+
+    def _value(self, wire: Any) -> Any:
+        return self.kind(map(self.element.value, wire))
+
+    def describe(self, inside: frozenset[str] = frozenset()) -> str:
+        rest = ", ..." if self.kind is tuple else ""
+        return f"{self.name}<{self.element.describe(inside)}{rest}>"
+
+
+class Members(Node):
+    """A set or frozenset of one type, written in the order of its members' bytes.
+
+    In the order of its hashes the same set would be other bytes in another process, and a retried task would
+    seem to have computed something else.
+    """
+
+    native = False
+
+    def __init__(self, kind: type, element: Node, encode: Callable[[Any], bytes]) -> None:
+        self.kind, self.element, self.encode = kind, element, encode
+        self.classes = (kind,)
+        self.wire_type = kind[element.wire_type]  # type: ignore[index]
+        self.proof = element.proof
+        self.immutable = kind is frozenset and element.immutable
+        self.hashable = kind is frozenset
+
+    def check(self, value: Any) -> Any:
+        if not isinstance(value, (set, frozenset)):
+            raise self.refuse(value, f"Convert it with {self.kind.__name__}(...).")
+        if all_exact(self.element, value):
+            return value if type(value) is self.kind else self.kind(value)
+        checked = _each(self.element, value, self.kind.__name__)
+        return value if type(value) is self.kind and unchanged(value, checked) else self.kind(checked)
+
+    def _wire(self, value: Any) -> list[Any]:
+        return sorted(map(self.element.wire, value), key=self.encode)
+
+    def describe(self, inside: frozenset[str] = frozenset()) -> str:
+        return f"{self.kind.__name__}<{self.element.describe(inside)}>"
+
+
+class Mapping(Node):
+    """A dict, whose order is kept."""
+
+    classes = (dict,)
+    immutable = hashable = False
+
+    def __init__(self, key: Node, item: Node) -> None:
+        self.key, self.item = key, item
+        self.wire_type = dict[key.wire_type, item.wire_type]  # type: ignore[name-defined]
+        self.native = key.native and item.native
+        self.same = key.same and item.same
+        self.proof = key.proof or item.proof
+
+    def check(self, value: Any) -> Any:
+        if not isinstance(value, dict):
+            raise self.refuse(value)
+        if all_exact(self.key, value) and all_exact(self.item, value.values()):
+            return value if type(value) is dict else dict(value)
+        checked: dict[Any, Any] = {}
+        for key, item in value.items():
+            try:
+                checked[self.key.check(key)] = self.item.check(item)
+            except NotEncodable as error:
+                raise error.inside(f"the entry {key!r} of the dict") from None
+        if len(checked) != len(value):
+            raise self.refuse(value, "Two of its keys become one in the declared type.")
+        same = (
+            type(value) is dict and unchanged(value, checked) and unchanged(value.values(), checked.values())
+        )
+        return value if same else checked
+
+    def _wire(self, value: Any) -> Any:
+        return {self.key.wire(key): self.item.wire(item) for key, item in value.items()}
+
+    def _value(self, wire: Any) -> Any:
+        return {self.key.value(key): self.item.value(item) for key, item in wire.items()}
+
+    def describe(self, inside: frozenset[str] = frozenset()) -> str:
+        return f"map<{self.key.describe(inside)}, {self.item.describe(inside)}>"
+
+
+class Positions(Node):
+    """A tuple with a type per place."""
+
+    classes = (tuple,)
+
+    def __init__(self, elements: tuple[Node, ...]) -> None:
+        self.elements = elements
+        self.kept = kept_test(elements, [f"v[{i}]" for i in range(len(elements))])
+        self.wire_type = tuple[tuple(element.wire_type for element in elements)]  # type: ignore[misc]
+        self.native = all(element.native for element in elements)
+        self.same = all(element.same for element in elements)
+        self.immutable = all(element.immutable for element in elements)
+        self.hashable = all(element.hashable for element in elements)
+        self.proof = any(element.proof for element in elements)
+
+    def check(self, value: Any) -> Any:
+        if not isinstance(value, (list, tuple)):
+            raise self.refuse(value, "Convert it with tuple(...).")
+        if len(value) != len(self.elements):
+            raise self.refuse(value, f"It has {len(value)} elements where {len(self.elements)} are declared.")
+        try:
+            if type(value) is tuple and self.kept(value):
+                return value
+        except NotEncodable:
+            pass  # found again below, with its place
+        return tuple(check_fields(self.elements, value, _tuple_place))
+
+    def _wire(self, value: Any) -> Any:
+        return [element.wire(item) for element, item in zip(self.elements, value)]
+
+    def _value(self, wire: Any) -> Any:
+        return tuple(element.value(item) for element, item in zip(self.elements, wire))
+
+    def describe(self, inside: frozenset[str] = frozenset()) -> str:
+        return f"tuple<{', '.join(element.describe(inside) for element in self.elements)}>"
+
+
+def _tuple_place(index: int) -> str:
+    return f"element {index} of the tuple"
+
+
+def check_fields(nodes: tuple[Node, ...], values: Iterable[Any], place: Callable[[int], str]) -> list[Any]:
+    """The checked values of a record's fields, each with its own type."""
+    checked: list[Any] = []
+    try:
+        for node, value in zip(nodes, values):
+            checked.append(node.check(value))
+    except NotEncodable as error:
+        raise error.inside(place(len(checked))) from None
+    return checked
+
+
+class Nullable(Node):
+    """A type, or None, for the parts of `Types` that allow it."""
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+        self.wire_type = Optional[node.wire_type]  # noqa: UP045
+        self.classes = (*node.classes, type(None))
+        self.native, self.same, self.proof = node.native, node.same, node.proof
+        self.immutable, self.hashable = node.immutable, node.hashable
+
+    def check(self, value: Any) -> Any:
+        return None if value is None else self.node.check(value)
+
+    def _wire(self, value: Any) -> Any:
+        return None if value is None else self.node.wire(value)
+
+    def _value(self, wire: Any) -> Any:
+        return None if wire is None else self.node.value(wire)
+
+    def describe(self, inside: frozenset[str] = frozenset()) -> str:
+        return f"{self.node.describe(inside)}?"
+
+
+class OneOf(Node):
+    """A union. A value belongs to the member of its own class, or else to the first that takes it.
+
+    Only for what msgspec tells apart on the wire, so that `same` always holds.
+    """
+
+    def __init__(self, members: tuple[Node, ...]) -> None:
+        self.members = members
+        self.wire_type = Union[tuple(member.wire_type for member in members)]  # noqa: UP007
+        self.classes = tuple(cls for member in members for cls in member.classes)
+        self.by_class = {cls: member for member in members for cls in member.classes}
+        self.native = all(member.native for member in members)
+        self.immutable = all(member.immutable for member in members)
+        self.hashable = all(member.hashable for member in members)
+        self.proof = any(member.proof for member in members)
+
+    def check(self, value: Any) -> Any:
+        value = python_scalar(value)
+        own = self.by_class.get(type(value))
+        refusal: NotEncodable | None = None
+        for member in self.members if own is None else (own, *self.members):
+            try:
+                return member.check(value)
+            except NotEncodable as error:
+                # What the member of its own class says is closer to the point than the other refusals.
+                refusal = refusal or (error if member is own else None)
+        raise refusal or self.refuse(value)
+
+    def _wire(self, value: Any) -> Any:
+        return self.by_class[type(value)].wire(value)
+
+    def describe(self, inside: frozenset[str] = frozenset()) -> str:
+        # Sorted: `int | str` and `str | int` are equal, and the registry keeps whichever came first.
+        names = sorted(member.describe(inside) for member in self.members)
+        if len(names) == 2 and "none" in names:
+            names.remove("none")
+            return f"{names[0]}?"
+        return f"union<{', '.join(names)}>"

@@ -1,0 +1,203 @@
+"""Type hints to nodes. msgspec resolves the hint and says what it is made of; this walks that description."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import enum
+import typing
+import uuid
+from inspect import get_annotations
+from typing import Any
+
+from msgspec import inspect
+
+from penstock.common.row import Row
+from penstock.common.time import Instant
+from penstock.state.serializers import codec
+from penstock.state.serializers.containers import Mapping, Members, OneOf, Positions, Sequence
+from penstock.state.serializers.leaves import (
+    DateTime,
+    Double,
+    EnumMember,
+    InstantLeaf,
+    Literal,
+    Plain,
+    TimeOfDay,
+    Whole,
+)
+from penstock.state.serializers.node import Node, UnsupportedType
+from penstock.state.serializers.records import NamedTupleRecord, ObjectRecord, TypedDictRecord
+
+__all__ = ["node_of_hint"]
+
+_PICKLE = "or declare Types.PICKLED_BYTE_ARRAY()"
+
+
+def node_of_hint(hint: Any) -> Node:
+    """The node of a type hint; UnsupportedType if it, or a part of it, has none."""
+    try:
+        description = inspect.type_info(hint)
+    except NameError as error:
+        raise UnsupportedType(
+            f"{_named(hint)} has a field whose type cannot be found: {error}",
+            "Define the classes it names at the top of a module, or without postponed annotations.",
+        ) from error
+    except Exception as error:  # the annotations of any class are evaluated here, and msgspec has its rules
+        raise _unsupported(hint, str(error)) from error
+    node = _Builder().build(description)
+    # The hint itself also holds what the description lost, such as constraints.
+    node.wire_type = hint
+    return node
+
+
+class _Builder:
+    """Walks one description. A class that holds itself is met again, hence the records made so far."""
+
+    def __init__(self) -> None:
+        self.records: dict[int, Node] = {}
+
+    def build(self, described: inspect.Type) -> Node:
+        if isinstance(described, inspect.Metadata):
+            return self.build(described.type)
+        node = self._leaf(described) or self._container(described) or self._record(described)
+        if node is None:
+            raise _unsupported(getattr(described, "cls", described))
+        node.proof = node.proof or _constrained(described)
+        return node
+
+    def _part(self, described: inspect.Type, where: str) -> Node:
+        try:
+            return self.build(described)
+        except UnsupportedType as error:
+            raise error.inside(where) from None
+
+    def _leaf(self, described: inspect.Type) -> Node | None:
+        if make := _LEAVES.get(type(described)):
+            return make()
+        if isinstance(described, inspect.EnumType):
+            if issubclass(described.cls, enum.Flag):
+                raise UnsupportedType(
+                    f"{_named(described.cls)} is a Flag, whose members combine into unnamed values",
+                    f"Declare int, {_PICKLE}.",
+                )
+            return EnumMember(described.cls)
+        if isinstance(described, inspect.LiteralType):
+            return Literal(typing.Literal[described.values], described.values)
+        if isinstance(described, inspect.CustomType) and described.cls is Instant:
+            return InstantLeaf()
+        return None
+
+    def _container(self, described: inspect.Type) -> Node | None:
+        if isinstance(described, inspect.ListType):
+            return Sequence(list, self._part(described.item_type, "the elements of a list"))
+        if isinstance(described, inspect.VarTupleType):
+            return Sequence(tuple, self._part(described.item_type, "the elements of a tuple"))
+        if isinstance(described, inspect.TupleType):
+            parts = enumerate(described.item_types)
+            return Positions(tuple(self._part(part, f"element {i} of a tuple") for i, part in parts))
+        if isinstance(described, (inspect.SetType, inspect.FrozenSetType)):
+            kind = set if isinstance(described, inspect.SetType) else frozenset
+            element = _hashable(
+                self._part(described.item_type, "the members of a set"), "the members of a set"
+            )
+            return Members(kind, element, codec.encode)
+        if isinstance(described, inspect.DictType):
+            key = _hashable(self._part(described.key_type, "the keys of a dict"), "the keys of a dict")
+            return Mapping(key, self._part(described.value_type, "the values of a dict"))
+        if isinstance(described, inspect.UnionType):
+            return OneOf(tuple(self._part(part, "a union") for part in described.types))
+        return None
+
+    def _record(self, described: inspect.Type) -> Node | None:
+        if id(described) in self.records:
+            return self.records[id(described)]
+        record: ObjectRecord | NamedTupleRecord | TypedDictRecord
+        if isinstance(described, inspect.DataclassType):
+            cls = typing.get_origin(described.cls) or described.cls
+            params = getattr(cls, "__dataclass_params__", None)
+            # Without params it is a class of attrs, whose validators run when it is read.
+            proof = params is None or hasattr(cls, "__post_init__")
+            frozen = params is not None and params.frozen
+            record = ObjectRecord("dataclass", cls, described.cls, frozen=frozen, proof=proof)
+        elif isinstance(described, inspect.StructType):
+            cls = typing.get_origin(described.cls) or described.cls
+            proof = hasattr(cls, "__post_init__")
+            frozen = cls.__struct_config__.frozen
+            record = ObjectRecord("struct", cls, described.cls, frozen=frozen, proof=proof)
+        elif isinstance(described, inspect.NamedTupleType):
+            record = NamedTupleRecord(typing.get_origin(described.cls) or described.cls, described.cls)
+        elif isinstance(described, inspect.TypedDictType):
+            cls = typing.get_origin(described.cls) or described.cls
+            required = frozenset(field.name for field in described.fields if field.required)
+            record = TypedDictRecord(cls, described.cls, required)
+        else:
+            return None
+        self.records[id(described)] = record
+        name = record.cls.__qualname__
+        record.fill({f.name: self._part(f.type, f"field {f.name!r} of {name}") for f in described.fields})
+        _pin_annotations(record.cls)
+        return record
+
+
+_LEAVES: dict[type, typing.Callable[[], Node]] = {
+    inspect.NoneType: lambda: Plain(type(None), "none"),
+    inspect.BoolType: lambda: Plain(bool, "boolean"),
+    inspect.IntType: lambda: Whole("long", 64),
+    inspect.FloatType: Double,
+    inspect.StrType: lambda: Plain(str, "string"),
+    inspect.BytesType: lambda: Plain(bytes, "bytes"),
+    inspect.DateTimeType: DateTime,
+    inspect.DateType: lambda: Plain(datetime.date, "date"),
+    inspect.TimeType: TimeOfDay,
+    inspect.TimeDeltaType: lambda: Plain(datetime.timedelta, "duration"),
+    inspect.DecimalType: lambda: Plain(decimal.Decimal, "decimal"),
+    inspect.UUIDType: lambda: Plain(uuid.UUID, "uuid"),
+}
+
+
+def _constrained(described: inspect.Type) -> bool:
+    """Whether msgspec.Meta restricts the values beyond their type."""
+    names = ("gt", "ge", "lt", "le", "multiple_of", "min_length", "max_length", "pattern", "tz")
+    return any(getattr(described, name, None) is not None for name in names)
+
+
+def _hashable(node: Node, where: str) -> Node:
+    if node.hashable:
+        return node
+    raise UnsupportedType(f"A {node.describe()} has no hash", "Declare a tuple or a frozen class.", where)
+
+
+def _pin_annotations(cls: type) -> None:
+    """Replace the text of postponed annotations of a class of the job's script by what it stands for.
+
+    Such a class travels to the workers by value, without the script's names, where the text means nothing.
+    """
+    if cls.__module__ == "__main__":
+        resolved = typing.get_type_hints(cls, include_extras=True)
+        cls.__annotations__ = {name: resolved[name] for name in get_annotations(cls)}
+
+
+def _named(hint: Any) -> str:
+    if isinstance(hint, type) and not hasattr(hint, "__args__"):
+        return (
+            hint.__qualname__ if hint.__module__ == "builtins" else f"{hint.__module__}.{hint.__qualname__}"
+        )
+    return repr(hint)
+
+
+def _unsupported(hint: Any, reason: str = "") -> UnsupportedType:
+    problem = f"{_named(hint)} cannot be stored" + (f": {reason}" if reason else "")
+    if isinstance(hint, inspect.AnyType) or hint is Any or hint is object:
+        return UnsupportedType(
+            "A type that can be anything cannot be stored", f"Say what it holds, e.g. list[int], {_PICKLE}."
+        )
+    if isinstance(hint, (inspect.ByteArrayType, inspect.MemoryViewType)):
+        return UnsupportedType("A bytearray or memoryview cannot be stored", "Declare bytes.")
+    if hint is Row:
+        return UnsupportedType(problem, "Declare its fields: Types.ROW_NAMED([names], [types]).")
+    if getattr(hint, "__qualname__", "").startswith("Types."):
+        return UnsupportedType(problem, f"Call it: {hint.__qualname__}(...).")
+    if isinstance(hint, type) and hint.__module__ == "numpy":
+        return UnsupportedType(problem, "Declare the Python type: int, float, bool, str or bytes.")
+    return UnsupportedType(problem, f"Make it a dataclass with annotated fields, {_PICKLE}.")

@@ -1,0 +1,35 @@
+"""The test that lets a record through the check without looking at its fields one by one in a loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from penstock.state.serializers.leaves import LONG_MAX, LONG_MIN
+from penstock.state.serializers.node import Node
+
+__all__ = ["kept_test"]
+
+
+def kept_test(nodes: Sequence[Node], places: Sequence[str]) -> Callable[[Any], bool]:
+    """A function that says whether `check` would keep every field of a record `v` as it is.
+
+    `places` are the expressions for the fields, such as `v.id` or `v[0]`. When it says no, or a field's own
+    check raises, the caller goes field by field to find out what changed or where the error is.
+
+    It is compiled, as dataclasses does it, because it runs for every value stored: 80 ns for three plain
+    fields, where a loop takes 270 (CPython 3.11).
+    """
+    names: dict[str, Any] = {"low": LONG_MIN, "high": LONG_MAX}
+    terms = []
+    for i, (node, place) in enumerate(zip(nodes, places)):
+        if node.exact is int:
+            terms.append(f"type(x := {place}) is int and low <= x <= high")
+        elif node.exact is not None:
+            names[f"class{i}"] = node.exact
+            terms.append(f"type({place}) is class{i}")
+        else:
+            names[f"check{i}"] = node.check
+            terms.append(f"check{i}(x := {place}) is x")
+    exec(f"def kept(v):\n    return {' and '.join(terms) or True}", names)
+    return names["kept"]  # type: ignore[no-any-return]

@@ -1,0 +1,285 @@
+"""Types without parts."""
+
+from __future__ import annotations
+
+import enum
+import pickle
+import struct
+from datetime import UTC, datetime, time, timezone
+from typing import Any
+
+from penstock.common.time import Instant
+from penstock.state.scalars import python_scalar
+from penstock.state.serializers.node import Node, NotEncodable
+
+__all__ = [
+    "LONG_MAX",
+    "LONG_MIN",
+    "BigInt",
+    "Char",
+    "DateTime",
+    "Double",
+    "EnumMember",
+    "Float",
+    "InstantLeaf",
+    "Literal",
+    "Pickled",
+    "Plain",
+    "TimeOfDay",
+    "Whole",
+]
+
+LONG_MIN, LONG_MAX = -(1 << 63), (1 << 63) - 1
+
+
+class Plain(Node):
+    """A class that msgspec writes and reads alone: str, bool, bytes, None, Decimal, date, timedelta, UUID."""
+
+    def __init__(self, cls: type, name: str) -> None:
+        self.wire_type = cls
+        self.classes = (cls,)
+        self.cls = cls
+        self.name = name
+        if cls in (str, bool, bytes):
+            self.exact = cls
+
+    def check(self, value: Any) -> Any:
+        if type(value) is self.cls:
+            return value
+        value = python_scalar(value)
+        if type(value) is self.cls:
+            return value
+        raise self.refuse(value)
+
+    def describe(self, inside: frozenset[str] = frozenset()) -> str:
+        return self.name
+
+
+class Whole(Node):
+    """An int within bounds. A bool is no int."""
+
+    wire_type = int
+    classes = (int,)
+
+    def __init__(self, name: str, bits: int) -> None:
+        self.name = name
+        self.low, self.high = -(1 << (bits - 1)), (1 << (bits - 1)) - 1
+        if bits == 64:
+            self.exact = int
+
+    def check(self, value: Any) -> Any:
+        if type(value) is not int:
+            value = python_scalar(value)
+            if type(value) is not int:
+                raise self.refuse(value)
+        if self.low <= value <= self.high:
+            return value
+        wider = "Types.LONG()" if LONG_MIN <= value <= LONG_MAX else "Types.BIG_INT()"
+        raise self.refuse(value, f"A {self.name} is from {self.low} to {self.high}; declare {wider}.")
+
+    def describe(self, inside: frozenset[str] = frozenset()) -> str:
+        return self.name
+
+
+class BigInt(Node):
+    """An int of any size: msgpack's own up to 64 bits, beyond that its two's complement as bytes."""
+
+    wire_type = int | bytes
+    classes = (int,)
+    native = same = False
+
+    def check(self, value: Any) -> Any:
+        value = python_scalar(value)
+        if type(value) is not int:
+            raise self.refuse(value)
+        return value
+
+    def _wire(self, value: int) -> int | bytes:
+        if LONG_MIN <= value <= LONG_MAX:
+            return value
+        return value.to_bytes(value.bit_length() // 8 + 1, "big", signed=True)
+
+    def _value(self, wire: int | bytes) -> int:
+        return wire if isinstance(wire, int) else int.from_bytes(wire, "big", signed=True)
+
+    def describe(self, inside: frozenset[str] = frozenset()) -> str:
+        return "bigint"
+
+
+class Double(Node):
+    """A float; an int becomes one."""
+
+    wire_type = float
+    classes = (float,)
+    exact: type | None = float
+    name = "double"
+
+    def check(self, value: Any) -> Any:
+        if type(value) is float:
+            return value
+        value = python_scalar(value)
+        if type(value) is int or type(value) is float:
+            try:
+                return float(value)
+            except OverflowError:
+                pass  # an int beyond the largest float
+        raise self.refuse(value)
+
+    def describe(self, inside: frozenset[str] = frozenset()) -> str:
+        return self.name
+
+
+class Float(Double):
+    """A float rounded to 32 bits."""
+
+    exact = None
+    name = "float"
+    _bits = struct.Struct("f")
+
+    def check(self, value: Any) -> Any:
+        value = super().check(value)
+        try:
+            return self._bits.unpack(self._bits.pack(value))[0]
+        except OverflowError:
+            raise self.refuse(
+                value, "It is beyond the largest 32-bit float; declare Types.DOUBLE()."
+            ) from None
+
+
+class Char(Node):
+    """A str of one character."""
+
+    wire_type = str
+    classes = (str,)
+
+    def check(self, value: Any) -> Any:
+        value = python_scalar(value)
+        if type(value) is str and len(value) == 1:
+            return value
+        raise self.refuse(value, "A char is a str of one character; declare Types.STRING().")
+
+    def describe(self, inside: frozenset[str] = frozenset()) -> str:
+        return "char"
+
+
+class DateTime(Node):
+    """A datetime: an aware one comes back as the same instant in UTC, a naive one as it is."""
+
+    wire_type = datetime
+    classes = (datetime,)
+
+    def check(self, value: Any) -> Any:
+        if type(value) is not datetime:
+            raise self.refuse(value, "Store a plain datetime: datetime.fromisoformat(...), .to_pydatetime().")
+        if value.tzinfo is None or value.tzinfo is UTC:
+            return value
+        if value.utcoffset() is None:
+            return value.replace(tzinfo=None)
+        try:
+            return value.astimezone(UTC)
+        except OverflowError:
+            raise self.refuse(value, "In UTC it is outside the years 1 to 9999.") from None
+
+    def describe(self, inside: frozenset[str] = frozenset()) -> str:
+        return "timestamp"
+
+
+class TimeOfDay(Node):
+    """A time: naive, or with a fixed offset of whole minutes, which is all that its text form can say."""
+
+    wire_type = time
+    classes = (time,)
+
+    def check(self, value: Any) -> Any:
+        if type(value) is not time:
+            raise self.refuse(value)
+        if value.tzinfo is None:
+            return value
+        offset = value.utcoffset()
+        if offset is None or offset.seconds % 60 or offset.microseconds:
+            raise self.refuse(value, "Its zone is lost without a date; store a datetime, or drop the zone.")
+        return value.replace(tzinfo=timezone(offset))
+
+    def describe(self, inside: frozenset[str] = frozenset()) -> str:
+        return "time"
+
+
+class InstantLeaf(Node):
+    """An `Instant`; the codec's hooks write and read it."""
+
+    wire_type = Instant
+    classes = (Instant,)
+    _second = Whole("long", 64)
+
+    def check(self, value: Any) -> Any:
+        if type(value) is not Instant:
+            raise self.refuse(value, "Store Instant.of_epoch_milli(...), or declare datetime.")
+        self._second.check(value.seconds)
+        self._second.check(value.nanos)
+        return value
+
+    def describe(self, inside: frozenset[str] = frozenset()) -> str:
+        return "instant"
+
+
+class EnumMember(Node):
+    """A member of an Enum, written as its value."""
+
+    def __init__(self, cls: type[enum.Enum]) -> None:
+        self.wire_type = cls
+        self.classes = (cls,)
+
+    def check(self, value: Any) -> Any:
+        if type(value) is self.wire_type:
+            return value
+        raise self.refuse(value, f"Store a member of {self.wire_type.__qualname__}.")
+
+    def describe(self, inside: frozenset[str] = frozenset()) -> str:
+        cls = self.wire_type
+        members = ", ".join(f"{member.name}={member.value!r}" for member in cls)
+        return f"enum {cls.__module__}.{cls.__qualname__}({members})"
+
+
+class Literal(Node):
+    """One of a few values."""
+
+    def __init__(self, wire_type: Any, values: tuple[Any, ...]) -> None:
+        self.wire_type = wire_type
+        self.values = values
+        self.classes = tuple({type(value) for value in values})
+
+    def check(self, value: Any) -> Any:
+        value = python_scalar(value)
+        for allowed in self.values:
+            if type(value) is type(allowed) and value == allowed:
+                return value
+        raise self.refuse(value, "Store one of these values, or declare their class.")
+
+    def describe(self, inside: frozenset[str] = frozenset()) -> str:
+        return f"literal<{', '.join(sorted(map(repr, self.values)))}>"
+
+
+class Pickled(Node):
+    """Any object, as a pickle. Whether it has one is known only when it is written."""
+
+    wire_type = bytes
+    classes = (object,)
+    native = same = immutable = False
+
+    def check(self, value: Any) -> Any:
+        return value
+
+    def _wire(self, value: Any) -> bytes:
+        try:
+            return pickle.dumps(value, 5)
+        except Exception as error:  # an object's own __reduce__ may raise anything
+            raise NotEncodable(
+                f"A {type(value).__module__}.{type(value).__qualname__} could not be pickled: {error}",
+                "Store data instead of what holds files, locks, connections or local functions.",
+            ) from error
+
+    def _value(self, wire: bytes) -> Any:
+        return pickle.loads(wire)
+
+    def describe(self, inside: frozenset[str] = frozenset()) -> str:
+        return "pickle"

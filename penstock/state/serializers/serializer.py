@@ -1,0 +1,161 @@
+"""`Serializer`: a declared type turned into functions, and the registry that makes each only once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from penstock.common.typeinfo import TypeSpec
+from penstock.state.serializers import codec
+from penstock.state.serializers.containers import Sequence
+from penstock.state.serializers.leaves import LONG_MAX, LONG_MIN
+from penstock.state.serializers.node import Node
+from penstock.state.serializers.types import node_of
+
+__all__ = ["Serializer", "serializer_for"]
+
+
+class Serializer:
+    """Turns the values of one declared type into bytes and back. Made by `serializer_for`.
+
+    What `encode` accepts, `decode` gives back equal, in any process that has the same classes; everything
+    else is refused with NotEncodable, never bent to fit. Three things are bent, and `check` shows how they
+    come back: numpy scalars become Python's, an int where a float is declared becomes one, and the kinds of
+    sequence become the declared kind (see `containers`).
+
+    Nothing is kept between calls. Pickling one pickles what it was made from.
+    """
+
+    __slots__ = (
+        "_schema",
+        "check",
+        "decode",
+        "decode_many",
+        "encode",
+        "encode_many",
+        "exact",
+        "immutable",
+        "spec",
+    )
+
+    #: What it was made from.
+    spec: TypeSpec
+    #: Whether a decoded value can be shared without a copy, because nothing in it can change.
+    immutable: bool
+    #: If `type(value) is exact`, the value is of this type and comes back as it is: `check` may be skipped.
+    #: Set for str, bool, float, bytes and the 64-bit int. Two values still fail, later, in `encode`: an int
+    #: beyond 64 bits, and a str with half a surrogate pair.
+    exact: type | None
+    #: The value as `decode(encode(value))` would give it, maybe the same object; NotEncodable if it is not
+    #: of this type. A container of values may keep checked ones and encode them later.
+    check: Callable[[Any], Any]
+    #: Checks the value and gives its bytes.
+    encode: Callable[[Any], bytes]
+    #: The value of these bytes (any buffer will do). Bytes of another schema raise msgspec.ValidationError;
+    #: a field added with a default to a dataclass or struct, or taken away from it, is the same schema here.
+    decode: Callable[[bytes], Any]
+
+    #: Many values in one call, as one msgpack array: its header, then the bytes of each value in turn.
+    encode_many: Callable[[list[Any]], bytes]
+    #: The values that `encode_many` wrote.
+    decode_many: Callable[[bytes], list[Any]]
+
+    def __init__(self, spec: TypeSpec, node: Node) -> None:
+        many = Sequence(list, node)
+        self.spec = spec
+        self.immutable = node.immutable
+        self.exact = node.exact
+        self.check = node.check
+        self.encode, self.decode = _functions(node)
+        self.encode_many, self.decode_many = _functions(many)
+        self._schema = node.describe()
+
+    def schema(self) -> str:
+        """The type in a few words that stay the same between processes and versions; stored in snapshots."""
+        return self._schema
+
+    def __repr__(self) -> str:
+        return f"<Serializer {self._schema}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return serializer_for, (self.spec,)
+
+
+_serializers: dict[TypeSpec, Serializer] = {}
+
+
+def serializer_for(spec: TypeSpec) -> Serializer:
+    """The serializer of a TypeInformation or a type hint, the same object each time for equal specs.
+
+    UnsupportedType, with the fix, for a type that no value could be stored with. Call it where the user
+    declares the type, so that the error points there; on the driver it also makes the classes of the job's
+    script fit to travel (see `hints`).
+    """
+    try:
+        known = _serializers.get(spec)
+    except TypeError:  # a hint that holds something without a hash
+        return Serializer(spec, node_of(spec))
+    if known is None:
+        known = _serializers.setdefault(spec, Serializer(spec, node_of(spec)))
+    return known
+
+
+def _functions(node: Node) -> tuple[Callable[[Any], bytes], Callable[[bytes], Any]]:
+    """`encode` and `decode` of a node.
+
+    They are called once or more per record, so each kind of node gets the shortest function that is right
+    for it. Measured on CPython 3.11: an int is written in 80 ns and read in 25, a dataclass of three plain
+    fields written in 540 and read in 250.
+    """
+    read, write, check = codec.decoder(node.wire_type), codec.encode, node.check
+
+    def encode_long(value: Any) -> bytes:
+        return write(value if type(value) is int and LONG_MIN <= value <= LONG_MAX else check(value))
+
+    def encode_exact(value: Any) -> bytes:
+        try:
+            return write(value if type(value) is node.exact else check(value))
+        except UnicodeEncodeError as error:
+            raise node.refuse(value, f"It has no bytes: {error}.") from error
+
+    def encode_native(value: Any) -> bytes:
+        checked = check(value)
+        try:
+            return write(checked)
+        except _WRITING as error:
+            raise node.refuse(value, f"It has no bytes: {error}.") from error
+
+    def encode_wire(value: Any) -> bytes:
+        checked = check(value)
+        try:
+            return write(node.wire(checked))
+        except _WRITING as error:
+            raise node.refuse(value, f"It has no bytes: {error}.") from error
+
+    def encode_proven(value: Any) -> bytes:
+        data = encode_wire(value)
+        try:
+            again = encode_wire(decode(data))
+        except Exception as error:  # the user's __post_init__ may raise anything
+            raise node.refuse(value, f"It could not be read back: {error}.") from error
+        if again != data:
+            raise node.refuse(
+                value, "Reading it changes it; make its __post_init__ leave a read value alone."
+            )
+        return data
+
+    def decode_wire(data: bytes) -> Any:
+        return node.value(read(data))
+
+    decode = read if node.same else decode_wire
+    if node.proof:
+        return encode_proven, decode
+    if node.exact is int:
+        return encode_long, decode
+    if node.exact is not None:
+        return encode_exact, decode
+    return (encode_native if node.native else encode_wire), decode
+
+
+# A str with half a surrogate pair; a datetime, or an object in itself, beyond what can be written.
+_WRITING = (ValueError, OverflowError, TypeError, RecursionError)

@@ -1,0 +1,103 @@
+"""`TypeInformation` to nodes."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+from collections.abc import Callable
+from typing import Any
+
+from penstock.common.typeinfo import (
+    BasicArrayTypeInfo,
+    BasicType,
+    BasicTypeInfo,
+    DateTypeInfo,
+    ListTypeInfo,
+    MapTypeInfo,
+    ObjectArrayTypeInfo,
+    PickledBytesTypeInfo,
+    PrimitiveArrayTypeInfo,
+    RowTypeInfo,
+    TimestampTypeInfo,
+    TimeTypeInfo,
+    TupleTypeInfo,
+    TypeInformation,
+    Types,
+)
+from penstock.state.serializers.containers import Mapping, Nullable, Positions, Sequence
+from penstock.state.serializers.hints import node_of_hint
+from penstock.state.serializers.leaves import (
+    BigInt,
+    Char,
+    DateTime,
+    Double,
+    Float,
+    InstantLeaf,
+    Pickled,
+    Plain,
+    TimeOfDay,
+    Whole,
+)
+from penstock.state.serializers.node import Node, UnsupportedType
+from penstock.state.serializers.records import RowRecord
+
+__all__ = ["node_of"]
+
+
+def node_of(spec: Any) -> Node:
+    """The node of a TypeInformation or a type hint; UnsupportedType if there is none."""
+    if not isinstance(spec, TypeInformation):
+        return node_of_hint(spec)
+    if isinstance(spec, BasicTypeInfo):
+        return _BASIC[spec.get_basic_type()]()
+    if isinstance(spec, DateTypeInfo):
+        return Plain(datetime.date, "date")
+    if isinstance(spec, TimeTypeInfo):
+        return TimeOfDay()
+    if isinstance(spec, TimestampTypeInfo):
+        return DateTime()
+    if isinstance(spec, PickledBytesTypeInfo):
+        return Pickled()
+    if isinstance(spec, PrimitiveArrayTypeInfo):
+        if spec.get_element_type() == Types.BYTE():
+            return Plain(bytes, "bytes")
+        return Sequence(list, node_of(spec.get_element_type()))
+    if isinstance(spec, (ListTypeInfo, ObjectArrayTypeInfo, BasicArrayTypeInfo)):
+        return Sequence(list, Nullable(_part(spec.get_element_type(), "the elements of a list")))
+    if isinstance(spec, MapTypeInfo):
+        key = _part(spec.get_key_type(), "the keys of a map")
+        if not key.hashable:
+            raise UnsupportedType(f"A {key.describe()} has no hash", "Declare a tuple.", "the keys of a map")
+        return Mapping(key, Nullable(_part(spec.get_value_type(), "the values of a map")))
+    if isinstance(spec, TupleTypeInfo):
+        types = enumerate(spec.get_field_types())
+        return Positions(tuple(_part(kind, f"element {i} of a tuple") for i, kind in types))
+    if isinstance(spec, RowTypeInfo):
+        names = spec.get_field_names()
+        fields = zip(names, spec.get_field_types())
+        nodes = tuple(Nullable(_part(kind, f"field {name!r} of a row")) for name, kind in fields)
+        return RowRecord(tuple(names) if spec.is_named() else None, nodes)
+    raise UnsupportedType(f"{spec!r} cannot be stored", "Use one of the types that Types makes.")
+
+
+def _part(spec: Any, where: str) -> Node:
+    try:
+        return node_of(spec)
+    except UnsupportedType as error:
+        raise error.inside(where) from None
+
+
+_BASIC: dict[BasicType, Callable[[], Node]] = {
+    BasicType.STRING: lambda: Plain(str, "string"),
+    BasicType.BYTE: lambda: Whole("byte", 8),
+    BasicType.BOOLEAN: lambda: Plain(bool, "boolean"),
+    BasicType.SHORT: lambda: Whole("short", 16),
+    BasicType.INT: lambda: Whole("int", 32),
+    BasicType.LONG: lambda: Whole("long", 64),
+    BasicType.FLOAT: Float,
+    BasicType.DOUBLE: Double,
+    BasicType.CHAR: Char,
+    BasicType.BIG_INT: BigInt,
+    BasicType.BIG_DEC: lambda: Plain(decimal.Decimal, "decimal"),
+    BasicType.INSTANT: InstantLeaf,
+}

@@ -1,0 +1,405 @@
+"""Where durable things live: manifests, deltas, bases. Names are relative posix paths, contents are bytes."""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pyarrow as pa
+
+from penstock.errors import PenstockError
+from penstock.state.files import map_file
+from penstock.state.serving import ObjectServer, client_for
+
+__all__ = [
+    "AlreadyPublished",
+    "DriverStorage",
+    "LocalStorage",
+    "MissingObject",
+    "RemoteDriverStorage",
+    "Storage",
+    "StorageError",
+    "StorageUnreachable",
+    "open_storage",
+]
+
+
+class StorageError(PenstockError):
+    """A storage cannot do what was asked: a bad name or uri, a full disk, a file system without links."""
+
+
+class AlreadyPublished(StorageError):
+    """The name exists: someone else published it first.
+
+    Operator action: none where one of two drivers of a job was thought dead, for the loser stops by itself.
+    Otherwise look for a second driver that runs the same job.
+    """
+
+    def __init__(self, name: str, where: str) -> None:
+        super().__init__(
+            f"'{name}' is already published in {where}. Another driver of this job got there first; "
+            f"see that only one is running."
+        )
+        self.name = name
+
+
+class MissingObject(StorageError):
+    """A named object is not there.
+
+    Operator action: a manifest names this file, so it must come back: restore it from a backup of the
+    checkpoint directory, or start from an older checkpoint or a savepoint that does not need it. See that no
+    other program cleans that directory. If the storage is a driver's memory, that driver has restarted:
+    restart the job."""
+
+    def __init__(self, name: str, where: str) -> None:
+        super().__init__(
+            f"'{name}' is missing in {where}. Restore it from a backup, or start from a checkpoint or "
+            f"savepoint that does not need it, and see that nothing else deletes files there."
+        )
+        self.name = name
+
+
+class StorageUnreachable(StorageError):
+    """The driver that serves its memory does not answer, or does not know this client's secret.
+
+    Operator action: none while the job restarts, for the tasks of a driver that is gone fail like this.
+    Otherwise see that executors can reach the driver's host and port."""
+
+
+class Storage(ABC):
+    """One place for durable objects. The driver publishes and deletes, tasks write and read, from many
+    processes.
+
+    A name is a relative posix path without `.` or `..`; any other is a StorageError. No object is ever
+    changed: what is published stays, what is written is named by its content."""
+
+    @property
+    @abstractmethod
+    def uri(self) -> str:
+        """What `open_storage` in another process turns into a storage on the same objects."""
+
+    @property
+    @abstractmethod
+    def where(self) -> str:
+        """The storage in words for people: never with a secret."""
+
+    @abstractmethod
+    def publish(self, name: str, data: bytes) -> None:
+        """Put if absent, durable on return. Of all callers with one name exactly one returns, in whatever
+        process; the others get AlreadyPublished."""
+
+    @abstractmethod
+    def write(self, name: str, data: bytes) -> None:
+        """Put a content-named object, durable on return. Writing it again, also at the same time, is
+        harmless."""
+
+    @abstractmethod
+    def read(self, name: str) -> bytes:
+        """The whole object; MissingObject if there is none."""
+
+    def view(self, name: str) -> pa.Buffer:
+        """The object for `read_changes`, mapped instead of read where the storage can: a part costs a
+        part."""
+        return pa.py_buffer(self.read(name))
+
+    @abstractmethod
+    def exists(self, name: str) -> bool: ...
+
+    @abstractmethod
+    def list(self, prefix: str) -> list[str]:
+        """The names that start with this string, sorted; what is half written is never among them."""
+
+    @abstractmethod
+    def delete(self, name: str) -> None:
+        """Remove the object if it is there."""
+
+    def close(self) -> None:  # noqa: B027  most storages hold nothing open
+        """This object is not used any more. The objects stay where they are."""
+
+
+def open_storage(uri: str) -> Storage:
+    """Open, in any process, the storage whose `uri` this is. Opening touches neither disk nor network."""
+    parts = urlsplit(uri)
+    if parts.scheme == "file" and not parts.netloc and parts.path.startswith("/"):
+        return LocalStorage(unquote(parts.path))
+    if parts.scheme == "driver":
+        return RemoteDriverStorage(uri)
+    # Only the scheme: the rest of a mistyped driver uri holds a secret.
+    raise StorageError(f"No storage for a uri with scheme '{parts.scheme}'. Use an absolute file:///... uri.")
+
+
+_TEMP = ".tmp-"
+_HERE = "the driver's memory"
+
+
+def _checked(name: str) -> str:
+    if "\0" in name or any(part in ("", ".", "..") or part.startswith(_TEMP) for part in name.split("/")):
+        raise StorageError(f"{name!r} is not a name: use a relative path with '/' and without '.' and '..'.")
+    return name
+
+
+def _checked_prefix(prefix: str) -> str:
+    _checked(prefix + "x")
+    return prefix
+
+
+# Errors by which file systems (FAT, some FUSE and network mounts) say that they have no hard links.
+_NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS}
+
+# How often a write starts over because a delete in another process removed the directory, empty until then.
+_PRUNED_RETRIES = 20
+
+
+class LocalStorage(Storage):
+    """A directory on a file system that every process of the job sees and that has hard links."""
+
+    def __init__(self, root: str | os.PathLike[str]) -> None:
+        self._root = Path(os.path.abspath(root))
+        self._durable: set[Path] = set()
+
+    def __repr__(self) -> str:
+        return f"LocalStorage({str(self._root)!r})"
+
+    @property
+    def uri(self) -> str:
+        return self._root.as_uri()
+
+    @property
+    def where(self) -> str:
+        return str(self._root)
+
+    def publish(self, name: str, data: bytes) -> None:
+        self._put(name, data, lambda temp, path: self._link(temp, path, name))
+
+    def write(self, name: str, data: bytes) -> None:
+        self._put(name, data, os.replace)
+
+    def read(self, name: str) -> bytes:
+        try:
+            return (self._root / _checked(name)).read_bytes()
+        except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
+            raise MissingObject(name, self.uri) from None
+
+    def view(self, name: str) -> pa.Buffer:
+        try:
+            return map_file(self._root / _checked(name))
+        except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
+            raise MissingObject(name, self.uri) from None
+
+    def exists(self, name: str) -> bool:
+        return (self._root / _checked(name)).is_file()
+
+    def list(self, prefix: str) -> list[str]:
+        start = self._root / _checked_prefix(prefix).rpartition("/")[0]
+        names = []
+        for directory, _, files in os.walk(start, onerror=_raise_unless_gone):
+            base = Path(directory).relative_to(self._root)
+            names += [(base / file).as_posix() for file in files if not file.startswith(_TEMP)]
+        return sorted(name for name in names if name.startswith(prefix))
+
+    def delete(self, name: str) -> None:
+        path = self._root / _checked(name)
+        try:
+            path.unlink(missing_ok=True)
+        except (IsADirectoryError, NotADirectoryError):
+            return
+        # Deltas live in a directory per epoch, and epochs are many.
+        for directory in path.parents:
+            if directory == self._root:
+                return
+            try:
+                directory.rmdir()
+            except OSError:
+                return
+            self._durable.discard(directory)
+
+    def _put(self, name: str, data: bytes, settle: Callable[[Path, Path], None]) -> None:
+        path = self._root / _checked(name)
+        temp = path.with_name(f"{_TEMP}{os.getpid()}-{secrets.token_hex(8)}")
+        for attempt in range(_PRUNED_RETRIES):
+            try:
+                self._make_directory(path.parent)
+                try:
+                    with open(temp, "xb") as file:
+                        file.write(data)
+                        file.flush()
+                        os.fsync(file.fileno())
+                    settle(temp, path)
+                finally:
+                    temp.unlink(missing_ok=True)
+                _fsync_directory(path.parent)
+                return
+            except OSError as error:
+                if isinstance(error, FileNotFoundError) and attempt < _PRUNED_RETRIES - 1:
+                    self._durable.clear()
+                    continue
+                raise StorageError(
+                    f"Cannot write '{name}' to {self.uri}: {error.strerror}. See that the directory exists, "
+                    f"has free space and may be written."
+                ) from error
+
+    def _link(self, temp: Path, path: Path, name: str) -> None:
+        try:
+            os.link(temp, path)
+        except FileExistsError:
+            # NFS may answer a request that was sent twice with "exists" although the first one made our link.
+            if os.stat(temp).st_nlink != 2:
+                raise AlreadyPublished(name, self.uri) from None
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
+            raise StorageError(
+                f"The file system of {self.uri} has no hard links, so two drivers could both believe that "
+                f"they published '{name}'. Use a checkpoint directory on a file system that has them."
+            ) from error
+
+    def _make_directory(self, directory: Path) -> None:
+        """Create it such that it survives a crash. Within the root a directory that is already there is
+        synced too, once per process: the process that made it may not have come so far yet."""
+        if directory in self._durable:
+            return
+        inside = directory != self._root and directory.is_relative_to(self._root)
+        if inside or not directory.is_dir():
+            self._make_directory(directory.parent)
+            directory.mkdir(exist_ok=True)
+            _fsync_directory(directory.parent)
+        self._durable.add(directory)
+
+
+def _raise_unless_gone(error: OSError) -> None:
+    # A listing with holes would have garbage collection believe that files are gone.
+    if not isinstance(error, (FileNotFoundError, NotADirectoryError)):
+        raise error
+
+
+def _fsync_directory(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+class DriverStorage(Storage):
+    """The memory of the driver process: versions live as long as it does. Tasks read through its `uri`.
+
+    Nothing listens until `uri` is asked for. The uri holds the secret that lets a client in: hand it to
+    tasks, show it to nobody. `close` ends the serving; the driver itself goes on using the objects."""
+
+    def __init__(self, host: str = "127.0.0.1") -> None:
+        """`host` is where tasks reach the driver, and the only address it listens on."""
+        self._objects: dict[str, bytes] = {}
+        self._server = ObjectServer(self._objects, host)
+        self._publishing = threading.Lock()
+
+    def __repr__(self) -> str:
+        return f"DriverStorage({len(self._objects)} objects)"
+
+    @property
+    def uri(self) -> str:
+        try:
+            host, port = self._server.address()
+        except OSError as error:
+            raise StorageError(
+                f"Tasks cannot be given the driver's memory: {error}. If the host is wrong, set the address "
+                f"under which executors reach the driver."
+            ) from error
+        return f"driver://{host}:{port}/{self._server.secret}"
+
+    @property
+    def where(self) -> str:
+        return _HERE
+
+    def publish(self, name: str, data: bytes) -> None:
+        with self._publishing:
+            if _checked(name) in self._objects:
+                raise AlreadyPublished(name, _HERE)
+            self._objects[name] = data
+
+    def write(self, name: str, data: bytes) -> None:
+        self._objects[_checked(name)] = data
+
+    def read(self, name: str) -> bytes:
+        try:
+            return self._objects[_checked(name)]
+        except KeyError:
+            raise MissingObject(name, _HERE) from None
+
+    def exists(self, name: str) -> bool:
+        return _checked(name) in self._objects
+
+    def list(self, prefix: str) -> list[str]:
+        _checked_prefix(prefix)
+        return sorted(name for name in self._objects.copy() if name.startswith(prefix))
+
+    def delete(self, name: str) -> None:
+        self._objects.pop(_checked(name), None)
+
+    def close(self) -> None:
+        """Stop serving and hang up on clients. May be called again."""
+        self._server.close()
+
+
+class RemoteDriverStorage(Storage):
+    """A driver's memory as tasks in other processes see it: they read, everything else is a StorageError."""
+
+    def __init__(self, uri: str) -> None:
+        parts = urlsplit(uri)
+        try:
+            host, port = parts.hostname, parts.port
+        except ValueError:
+            host, port = None, None
+        secret = parts.path.removeprefix("/")
+        if parts.scheme != "driver" or host is None or port is None or not secret:
+            raise StorageError("Not the uri of a driver's memory. Pass on DriverStorage.uri as it is.")
+        self._uri = uri
+        self._address = (host, port)
+        self._secret = secret
+        self._where = f"the memory of the driver at {host}:{port}"
+
+    def __repr__(self) -> str:
+        return f"RemoteDriverStorage({self._address[0]}:{self._address[1]})"
+
+    @property
+    def uri(self) -> str:
+        return self._uri
+
+    @property
+    def where(self) -> str:
+        return self._where
+
+    def read(self, name: str) -> bytes:
+        _checked(name)
+        try:
+            data = client_for(self._address, self._secret).read(name)
+        except OSError as error:
+            raise StorageUnreachable(
+                f"Cannot read '{name}' from {self._where}: {error}. Is it running, and reachable from here?"
+            ) from None
+        if data is None:
+            raise MissingObject(name, self._where)
+        return data
+
+    def publish(self, name: str, data: bytes) -> None:
+        raise self._read_only()
+
+    def write(self, name: str, data: bytes) -> None:
+        raise self._read_only()
+
+    def exists(self, name: str) -> bool:
+        raise self._read_only()
+
+    def list(self, prefix: str) -> list[str]:
+        raise self._read_only()
+
+    def delete(self, name: str) -> None:
+        raise self._read_only()
+
+    def _read_only(self) -> StorageError:
+        return StorageError(f"Tasks only read from {self._where}. Set a checkpoint directory to write files.")

@@ -1,0 +1,246 @@
+"""The harness: a whole program, or one function, run epoch by epoch in this process.
+
+    env = StreamExecutionEnvironment.get_execution_environment()
+    job = JobHarness(env.from_collection([]).key_by(lambda v: v).process(Count()))
+    job.push("a", "b", "a")
+    job.epoch()
+    assert job.output == [("a", 1), ("b", 1), ("a", 2)]
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable
+from typing import Any
+
+from penstock.checkpoint.epochs import EpochDriver, EpochParameters, EpochStatistics, Settings
+from penstock.connectors.sinks import CollectSink
+from penstock.datastream.data_stream import DataStream
+from penstock.datastream.environment import StreamExecutionEnvironment
+from penstock.errors import PenstockError
+from penstock.graph.physical import build
+from penstock.state.keys import encode_key
+from penstock.state.storage import DriverStorage, LocalStorage, Storage
+from penstock.testing.engine import LocalEngine
+
+
+class SimulatedCrash(BaseException):
+    """Raised inside an epoch where a test asked for a crash. Not an Exception: user code must not catch it."""
+
+
+class JobHarness:
+    """Runs the program that ends in `stream` (or, given an environment, one whose sinks are all declared).
+
+    Records wait in the sources, as in a log, until an epoch takes them; a crash takes back what no checkpoint holds.
+    """
+
+    def __init__(
+        self,
+        stream: DataStream | StreamExecutionEnvironment,
+        *,
+        parallelism: int = 1,
+        max_parallelism: int | None = None,
+        backend: str = "memory",
+        storage: Storage | None = None,
+        settings: Settings | None = None,
+    ) -> None:
+        self.output: list[Any] = []
+        """Everything the stream gave, epoch after epoch."""
+        env = stream if isinstance(stream, StreamExecutionEnvironment) else stream.get_execution_environment()
+        self._sink = CollectSink()
+        if isinstance(stream, DataStream):
+            stream._end("Collect", self._sink)
+        self._directory = tempfile.mkdtemp(prefix="penstock-harness-")
+        self._settings = settings or Settings(backend=backend)
+        if storage is None:
+            storage = DriverStorage() if backend == "memory" else LocalStorage(f"{self._directory}/checkpoints")
+        self.storage = storage
+        logical = env._graph
+        self._graph = build(logical, parallelism, max_parallelism)
+        self._sinks = {
+            node.uid: node.operator.sink  # type: ignore[attr-defined]
+            for node in logical.nodes.values()
+            if node.operator is not None and hasattr(node.operator, "sink")
+        }
+        self._log: dict[str, list[Any]] = {}
+        self._partitions: dict[str, int] = {}
+        for node in logical.nodes.values():
+            if node.source is not None:
+                records = node.source.origin if node.source.reader == "chunks" else []
+                self._log[node.uid] = list(records)
+                self._partitions[node.uid] = 1
+        self._names = {node.name: node.uid for node in logical.nodes.values()}
+        self._take: dict[str, int] = {}
+        self._crash_point: str | None = None
+        self.epochs_run = 0
+        self._start()
+
+    def _start(self) -> None:
+        self._engine = LocalEngine(
+            self._graph, self.storage, f"{self._directory}/replicas", self._pending, self._probe
+        )
+        self._driver = EpochDriver(
+            self._graph, self.storage, self._settings, self._engine.execute, self._sinks, self._driver_probe
+        )
+        self._driver.recover()
+
+    # -- input -----------------------------------------------------------------------------------------------------
+
+    def push(self, *records: Any, source: str | None = None) -> JobHarness:
+        """Add records to a source; `source` is its uid or name, needed only where there are several."""
+        self._log[self._source(source)].extend(records)
+        return self
+
+    def set_partitions(self, count: int, source: str | None = None) -> None:
+        """How many input partitions the source has from the next epoch on."""
+        self._partitions[self._source(source)] = count
+
+    def epoch(self, records: int | None = None) -> EpochStatistics | None:
+        """Run one epoch over what waits, at most `records` of each source. None if a crash was asked for and came."""
+        return self._run(records, ends_input=False)
+
+    def epochs(self, records: int) -> JobHarness:
+        """Epochs of at most `records` each, until nothing waits."""
+        while any(self._waiting(uid) for uid in self._log):
+            self.epoch(records)
+        return self
+
+    def end(self) -> JobHarness:
+        """End the input: run what waits, then the epoch that flushes every operator."""
+        if any(self._waiting(uid) for uid in self._log):
+            self.epoch()
+        self._run(None, ends_input=True)
+        return self
+
+    def run(self, records: int | None = None) -> list[Any]:
+        """The whole program: epochs until the input is used up, then the end. Returns the output."""
+        if records is not None:
+            self.epochs(records)
+        self.end()
+        return self.output
+
+    # -- failures --------------------------------------------------------------------------------------------------
+
+    def crash(self) -> None:
+        """Lose every process of the job and start again from the last checkpoint."""
+        self._start()
+
+    def crash_at(self, point: str) -> None:
+        """Crash when the next epoch reaches a point: `source.processed`, `level1.snapshot`, `driver.published`, …"""
+        self._crash_point = point
+
+    def lose_replicas(self) -> None:
+        """Delete every local replica; they are caches."""
+        shutil.rmtree(f"{self._directory}/replicas", ignore_errors=True)
+
+    # -- looking ---------------------------------------------------------------------------------------------------
+
+    def state(self, name: str, key: Any, operator: str | None = None) -> Any:
+        """Committed state of a key: a value, a list, or a dict. `operator` is a uid or name, if several hold it."""
+        run = self._run_holding(name, operator)
+        overlay = run.overlay
+        parameters = self._parameters()
+        replicas = self._engine.state_access(parameters).replicas(
+            run.chain.operators[0].uid, run.chain.max_parallelism
+        )
+        try:
+            overlay.begin(0, replicas)
+            overlay.key = encode_key(key)
+            state = overlay._states[name]
+            if hasattr(state, "items"):
+                return dict(state.items())
+            result = state.value() if hasattr(state, "value") and not hasattr(state, "get") else state.get()
+            return list(result) if hasattr(result, "__next__") else result
+        finally:
+            replicas.close()
+            overlay.release()
+
+    @property
+    def checkpoint(self) -> int:
+        """Number of the last completed checkpoint; 0 before the first."""
+        return 0 if self._driver.last is None else self._driver.last.id
+
+    def close(self) -> None:
+        self.storage.close()
+        shutil.rmtree(self._directory, ignore_errors=True)
+
+    def __enter__(self) -> JobHarness:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    # -- inside ----------------------------------------------------------------------------------------------------
+
+    def _source(self, name: str | None) -> str:
+        if name is None:
+            if len(self._log) != 1:
+                raise PenstockError(f"The program has {len(self._log)} sources: say which with source=, by uid or name.")
+            return next(iter(self._log))
+        uid = name if name in self._log else self._names.get(name, name)
+        if uid not in self._log:
+            raise PenstockError(f"The program has no source '{name}'; it has {sorted(self._log)}.")
+        return uid
+
+    def _position(self, uid: str) -> int:
+        return 0 if self._driver.last is None else self._driver.last.records.get(uid, 0)
+
+    def _waiting(self, uid: str) -> int:
+        return len(self._log[uid]) - self._position(uid)
+
+    def _pending(self, uid: str) -> list[list[Any]]:
+        start = self._position(uid)
+        records = self._log[uid][start : start + self._take[uid]]
+        count = self._partitions[uid]
+        size = -(-len(records) // count) or 1
+        return [records[index * size : (index + 1) * size] for index in range(count)]
+
+    def _run(self, records: int | None, ends_input: bool) -> EpochStatistics | None:
+        self._take = {uid: self._waiting(uid) if records is None else records for uid in self._log}
+        try:
+            statistics = self._driver.run_epoch(None, {}, ends_input)
+        except SimulatedCrash:
+            self._crash_point = None
+            self._start()
+            return None
+        finally:
+            while not self._sink.results.empty():
+                self.output.extend(self._sink.results.get())
+        self.epochs_run += 1
+        return statistics
+
+    def _probe(self, point: str) -> None:
+        if point == self._crash_point:
+            raise SimulatedCrash(point)
+
+    def _driver_probe(self, point: str) -> None:
+        self._probe(f"driver.{point}")
+
+    def _parameters(self) -> EpochParameters:
+        return EpochParameters(
+            0,
+            False,
+            self._driver.version,
+            "",
+            self._driver.lineage,
+            self._settings.backend,
+            self._settings.inline_bytes,
+            f"{self._directory}/replicas",
+        )
+
+    def _run_holding(self, state: str, operator: str | None) -> Any:
+        uid = self._names.get(operator, operator) if operator is not None else None
+        for run in self._engine.runs.values():
+            if run.overlay is not None and state in run.overlay._states:
+                if uid is None or run.chain.operators[0].uid == uid:
+                    return run
+        raise PenstockError(f"No operator that has run holds a state '{state}'; run an epoch first.")
+
+
+def keyed_harness(
+    function: Any, key: Callable[[Any], Any] = lambda value: value, **options: Any
+) -> JobHarness:
+    """One keyed function alone: a KeyedProcessFunction, or a plain function of (value, context)."""
+    env = StreamExecutionEnvironment.get_execution_environment()
+    return JobHarness(env.from_collection([]).key_by(key).process(function).uid("function"), **options)
