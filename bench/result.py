@@ -4,6 +4,11 @@ import json
 import statistics
 import sys
 from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import pyarrow.parquet as pq
+
+from bench.workload import input_files
 
 
 @dataclass(frozen=True)
@@ -12,6 +17,14 @@ class Result:
 
     records: int
     seconds: list[float]
+
+    @classmethod
+    def of_epochs(cls, input_dir: Path, seconds: list[float], warmup: int) -> "Result":
+        """From the durations of all epochs of a run over `input_dir`, where one file is one epoch."""
+        files = input_files(input_dir)
+        if len(seconds) != len(files):
+            raise SystemExit(f"{len(files)} files should be as many epochs, but there were {len(seconds)}")
+        return cls(pq.read_metadata(files[0]).num_rows, seconds[warmup:])
 
     @property
     def median_seconds(self) -> float:
@@ -22,7 +35,7 @@ class Result:
         return self.records / self.median_seconds
 
     def print(self) -> None:
-        """Called once, last, by a way's process: the result is the last line of its stdout."""
+        """Called once, last, by the process of a way: the result is the last line of its stdout."""
         sys.stdout.write("\n" + json.dumps(asdict(self)) + "\n")
 
     @classmethod

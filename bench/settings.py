@@ -1,34 +1,43 @@
-"""The Spark settings of a run: Penstock's own, given to the peer as well."""
+"""The Spark session of a way: Penstock's settings, given to the peer as well."""
+
+import os
+import sys
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+
+from penstock.spark.session import default_conf
 
 PARALLELISM = 2
 MASTER = f"local[{PARALLELISM}]"
-SCHEMA = "key string, value long"
 
 
-def penstock_conf() -> dict[str, str]:
-    try:
-        from penstock.spark.session import default_conf
-    except ImportError:
-        return {
-            "spark.ui.enabled": "false",
-            "spark.sql.adaptive.enabled": "false",
-            "spark.sql.streaming.checkpointFileManagerClass": (
-                "org.apache.spark.sql.execution.streaming.checkpointing"
-                ".FileSystemBasedCheckpointFileManager"
-            ),
-            "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
-            "spark.python.unix.domain.socket.enabled": "true",
-            "spark.sql.codegen.wholeStage": "false",
-        }
-    return default_conf()
-
-
-def both_ways_conf() -> dict[str, str]:
+def both_ways_conf(work: Path) -> dict[str, str]:
     """What Penstock and the peer both run with."""
     return {
-        **penstock_conf(),
+        **default_conf(),
+        "spark.master": MASTER,
+        "spark.local.dir": str(work / "spark"),
         "spark.sql.shuffle.partitions": str(PARALLELISM),
-        # A file of a few MB counts as one partition by default, which leaves one core idle in
-        # the source stage. Without the open cost Spark cuts it in two, as a topic would be.
+        # By default a file of a few MB is one partition, and one core idles in the source stage.
+        # Without the open cost Spark cuts it in two or three, as a topic would be.
         "spark.sql.files.openCostInBytes": "0",
     }
+
+
+def session(conf: dict[str, str]) -> SparkSession:
+    # The conf `spark.pyspark.python` does not reach the workers of a program that was not submitted.
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    builder = SparkSession.builder
+    for name, value in conf.items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    # The peer's state server logs a warning at every read of a key without state.
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark
+
+
+def read_epochs(spark: SparkSession, input_dir: Path) -> DataFrame:
+    """The input as a stream: one file is one epoch."""
+    stream = spark.readStream.schema("key string, value long").option("maxFilesPerTrigger", 1)
+    return stream.parquet(str(input_dir))

@@ -76,6 +76,9 @@ class EpochStatistics(msgspec.Struct, frozen=True):
     number: int
     records: int
     duration_ms: float
+    """From trigger to committed sinks."""
+    cycle_ms: float
+    """From the end of the epoch before, with what the engine does between two epochs."""
     delta_bytes: int
     delta_entries: int
     state_bytes: int
@@ -127,6 +130,7 @@ class EpochDriver:
         self.version: Version | None = None
         self.statistics: list[EpochStatistics] = []
         self._merged: dict[str, dict[int, BaseHandle]] = {}
+        self._epoch_ended_at = self.clock()
         self.uids = {operator.uid: operator for chain in self.graph.chains for operator in chain.operators}
 
     def recover(self) -> Manifest | None:
@@ -306,10 +310,12 @@ class EpochDriver:
             self.last.id,
             sum(report.records_in for report in reports if self.graph.chains[report.chain].source_uid is not None),
             duration_ms,
+            (self.clock() - self._epoch_ended_at) * 1000,
             sum(delta.size for delta in deltas),
             sum(delta.entries for delta in deltas),
             sum(self.last.state_bytes(uid) for uid in self.last.delta_bytes),
         )
+        self._epoch_ended_at = self.clock()
         self.statistics.append(statistics)
         return statistics
 

@@ -164,7 +164,7 @@ class Row:
         return f"Row({', '.join(f'{name}={value!r}' for name, value in pairs)})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Rows of one pickle share their names through its memo; a kind is written only where it is not INSERT.
+        # Rows of one pickle share their names through its memo. A kind is written unless it is INSERT.
         # The tuple is for copy.copy, which would otherwise share the list.
         if self._row_kind is _INSERT:
             return _restore, (self._fields, tuple(self._values))

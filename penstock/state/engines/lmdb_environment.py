@@ -89,7 +89,8 @@ class Environment:
     def _open_databases(self) -> None:
         with self._lmdb.begin() as txn:
             new = txn.stat()["entries"] == 0
-        with self._lmdb.begin(write=new) as txn:
+        # For writing even if nothing is: what is opened in a read transaction is closed with it.
+        with self._lmdb.begin(write=True) as txn:
             # NotFoundError is another program's file, or one of a version of Penstock with another layout.
             try:
                 self.entries = self._lmdb.open_db(b"entries", txn=txn, create=new)

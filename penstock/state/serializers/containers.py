@@ -251,15 +251,21 @@ class OneOf(Node):
         self.proof = any(member.proof for member in members)
 
     def check(self, value: Any) -> Any:
-        value = python_scalar(value)
         own = self.by_class.get(type(value))
+        if own is None:
+            value = python_scalar(value)
+            own = self.by_class.get(type(value))
         refusal: NotEncodable | None = None
-        for member in self.members if own is None else (own, *self.members):
+        if own is not None:
+            try:
+                return own.check(value)
+            except NotEncodable as error:
+                refusal = error
+        for member in self.members:
             try:
                 return member.check(value)
-            except NotEncodable as error:
-                # What the member of its own class says is closer to the point than the other refusals.
-                refusal = refusal or (error if member is own else None)
+            except NotEncodable:
+                pass  # what the member of its own class says is closer to the point
         raise refusal or self.refuse(value)
 
     def _wire(self, value: Any) -> Any:

@@ -1,0 +1,69 @@
+"""`python -m bench`: run every way on every workload, one after the other, and print one table."""
+
+import argparse
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+from rich.console import Console
+
+from bench import plan, table
+from bench.ways import WayFailed, measure
+
+
+def arguments() -> argparse.Namespace:
+    lines = [line.name for line in plan.lines(quick=False, same_epochs=False)]
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("--check", action="store_true", help="exit with 1 when a bar does not hold")
+    parser.add_argument(
+        "--only",
+        action="append",
+        default=[],
+        metavar="NAME",
+        choices=[*lines, *plan.MODULES],
+        help=f"a line ({', '.join(lines)}) or a way ({', '.join(plan.MODULES)}); may be repeated",
+    )
+    parser.add_argument("--quick", action="store_true", help="a third of the epochs: a look, not a figure")
+    parser.add_argument(
+        "--same-epochs", action="store_true", help="give transformWithState our epoch size (half an hour)"
+    )
+    chosen = parser.parse_args()
+    if chosen.check and set(chosen.only) & set(plan.MODULES):
+        parser.error("--check compares ways, so --only may name lines but no way")
+    return chosen
+
+
+def main() -> int:
+    chosen = arguments()
+    lines = plan.lines(chosen.quick, chosen.same_epochs)
+    names = {line.name for line in lines} & set(chosen.only)
+    ways = set(plan.MODULES) & set(chosen.only) or set(plan.MODULES)
+    lines = [line for line in lines if not names or line.name in names]
+
+    load = os.getloadavg()[0]
+    results: table.Results = {}
+    failed = []
+    err = Console(stderr=True)
+    with tempfile.TemporaryDirectory(prefix="penstock-bench-") as inputs, err.status("") as status:
+        for line in lines:
+            for way in (way for way in line.workloads if way in ways):
+                status.update(f"{line.title}: {way}")
+                try:
+                    results[line.name, way] = measure(line, way, Path(inputs))
+                except WayFailed as failure:
+                    failed.append(str(failure))
+
+    # A pipe or a CI log has no width of its own, and 80 columns would fold the cells.
+    out = Console() if sys.stdout.isatty() else Console(width=150)
+    out.print(table.render(lines, results, chosen.same_epochs, load))
+    for message in failed:
+        print(message, file=sys.stderr)
+    missed = table.failures(lines, results) if chosen.check else []
+    for bar in missed:
+        print(f"bar missed: {bar}", file=sys.stderr)
+    return 1 if failed or missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,72 @@
+"""Our side: the count as a PyFlink program, FileSystem backend, a delta and a manifest every epoch.
+
+Run by the parent as `python -m bench.penstock_count INPUT WORK WARMUP`.
+"""
+
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from bench.result import Result
+from bench.settings import MASTER, PARALLELISM, both_ways_conf, read_epochs, session
+from penstock.common import Configuration, Types
+from penstock.datastream import KeyedProcessFunction, RuntimeContext, StreamExecutionEnvironment
+from penstock.datastream.connectors import DiscardingSink
+from penstock.datastream.state import ValueStateDescriptor
+
+
+class Count(KeyedProcessFunction):
+    def open(self, runtime_context: RuntimeContext) -> None:
+        self.n = runtime_context.get_state(ValueStateDescriptor("n", Types.LONG()))
+
+    def process_element(self, value: Any, ctx: Any) -> Iterator[tuple[str, int]]:
+        n = (self.n.value() or 0) + 1
+        self.n.update(n)
+        yield value[0], n
+
+
+def configuration(work: Path) -> Configuration:
+    config = Configuration()
+    config.set_string("spark.master", MASTER)
+    config.set_string("state.checkpoints.dir", (work / "checkpoints").as_uri())
+    config.set_string("state.backend.local-dir", str(work / "replicas"))
+    # The stream is bounded, so epochs follow each other at once: any interval that is allowed.
+    config.set_string("execution.checkpointing.interval", "10 ms")
+    return config
+
+
+def run_timed(env: StreamExecutionEnvironment) -> list[float]:
+    """Run the job; the seconds of every epoch with records, in order.
+
+    An epoch lasts from the end of the one before to its own end, as the peer is timed: Spark's work between
+    two calls of `foreachBatch` is inside. `EpochStatistics.duration_ms` leaves that out.
+    """
+    ended = [time.perf_counter()]
+    seconds = []
+
+    def on_epoch(epoch: Any) -> None:
+        ended.append(time.perf_counter())
+        # The epoch that ends a bounded stream has none.
+        if epoch.records:
+            seconds.append(ended[-1] - ended[-2])
+
+    env._on_epoch.append(on_epoch)
+    env.execute("bench")
+    return seconds
+
+
+def main(input_dir: Path, work: Path, warmup: int) -> None:
+    spark = session(both_ways_conf(work))
+    env = StreamExecutionEnvironment.get_execution_environment(configuration(work))
+    env.set_parallelism(PARALLELISM)
+    records = env.from_spark(read_epochs(spark, input_dir), bounded=True)
+    records.key_by(lambda row: row[0]).process(Count()).uid("count").sink_to(DiscardingSink())
+    seconds = run_timed(env)
+    spark.stop()
+    Result.of_epochs(input_dir, seconds, warmup).print()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]))

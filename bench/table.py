@@ -1,0 +1,86 @@
+"""The table of a run, and its verdict on the bars."""
+
+import importlib.metadata
+import os
+import platform
+
+from rich.table import Table
+
+from bench.plan import PEER_EPOCH_RECORDS, Bar, Line, Way
+from bench.result import Result
+
+Results = dict[tuple[str, Way], Result]
+
+
+def ratio(line: Line, peer: Way, results: Results) -> float | None:
+    """Penstock relative to `peer`: of throughputs, or of epoch times where the unit is ms."""
+    ours, theirs = results.get((line.name, "penstock")), results.get((line.name, peer))
+    if ours is None or theirs is None:
+        return None
+    if line.unit == "ms":
+        return ours.median_seconds / theirs.median_seconds
+    return ours.records_per_second / theirs.records_per_second
+
+
+def holds(line: Line, bar: Bar, results: Results) -> bool:
+    value = ratio(line, bar.peer, results)
+    if value is None:
+        return False
+    return value <= bar.limit if line.unit == "ms" else value >= bar.limit
+
+
+def describe(line: Line, bar: Bar) -> str:
+    return f"{'≤' if line.unit == 'ms' else '≥'} {bar.limit:g}× {bar.peer}"
+
+
+def failures(lines: list[Line], results: Results) -> list[str]:
+    """The bars that do not hold, in words; one that was not measured does not hold."""
+    missed = []
+    for line in lines:
+        for bar in line.bars:
+            if not holds(line, bar, results):
+                value = ratio(line, bar.peer, results)
+                seen = "not measured" if value is None else f"is {value:.3g}"
+                missed.append(f"{line.title}: {describe(line, bar)} {seen}")
+    return missed
+
+
+def render(lines: list[Line], results: Results, same_epochs: bool, load: float) -> Table:
+    peer_epochs = "the same" if same_epochs else f"{PEER_EPOCH_RECORDS:,}"
+    table = Table(
+        title="Running count per key, local[2], median of warm epochs",
+        caption=(
+            f"epochs of 500,000 records, for transformWithState {peer_epochs} · "
+            f"Spark {importlib.metadata.version('pyspark')}, Python {platform.python_version()}, "
+            f"{os.cpu_count()} cores, load {load:.1f} before"
+        ),
+    )
+    table.add_column("workload")
+    for heading in ("penstock", "transformWithState", "dict loop", "ours/tWS", "ours/dict"):
+        table.add_column(heading, justify="right")
+    table.add_column("bars")
+    for line in lines:
+        table.add_row(
+            line.title,
+            *(
+                _cell(line, results.get((line.name, way)))
+                for way in ("penstock", "transform-with-state", "dict-loop")
+            ),
+            *(_ratio_cell(ratio(line, peer, results)) for peer in ("transform-with-state", "dict-loop")),
+            ", ".join(
+                f"{'✓' if holds(line, bar, results) else '✗'} {describe(line, bar)}" for bar in line.bars
+            ),
+        )
+    return table
+
+
+def _cell(line: Line, result: Result | None) -> str:
+    if result is None:
+        return "–"
+    if line.unit == "ms":
+        return f"{result.median_seconds * 1000:,.0f} ms"
+    return f"{result.records_per_second:,.0f}/s"
+
+
+def _ratio_cell(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3g}×"

@@ -1,0 +1,34 @@
+"""Runs one way of counting in a process of its own, so that no JVM disturbs the next."""
+
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from bench.plan import MODULES, Line, Way
+from bench.result import Result
+from bench.workload import write_input
+
+# The slowest way takes two minutes on two cores, fifteen with --same-epochs.
+TIMEOUT_SECONDS = 3600
+
+
+class WayFailed(Exception):
+    """A way ended without a result; the message holds the end of its stderr."""
+
+
+def measure(line: Line, way: Way, inputs: Path) -> Result:
+    workload = line.workloads[way]
+    input_dir = inputs / f"{workload.keys}-{workload.records}-{workload.epochs}"
+    if not input_dir.exists():
+        write_input(workload, input_dir)
+    with tempfile.TemporaryDirectory(dir=inputs) as work:
+        command = [sys.executable, "-m", MODULES[way], str(input_dir), work, str(workload.warmup)]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_SECONDS)
+        except subprocess.TimeoutExpired:
+            raise WayFailed(f"{way} on {line.title}: no result in {TIMEOUT_SECONDS} s") from None
+    if done.returncode != 0:
+        end = "\n".join(done.stderr.splitlines()[-25:])
+        raise WayFailed(f"{way} on {line.title}: exit status {done.returncode}\n{end}")
+    return Result.parse(done.stdout)

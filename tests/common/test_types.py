@@ -1,0 +1,129 @@
+"""Types describe values: equal parts make equal types. Lengths of time are taken in several forms."""
+
+import pickle
+from datetime import timedelta
+
+import pytest
+
+from penstock.common import Duration, Instant, Time, Types, to_millis
+
+SIMPLE = [
+    (Types.STRING, "String"),
+    (Types.BYTE, "Byte"),
+    (Types.BOOLEAN, "Boolean"),
+    (Types.SHORT, "Short"),
+    (Types.INT, "Integer"),
+    (Types.LONG, "Long"),
+    (Types.FLOAT, "Float"),
+    (Types.DOUBLE, "Double"),
+    (Types.CHAR, "Char"),
+    (Types.BIG_INT, "BigInteger"),
+    (Types.BIG_DEC, "BigDecimal"),
+    (Types.INSTANT, "Instant"),
+    (Types.SQL_DATE, "DateTypeInfo"),
+    (Types.SQL_TIME, "TimeTypeInfo"),
+    (Types.SQL_TIMESTAMP, "TimestampTypeInfo"),
+    (Types.PICKLED_BYTE_ARRAY, "PickledByteArrayTypeInfo"),
+]
+
+NESTED = [
+    (lambda: Types.ROW([Types.LONG(), Types.STRING()]), "RowTypeInfo(Long, String)"),
+    (lambda: Types.ROW_NAMED(["id", "n"], [Types.LONG(), str]), "RowTypeInfo(id: Long, n: str)"),
+    (lambda: Types.TUPLE([Types.LONG(), Types.STRING()]), "TupleTypeInfo(Long, String)"),
+    (lambda: Types.LIST(Types.LIST(Types.INT())), "ListTypeInfo<ListTypeInfo<Integer>>"),
+    (lambda: Types.LIST(list[int]), "ListTypeInfo<list[int]>"),
+    (lambda: Types.MAP(Types.STRING(), Types.LONG()), "MapTypeInfo<String, Long>"),
+    (lambda: Types.PRIMITIVE_ARRAY(Types.INT()), "PrimitiveArrayTypeInfo<Integer>"),
+    (lambda: Types.BASIC_ARRAY(Types.STRING()), "BasicArrayTypeInfo<String>"),
+    (lambda: Types.OBJECT_ARRAY(Types.SQL_DATE()), "ObjectArrayTypeInfo<DateTypeInfo>"),
+]
+
+
+@pytest.mark.parametrize(("make", "text"), SIMPLE + NESTED)
+def test_a_type_equals_another_of_the_same_parts_and_can_travel(make, text):
+    assert repr(make()) == text
+    assert make() == make()
+    assert hash(make()) == hash(make())
+    assert pickle.loads(pickle.dumps(make())) == make()
+
+
+def test_no_two_of_these_types_are_equal():
+    assert len({make() for make, _ in SIMPLE + NESTED}) == len(SIMPLE + NESTED)
+
+
+def test_row_types_differ_by_their_names():
+    named = Types.ROW_NAMED(["id"], [Types.LONG()])
+    assert named != Types.ROW([Types.LONG()])
+    assert named != Types.ROW_NAMED(["key"], [Types.LONG()])
+
+
+def test_a_row_type_knows_its_fields():
+    named = Types.ROW_NAMED(["id", "name"], [Types.LONG(), Types.STRING()])
+    assert named.get_field_names() == ["id", "name"]
+    assert named.get_field_types() == [Types.LONG(), Types.STRING()]
+    assert named.get_field_index("name") == 1
+    assert Types.ROW([Types.LONG(), Types.STRING()]).get_field_names() == ["f0", "f1"]
+
+
+def test_a_row_type_needs_one_name_per_field():
+    with pytest.raises(ValueError, match="1 names for 2 types"):
+        Types.ROW_NAMED(["id"], [Types.LONG(), Types.LONG()])
+    with pytest.raises(ValueError, match="each field once"):
+        Types.ROW_NAMED(["id", "id"], [Types.LONG(), Types.LONG()])
+
+
+def test_arrays_take_only_their_elements():
+    with pytest.raises(TypeError, match="LIST"):
+        Types.PRIMITIVE_ARRAY(Types.STRING())
+    with pytest.raises(TypeError, match="OBJECT_ARRAY"):
+        Types.BASIC_ARRAY(Types.SQL_DATE())
+
+
+@pytest.mark.parametrize(
+    ("length", "millis"),
+    [
+        (5, 5),
+        (Time.milliseconds(5), 5),
+        (Time.seconds(5), 5_000),
+        (Time.minutes(5), 300_000),
+        (Time.hours(5), 18_000_000),
+        (Time.days(5), 432_000_000),
+        (Duration.of_nanos(5_999_999), 5),
+        (Duration.of_millis(5), 5),
+        (Duration.of_seconds(5), 5_000),
+        (Duration.of_minutes(5), 300_000),
+        (Duration.of_hours(5), 18_000_000),
+        (Duration.of_days(5), 432_000_000),
+        (timedelta(seconds=5), 5_000),
+        (timedelta(0), 0),
+    ],
+)
+def test_every_form_of_a_length_of_time_gives_its_milliseconds(length, millis):
+    assert to_millis(length) == millis
+    assert pickle.loads(pickle.dumps(length)) == length
+
+
+@pytest.mark.parametrize("length", ["5 s", 5.0, True, None])
+def test_other_lengths_of_time_are_refused(length):
+    with pytest.raises(TypeError, match="length of time"):
+        to_millis(length)
+
+
+@pytest.mark.parametrize("length", [timedelta(microseconds=500), Duration.of_nanos(1)])
+def test_a_length_of_time_does_not_vanish(length):
+    with pytest.raises(ValueError, match="shorter than a millisecond"):
+        to_millis(length)
+
+
+def test_lengths_of_time_are_values():
+    assert Time.seconds(60) == Time.minutes(1)
+    assert Time.seconds(60) != Duration.of_seconds(60)
+    assert len({Duration.of_seconds(60), Duration.of_minutes(1)}) == 1
+    assert str(Time.seconds(1)) == "1000 ms"
+    assert eval(repr(Duration.of_nanos(7))) == Duration.of_nanos(7)
+    assert eval(repr(Duration.of_days(7))) == Duration.of_days(7)
+
+
+@pytest.mark.parametrize("millis", [0, 1, 999, 1_000, 1_555_516_800_123, -1, -1_001])
+def test_an_instant_keeps_its_milliseconds(millis):
+    assert Instant.of_epoch_milli(millis).to_epoch_milli() == millis

@@ -1,0 +1,128 @@
+"""Key groups: every group has one owner, every group one block, and none of it depends on the other."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.state.key_groups import (
+    BLOCKS,
+    ParallelismError,
+    block_count,
+    block_of,
+    block_range,
+    blocks_of_range,
+    check_parallelism,
+    default_max_parallelism,
+    key_group_of,
+    owner_of,
+    range_of_subtask,
+)
+from penstock.state.keys import encode_key
+
+groups = st.integers(1, 1 << 15)
+
+
+@st.composite
+def layouts(draw):
+    max_parallelism = draw(st.integers(1, 2_000))
+    return draw(st.integers(1, max_parallelism)), max_parallelism
+
+
+def test_128_groups_over_3_tasks():
+    ranges = [range_of_subtask(i, 3, 128) for i in range(3)]
+    assert ranges == [range(0, 43), range(43, 86), range(86, 128)]
+
+
+@given(layouts())
+def test_every_group_is_in_the_range_of_its_owner_and_in_no_other(layout):
+    parallelism, max_parallelism = layout
+    seen = []
+    for subtask in range(parallelism):
+        owned = range_of_subtask(subtask, parallelism, max_parallelism)
+        assert len(owned) > 0
+        assert {owner_of(group, parallelism, max_parallelism) for group in owned} == {subtask}
+        seen.extend(owned)
+    assert seen == list(range(max_parallelism))
+
+
+@pytest.mark.parametrize(("before", "after"), [(4, 2), (2, 4), (15, 77), (77, 15)])
+def test_after_a_rescale_every_key_is_with_its_owner_and_nowhere_else(before, after):
+    keys = {encode_key(f"user-{i}") for i in range(1_000)}
+    for parallelism in (before, after):
+        held = [
+            {key for key in keys if key_group_of(key, 128) in range_of_subtask(i, parallelism, 128)}
+            for i in range(parallelism)
+        ]
+        assert sum(map(len, held)) == len(keys)
+        for i, part in enumerate(held):
+            assert all(owner_of(key_group_of(key, 128), parallelism, 128) == i for key in part)
+
+
+@pytest.mark.parametrize(
+    ("parallelism", "groups"),
+    [(1, 128), (85, 128), (86, 256), (200, 512), (21_845, 32_768), (32_768, 32_768)],
+)
+def test_the_default_number_of_groups(parallelism, groups):
+    assert default_max_parallelism(parallelism) == groups
+
+
+@pytest.mark.parametrize(
+    ("parallelism", "max_parallelism"), [(0, 128), (129, 128), (1, 0), (1, 32_769), (-1, 128)]
+)
+def test_what_does_not_go_together_is_refused(parallelism, max_parallelism):
+    with pytest.raises(ParallelismError):
+        check_parallelism(parallelism, max_parallelism)
+
+
+def test_a_default_for_no_task_or_too_many_is_refused():
+    for parallelism in (0, 32_769):
+        with pytest.raises(ParallelismError, match="from 1 to 32768"):
+            default_max_parallelism(parallelism)
+
+
+@pytest.mark.parametrize(
+    ("key", "group"), [("user-1", 30), (1, 48), (b"\x00", 14), (("a", 1), 47), (None, 12), ("", 79)]
+)
+def test_the_group_of_a_key_never_changes(key, group):
+    # Golden values: if one of these changes, every savepoint is void.
+    assert key_group_of(encode_key(key), 128) == group
+
+
+def test_the_hash_is_xxh64_with_seed_0():
+    # The test vector its authors publish for no input at all.
+    assert key_group_of(b"", 1 << 15) == 0xEF46DB3751D8E999 % (1 << 15)
+
+
+def test_keys_spread_over_the_groups():
+    counts = [0] * 128
+    for i in range(12_800):
+        counts[key_group_of(encode_key(i), 128)] += 1
+    assert min(counts) > 50
+    assert max(counts) < 160
+
+
+@given(groups)
+def test_every_group_is_in_one_block(max_parallelism):
+    blocks = [block_range(block, max_parallelism) for block in range(block_count(max_parallelism))]
+    assert [group for block in blocks for group in block] == list(range(max_parallelism))
+    assert len(blocks) <= BLOCKS
+    assert all(len(block) > 0 for block in blocks)
+    for index, block in enumerate(blocks):
+        assert block_of(block[0], max_parallelism) == block_of(block[-1], max_parallelism) == index
+
+
+def test_blocks_of_128_groups_hold_8():
+    assert block_count(128) == 16
+    assert block_range(15, 128) == range(120, 128)
+
+
+def test_fewer_groups_than_blocks_are_a_block_each():
+    assert block_count(13) == 13
+    assert block_range(12, 13) == range(12, 13)
+
+
+@given(groups.flatmap(lambda m: st.tuples(st.integers(0, m), st.integers(0, m), st.just(m))))
+def test_the_blocks_of_a_range_are_those_of_its_groups(bounds):
+    start, end, max_parallelism = bounds
+    expected = {block_of(group, max_parallelism) for group in range(start, end)}
+    assert set(blocks_of_range(start, end, max_parallelism)) == expected
