@@ -177,7 +177,12 @@ class Coordinator:
         return [CommitSinks(event.epoch)]
 
     def _end(
-        self, current: Checkpoint, status: CheckpointStatus, at: int, reason: str, failures: list[Failure] | None = None
+        self,
+        current: Checkpoint,
+        status: CheckpointStatus,
+        at: int,
+        reason: str,
+        failures: list[Failure] | None = None,
     ) -> list[Instruction]:
         current.status = status
         current.ended_at = at

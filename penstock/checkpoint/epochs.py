@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from penstock.checkpoint.bases import merge_bases
 from penstock.checkpoint.coordinator import (
     Abort,
     Acknowledge,
@@ -21,7 +22,6 @@ from penstock.checkpoint.coordinator import (
     Published,
     Trigger,
 )
-from penstock.checkpoint.bases import merge_bases
 from penstock.checkpoint.manifest import (
     FORMAT,
     BaseHandle,
@@ -211,7 +211,12 @@ class EpochDriver:
         return list(coordinator.handle(AllIn(number, self._now())))
 
     def _manifest(
-        self, number: int, batch: int | None, spark_log: dict[str, bytes], ends_input: bool, reports: tuple[Report, ...]
+        self,
+        number: int,
+        batch: int | None,
+        spark_log: dict[str, bytes],
+        ends_input: bool,
+        reports: tuple[Report, ...],
     ) -> Manifest:
         last = self.last
         operators: dict[str, OperatorSnapshot] = {}
@@ -231,7 +236,11 @@ class EpochDriver:
                     known = operators.get(part.uid)
                     deltas = [*(known.deltas if known else []), *part.deltas]
                     operators[part.uid] = OperatorSnapshot(
-                        self.uids[part.uid].name, chain.parallelism, chain.max_parallelism, part.states, deltas
+                        self.uids[part.uid].name,
+                        chain.parallelism,
+                        chain.max_parallelism,
+                        part.states,
+                        deltas,
                     )
                     delta_bytes[part.uid] = delta_bytes.get(part.uid, 0) + sum(d.size for d in part.deltas)
                 if part.committable is not None and self.sinks[part.uid].durable:

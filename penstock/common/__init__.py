@@ -8,11 +8,11 @@ from penstock.common.typeinfo import TypeInformation, Types
 
 __all__ = [
     "Configuration",
+    "Duration",
+    "Instant",
     "JobExecutionResult",
     "JobID",
     "JobStatus",
-    "Duration",
-    "Instant",
     "Row",
     "RowKind",
     "Time",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import timedelta
 
 __all__ = ["Duration", "Instant", "Time", "to_millis"]
@@ -103,12 +102,17 @@ class Duration:
         return f"Duration.of_millis({self.to_milliseconds()})"
 
 
-@dataclass(frozen=True, slots=True, order=True, repr=False)
 class Instant:
-    """A point on the time line: seconds since 1970-01-01T00:00:00Z and `nanos`, 0 to 999,999,999, after."""
+    """A point on the time line: seconds since 1970-01-01T00:00:00Z and `nanos`, 0 to 999,999,999, after.
 
-    seconds: int
-    nanos: int
+    It does not change: set neither of the two.
+    """
+
+    __slots__ = ("nanos", "seconds")
+
+    def __init__(self, seconds: int, nanos: int) -> None:
+        self.seconds = seconds
+        self.nanos = nanos
 
     def to_epoch_milli(self) -> int:
         return self.seconds * 1000 + self.nanos // _NANOS_PER_MILLI
@@ -117,6 +121,12 @@ class Instant:
     def of_epoch_milli(epoch_milli: int) -> Instant:
         seconds, millis = divmod(epoch_milli, 1000)
         return Instant(seconds, millis * _NANOS_PER_MILLI)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Instant) and self.seconds == other.seconds and self.nanos == other.nanos
+
+    def __hash__(self) -> int:
+        return hash((self.seconds, self.nanos))
 
     def __repr__(self) -> str:
         return f"Instant<{self.seconds}, {self.nanos}>"

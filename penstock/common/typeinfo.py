@@ -24,11 +24,7 @@ class TypeInformation:
         return ()
 
     def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, TypeInformation)
-            and type(self) is type(other)
-            and self._parts() == other._parts()
-        )
+        return isinstance(other, TypeInformation) and type(self) is type(other) and self._parts() == other._parts()
 
     def __hash__(self) -> int:
         return hash((type(self), self._parts()))

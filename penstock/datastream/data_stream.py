@@ -290,8 +290,12 @@ def _check(func: Any, kind: type[Function], method: str) -> None:
     if isinstance(func, type) and issubclass(func, Function):
         raise GraphError(f"{method} got the class {func.__name__}; give it an object: {func.__name__}().")
     if isinstance(func, Function) and not isinstance(func, kind):
-        raise GraphError(f"{method} needs a {kind.__name__} or a function, not the {type(func).__bases__[0].__name__} {describe(func)}.")
+        raise GraphError(
+            f"{method} needs a {kind.__name__} or a function, not the {type(func).__bases__[0].__name__} {describe(func)}."
+        )
     if not isinstance(func, kind) and not callable(func):
         raise GraphError(f"{method} needs a {kind.__name__} or a function, not {type(func).__name__}.")
     if inspect.iscoroutinefunction(func):
-        raise GraphError(f"{method} got the async function {describe(func)}; asynchronous calls go through AsyncDataStream.")
+        raise GraphError(
+            f"{method} got the async function {describe(func)}; asynchronous calls go through AsyncDataStream."
+        )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import tempfile
@@ -38,7 +39,7 @@ class StreamExecutionEnvironment:
     """Build a program with `from_…` and the methods of its streams; run it with `execute`."""
 
     def __init__(self, configuration: Configuration | None = None) -> None:
-        self._configuration = Configuration(configuration)
+        self._configuration = Configuration(configuration).add_all(_command_line())
         self._graph = LogicalGraph()
         self._job_parameters: dict[str, str] = {}
         self._on_epoch: list[Any] = []
@@ -130,7 +131,9 @@ class StreamExecutionEnvironment:
                 try:
                     serializer.encode(record)
                 except PenstockError as error:
-                    raise GraphError(f"from_collection: record {position} is not of the declared type. {error}") from None
+                    raise GraphError(
+                        f"from_collection: record {position} is not of the declared type. {error}"
+                    ) from None
         return self._source("Collection", Source("chunks", records, bounded=True), type_info)
 
     def from_elements(self, *elements: Any) -> DataStream:
@@ -221,7 +224,9 @@ class StreamExecutionEnvironment:
         elif backend in ("filesystem", "fs"):
             backend = "filesystem"
             if not directory:
-                raise BadSetting("state.backend is filesystem, but state.checkpoints.dir is not set: where to put checkpoints?")
+                raise BadSetting(
+                    "state.backend is filesystem, but state.checkpoints.dir is not set: where to put checkpoints?"
+                )
         else:
             raise BadSetting(f"state.backend is '{backend}'; known are memory and filesystem.")
         default_root = os.path.join(tempfile.gettempdir(), f"penstock-{os.getuid()}", "replicas")
@@ -230,7 +235,8 @@ class StreamExecutionEnvironment:
             memory_limit=config.get_integer("state.backend.memory.max-state-size", Settings.memory_limit),
             replica_root=config.get_string("state.backend.local-dir", default_root),
             timeout_ms=milliseconds(
-                "execution.checkpointing.timeout", config.get_string("execution.checkpointing.timeout", "10 min")
+                "execution.checkpointing.timeout",
+                config.get_string("execution.checkpointing.timeout", "10 min"),
             ),
         )
         root = None
@@ -252,6 +258,11 @@ class StreamExecutionEnvironment:
                 f"If the program changes, their state is not found again. Give each a uid: stream.process(...).uid('name').",
                 stacklevel=4,
             )
+
+
+def _command_line() -> Configuration:
+    """What `penstock run -D key=value` set."""
+    return Configuration.from_dict(json.loads(os.environ.get("PENSTOCK_SETTINGS", "{}")))
 
 
 _UNITS = {"ms": 1, "": 1, "s": 1000, "sec": 1000, "min": 60_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}

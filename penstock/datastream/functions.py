@@ -14,10 +14,10 @@ class Function(ABC):  # noqa: B024  methods to override, none required
     The same object serves many epochs. What must survive a failure belongs in state, not in attributes.
     """
 
-    def open(self, runtime_context: RuntimeContext) -> None:  # noqa: B027
+    def open(self, runtime_context: RuntimeContext) -> None:
         pass
 
-    def close(self) -> None:  # noqa: B027
+    def close(self) -> None:
         pass
 
 

@@ -7,9 +7,7 @@ from collections.abc import Iterator
 from types import CodeType
 from typing import Any
 
-KEYED_STATE = frozenset(
-    {"get_state", "get_list_state", "get_map_state", "get_reducing_state", "get_aggregating_state"}
-)
+KEYED_STATE = frozenset({"get_state", "get_list_state", "get_map_state", "get_reducing_state", "get_aggregating_state"})
 SUBTASK_IDENTITY = frozenset(
     {"get_index_of_this_subtask", "get_number_of_parallel_subtasks", "get_task_name_with_subtasks"}
 )

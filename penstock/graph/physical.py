@@ -29,9 +29,7 @@ def build(
 
 
 class _Builder:
-    def __init__(
-        self, graph: LogicalGraph, parallelism: int, max_parallelism: int | None, chaining: bool
-    ) -> None:
+    def __init__(self, graph: LogicalGraph, parallelism: int, max_parallelism: int | None, chaining: bool) -> None:
         self.graph = graph
         self.parallelism = parallelism
         self.max_parallelism = max_parallelism
@@ -48,7 +46,9 @@ class _Builder:
             else:
                 self._add_operator(node)
         if not self.chains:
-            raise GraphError("The program has no source: start it with env.from_collection(...) or env.from_spark(...).")
+            raise GraphError(
+                "The program has no source: start it with env.from_collection(...) or env.from_spark(...)."
+            )
         depth = max(chain.level for chain in self.chains)
         levels = [[chain.id for chain in self.chains if chain.level == level] for level in range(depth + 1)]
         for level in levels[1:]:
@@ -116,7 +116,9 @@ class _Builder:
     def _head_of_new_chain(self, node: Node, parallelism: int) -> Chain:
         level = 1 + max(self.place[edge.node][0].level for edge in node.inputs)
         chain = self._new_chain(
-            level, parallelism, node.max_parallelism or self.max_parallelism or default_max_parallelism(parallelism)
+            level,
+            parallelism,
+            node.max_parallelism or self.max_parallelism or default_max_parallelism(parallelism),
         )
         if parallelism > chain.max_parallelism:
             raise GraphError(
@@ -133,7 +135,13 @@ class _Builder:
                 key = (edge.partitioning.selector, edge.partitioning.key_type)
                 pickled_key = dump_named(key, key[0], f"key selector of {node.name}", node.uid)
             exchange = Edge(
-                len(self.edges), before.id, place, chain.id, kind, pickled_key, _dump_type(self.graph.nodes[edge.node])
+                len(self.edges),
+                before.id,
+                place,
+                chain.id,
+                kind,
+                pickled_key,
+                _dump_type(self.graph.nodes[edge.node]),
             )
             self.edges.append(exchange)
             before.outputs.append(exchange.id)

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from penstock.graph.logical import LogicalGraph
-from penstock.graph.physical import PhysicalGraph
+from penstock.runtime.plan import PhysicalGraph
 
 _STRATEGY = {"forward": "FORWARD", "key": "HASH", "rebalance": "REBALANCE"}
 

@@ -37,9 +37,7 @@ class Exchange:
 
     keyed = False
 
-    def __init__(
-        self, channel: int, hops: list[Hop], codec: Codec, buffer_bytes: int, out: list[ExchangeRow]
-    ) -> None:
+    def __init__(self, channel: int, hops: list[Hop], codec: Codec, buffer_bytes: int, out: list[ExchangeRow]) -> None:
         self._channel = channel
         self._hops = hops
         self._codec = codec
@@ -65,9 +63,7 @@ class Exchange:
         buffer = Buffer(self._keys[index] if self.keyed else None, self._codec.encode_many(values))
         payload = encode_struct(buffer)
         hop = self._hops[index]
-        self._out.append(
-            ExchangeRow(hop.target, hop.route, self._channel, self._sent_buffers[index], DATA, payload)
-        )
+        self._out.append(ExchangeRow(hop.target, hop.route, self._channel, self._sent_buffers[index], DATA, payload))
         self._sent_buffers[index] += 1
         self._sent_records[index] += len(values)
         self._limit = max(1, min(_LARGEST_LIMIT, self._buffer_bytes * len(values) // len(payload)))

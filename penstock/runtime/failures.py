@@ -17,9 +17,7 @@ _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 def describe_failure(error: BaseException, operators: list[Operator], subtask: int) -> Failure:
     """`operators` are those of the chain; the one whose frame is innermost is to blame."""
     operator = _innermost_operator(error.__traceback__, operators) or operators[0]
-    return Failure(
-        operator.name, operator.uid, subtask, describe_error(error), user_traceback(error), True
-    )
+    return Failure(operator.name, operator.uid, subtask, describe_error(error), user_traceback(error), True)
 
 
 def describe_error(error: BaseException) -> str:

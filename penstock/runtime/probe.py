@@ -1,8 +1,8 @@
 """Deterministic crash points: a process that reaches the named point in the named epoch dies by SIGKILL, once.
 
-Off unless the environment variable PENSTOCK_CRASH holds `role:point:epoch:marker`, where `marker` is a file that is
-created before dying, so that the next process goes on. Roles: `task` (the Python worker), `executor` (the worker's
-executor), `driver`. Only the crash tests and the demonstration set it.
+Off unless the environment variable PENSTOCK_CRASH holds plans `role:point:epoch:marker`, separated by semicolons.
+`marker` is a file that is created before dying, so that the next process goes on. Roles: `task` (the Python worker),
+`executor` (the worker's executor), `driver`. Only the crash tests and the demonstration set it.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ VARIABLE = "PENSTOCK_CRASH"
 
 def crash_probe(role: str, epoch: Callable[[], int], scope: str = "") -> Callable[[str], None]:
     """A function to be called with the name of each point reached."""
-    plan = os.environ.get(VARIABLE)
-    if not plan:
-        return _nothing
-    who, point, number, marker = plan.split(":", 3)
-    if who != role and not (role == "task" and who == "executor"):
+    plans = [plan.split(":", 3) for plan in os.environ.get(VARIABLE, "").split(";") if plan]
+    roles = ("task", "executor") if role == "task" else (role,)
+    plans = [plan for plan in plans if plan[0] in roles]
+    if not plans:
         return _nothing
 
     def probe(reached: str) -> None:
-        if point in (reached, f"{scope}.{reached}") and int(number) == epoch() and _first(marker):
-            os.kill(_executor_pid() if who == "executor" else os.getpid(), signal.SIGKILL)
-            signal.pause()
+        for who, point, number, marker in plans:
+            if point in (reached, f"{scope}.{reached}") and int(number) == epoch() and _first(marker):
+                os.kill(_executor_pid() if who == "executor" else os.getpid(), signal.SIGKILL)
+                signal.pause()
 
     return probe
 

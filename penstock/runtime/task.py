@@ -127,7 +127,9 @@ class ChainRun:
         codec, size = self._codecs[edge.id], graph.buffer_bytes
         if edge.kind == "key":
             select, coerce = self._selectors[edge.id]
-            owners = [owner_of(group, chain.parallelism, chain.max_parallelism) for group in range(chain.max_parallelism)]
+            owners = [
+                owner_of(group, chain.parallelism, chain.max_parallelism) for group in range(chain.max_parallelism)
+            ]
             name = f"The key given by key_by before '{chain.operators[0].name}'"
             return KeyExchange(channel, hops, codec, size, out, select, owners, coerce, name)
         if edge.kind == "forward":
@@ -184,7 +186,9 @@ class Task:
                 return
             target = run.chain.first_target + self._producer
             yield from self._run_epoch(
-                epoch, lambda roots: self._read(inbox, roots), lambda: inbox.counts(route_to(run.level, target))
+                epoch,
+                lambda roots: self._read(inbox, roots),
+                lambda: inbox.counts(route_to(run.level, target)),
             )
         finally:
             inbox.close()
@@ -304,7 +308,9 @@ class Task:
         run = self._run
         place = self._producer + run.chain.first_target
         target = next_target(run.graph, run.level, END_LEVEL, place)
-        return ExchangeRow(target, route_to(END_LEVEL, place), channel_of(run.chain.id, self._producer), 0, kind, payload)
+        return ExchangeRow(
+            target, route_to(END_LEVEL, place), channel_of(run.chain.id, self._producer), 0, kind, payload
+        )
 
 
 def next_target(graph: PhysicalGraph, level: int, to_level: int, target: int) -> int:
@@ -338,7 +344,9 @@ class _TypeCheck:
             try:
                 self._serializer.encode(value)
             except PenstockError as error:
-                raise type(error)(f"The result of '{self._operator.name}' is not of its declared type: {error}") from None
+                raise type(error)(
+                    f"The result of '{self._operator.name}' is not of its declared type: {error}"
+                ) from None
         self._emit(value)
 
 

@@ -63,9 +63,7 @@ class Job:
         self.id = uuid.uuid4().hex
         self.spec = spec
         self._spark = spark
-        self._bounded = all(
-            node.source.bounded for node in spec.logical.nodes.values() if node.source is not None
-        )
+        self._bounded = all(node.source.bounded for node in spec.logical.nodes.values() if node.source is not None)
         self._status = JobStatus.CREATED
         self._error: BaseException | None = None
         self._cancelled = threading.Event()

@@ -45,9 +45,7 @@ class SparkLog:
                 source = path.rsplit("/", 1)[0]
                 if source not in compacted:
                     wanted.setdefault(path, data)
-            compacted.update(
-                path.rsplit("/", 1)[0] for path in manifest.spark_log if path.endswith(".compact")
-            )
+            compacted.update(path.rsplit("/", 1)[0] for path in manifest.spark_log if path.endswith(".compact"))
             manifest = parent_of(manifest)
         for batch in batches:
             wanted[f"commits/{batch}"] = _COMMIT

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.resources import files
 from typing import Any
 
@@ -74,7 +76,7 @@ def start_session(overrides: dict[str, str]) -> SparkSession:
     builder = SparkSession.builder
     for key, value in conf.items():
         builder = builder.config(key, value)
-    with _QuietStart():
+    with _QuietStart(), _same_imports(conf["spark.master"]):
         session = builder.getOrCreate()
     check_session(session)
     return session
@@ -100,6 +102,23 @@ def check_session(session: SparkSession) -> None:
     for key, value in _REQUIRED.items():
         if key.startswith("spark.sql."):
             session.conf.set(key, value)
+
+
+@contextmanager
+def _same_imports(master: str) -> Iterator[None]:
+    """Let workers on this machine import what the program can: its own folder is on their path too."""
+    before = os.environ.get("PYTHONPATH")
+    if master.startswith("local"):
+        os.environ["PYTHONPATH"] = os.pathsep.join(
+            os.path.abspath(path) for path in sys.path if path == "" or (os.path.isdir(path) and "site-packages" not in path)
+        )
+    try:
+        yield
+    finally:
+        if before is None:
+            os.environ.pop("PYTHONPATH", None)
+        else:
+            os.environ["PYTHONPATH"] = before
 
 
 class _QuietStart:

@@ -120,9 +120,7 @@ class EndStage:
             pass
         epoch = _epoch("source")
         for chain in self._graph.open().sources():
-            yield from _as_batches(
-                _with_run(self._graph, chain.id, None, 0, lambda task: task.over_records(epoch, ()))
-            )
+            yield from _as_batches(_with_run(self._graph, chain.id, None, 0, lambda task: task.over_records(epoch, ())))
 
 
 def _with_run(

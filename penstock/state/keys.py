@@ -240,7 +240,7 @@ def _fix(key: object) -> str:
     """What to key by instead of this value."""
     if isinstance(key, Enum):
         return "Key by the member's .name or .value: its class may change while the state stays."
-    if dataclasses.is_dataclass(key) and not isinstance(key, Instant):
+    if dataclasses.is_dataclass(key):
         fields = dataclasses.fields(key)
         name = fields[0].name if fields else "id"
         return f"Key by a field, e.g. lambda r: r.{name}, or by a tuple of several."

@@ -80,7 +80,9 @@ class Replicas:
                 self._contexts.append(context)
                 return reader
             context.__exit__(None, None, None)
-        raise PenstockError(f"Replica of block {block} of operator '{self._uid}' does not settle; delete the replica root.")
+        raise PenstockError(
+            f"Replica of block {block} of operator '{self._uid}' does not settle; delete the replica root."
+        )
 
     def _changes(self, steps: list[bytes], block: int) -> Iterator[GroupChanges]:
         groups = block_range(block, self._max_parallelism)

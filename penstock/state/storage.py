@@ -119,7 +119,7 @@ class Storage(ABC):
     def delete(self, name: str) -> None:
         """Remove the object if it is there."""
 
-    def close(self) -> None:  # noqa: B027  most storages hold nothing open
+    def close(self) -> None:
         """This object is not used any more. The objects stay where they are."""
 
 

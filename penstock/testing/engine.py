@@ -72,7 +72,10 @@ class LocalEngine:
                 # A copy: records reach tasks by pickling on Spark too.
                 batch = pickle.loads(pickle.dumps(records))
                 yield from self._task(
-                    chain.id, None, producer, lambda task, e=epoch, b=batch: task.over_records(e, [b] if b else [])
+                    chain.id,
+                    None,
+                    producer,
+                    lambda task, e=epoch, b=batch: task.over_records(e, [b] if b else []),
                 )
                 producer += 1
 

@@ -1,10 +1,10 @@
 """The harness: a whole program, or one function, run epoch by epoch in this process.
 
-    env = StreamExecutionEnvironment.get_execution_environment()
-    job = JobHarness(env.from_collection([]).key_by(lambda v: v).process(Count()))
-    job.push("a", "b", "a")
-    job.epoch()
-    assert job.output == [("a", 1), ("b", 1), ("a", 2)]
+env = StreamExecutionEnvironment.get_execution_environment()
+job = JobHarness(env.from_collection([]).key_by(lambda v: v).process(Count()))
+job.push("a", "b", "a")
+job.epoch()
+assert job.output == [("a", 1), ("b", 1), ("a", 2)]
 """
 
 from __future__ import annotations
@@ -77,9 +77,7 @@ class JobHarness:
         self._start()
 
     def _start(self) -> None:
-        self._engine = LocalEngine(
-            self._graph, self.storage, f"{self._directory}/replicas", self._pending, self._probe
-        )
+        self._engine = LocalEngine(self._graph, self.storage, f"{self._directory}/replicas", self._pending, self._probe)
         self._driver = EpochDriver(
             self._graph, self.storage, self._settings, self._engine.execute, self._sinks, self._driver_probe
         )
@@ -141,9 +139,7 @@ class JobHarness:
         run = self._run_holding(name, operator)
         overlay = run.overlay
         parameters = self._parameters()
-        replicas = self._engine.state_access(parameters).replicas(
-            run.chain.operators[0].uid, run.chain.max_parallelism
-        )
+        replicas = self._engine.state_access(parameters).replicas(run.chain.operators[0].uid, run.chain.max_parallelism)
         try:
             overlay.begin(0, replicas)
             overlay.key = encode_key(key)
@@ -176,7 +172,9 @@ class JobHarness:
     def _source(self, name: str | None) -> str:
         if name is None:
             if len(self._log) != 1:
-                raise PenstockError(f"The program has {len(self._log)} sources: say which with source=, by uid or name.")
+                raise PenstockError(
+                    f"The program has {len(self._log)} sources: say which with source=, by uid or name."
+                )
             return next(iter(self._log))
         uid = name if name in self._log else self._names.get(name, name)
         if uid not in self._log:
@@ -238,9 +236,7 @@ class JobHarness:
         raise PenstockError(f"No operator that has run holds a state '{state}'; run an epoch first.")
 
 
-def keyed_harness(
-    function: Any, key: Callable[[Any], Any] = lambda value: value, **options: Any
-) -> JobHarness:
+def keyed_harness(function: Any, key: Callable[[Any], Any] = lambda value: value, **options: Any) -> JobHarness:
     """One keyed function alone: a KeyedProcessFunction, or a plain function of (value, context)."""
     env = StreamExecutionEnvironment.get_execution_environment()
     return JobHarness(env.from_collection([]).key_by(key).process(function).uid("function"), **options)

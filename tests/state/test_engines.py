@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
+from multiprocessing.context import SpawnProcess
 from pathlib import Path
 
 import pytest
@@ -290,6 +291,15 @@ def in_process(target: Callable[..., object], *args: object) -> None:
     assert process.exitcode == 0
 
 
+def talking_process(target: Callable[..., object], directory: Path) -> tuple[SpawnProcess, Connection]:
+    ours, theirs = spawn.Pipe()
+    process = spawn.Process(target=target, args=(directory, theirs))
+    process.start()
+    # Or a process that died would not end our waiting for its word.
+    theirs.close()
+    return process, ours
+
+
 def apply_in_process(directory: Path, expect: bytes | None, key: bytes, position: bytes) -> None:
     assert LmdbEngine(directory).apply(expect, [change((key, position))], position)
 
@@ -350,9 +360,7 @@ class TestProcesses:
     def test_a_reader_in_another_process_is_not_disturbed(self, directory: Path) -> None:
         engine = LmdbEngine(directory, SMALL_MAP)
         engine.apply(None, [change((b"a", b"1"))], b"p0")
-        ours, theirs = spawn.Pipe()
-        process = spawn.Process(target=hold_reader, args=(directory, theirs))
-        process.start()
+        process, ours = talking_process(hold_reader, directory)
         expected = (b"p0", [(b"a", b"1")])
         assert ours.recv() == expected
         for number in range(20):
@@ -373,9 +381,7 @@ class TestProcesses:
     def test_a_process_killed_in_the_middle_of_an_apply_leaves_the_version_before(self, directory: Path) -> None:
         engine = LmdbEngine(directory)
         engine.apply(None, [change((b"a", b"1"))], b"p1")
-        ours, theirs = spawn.Pipe()
-        process = spawn.Process(target=apply_and_stall, args=(directory, theirs))
-        process.start()
+        process, ours = talking_process(apply_and_stall, directory)
         assert ours.recv() == "half"
         assert contents(engine) == [(b"a", b"1")]
         os.kill(process.pid or 0, signal.SIGKILL)
@@ -386,9 +392,7 @@ class TestProcesses:
     def test_the_slot_of_a_killed_reader_is_freed(self, directory: Path) -> None:
         engine = LmdbEngine(directory)
         engine.apply(None, [change((b"a", b"1"))], b"p0")
-        ours, theirs = spawn.Pipe()
-        process = spawn.Process(target=hold_reader, args=(directory, theirs))
-        process.start()
+        process, ours = talking_process(hold_reader, directory)
         ours.recv()
         os.kill(process.pid or 0, signal.SIGKILL)
         process.join()

@@ -66,9 +66,7 @@ def test_the_default_number_of_groups(parallelism, groups):
     assert default_max_parallelism(parallelism) == groups
 
 
-@pytest.mark.parametrize(
-    ("parallelism", "max_parallelism"), [(0, 128), (129, 128), (1, 0), (1, 32_769), (-1, 128)]
-)
+@pytest.mark.parametrize(("parallelism", "max_parallelism"), [(0, 128), (129, 128), (1, 0), (1, 32_769), (-1, 128)])
 def test_what_does_not_go_together_is_refused(parallelism, max_parallelism):
     with pytest.raises(ParallelismError):
         check_parallelism(parallelism, max_parallelism)

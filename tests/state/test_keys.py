@@ -268,9 +268,7 @@ keys = st.recursive(
     lambda inner: st.one_of(
         st.lists(inner, max_size=4).map(tuple),
         st.lists(inner, max_size=4).map(lambda values: Row(*values)),
-        st.dictionaries(st.text(), inner, max_size=4).map(
-            lambda fields: Row.of(tuple(fields), fields.values())
-        ),
+        st.dictionaries(st.text(), inner, max_size=4).map(lambda fields: Row.of(tuple(fields), fields.values())),
     ),
     max_leaves=10,
 )

@@ -1,4 +1,5 @@
 """Serializers: what is accepted comes back equal, everything else is refused where it is stored."""
+# ruff: noqa: UP007, UP045 - users write unions in both ways
 
 from __future__ import annotations
 
@@ -255,12 +256,14 @@ def test_a_value_of_any_other_type_is_refused_or_comes_back_equal(declared, othe
         data = serializer.encode(value)
     except NotEncodable:
         return
-    assert serializer.decode(data) == serializer.check(value)
+    back = serializer.decode(data)
+    assert back == serializer.check(value)
+    if spec in (int, str, bool, bytes, datetime, date, time, timedelta, Decimal, UUID, Colour, Size, Instant):
+        assert back == value
+        assert type(back) is type(value) is spec
 
 
-@pytest.mark.parametrize(
-    ("spec", "values"), HASHABLE + OTHERS, ids=lambda value: getattr(value, "__name__", None)
-)
+@pytest.mark.parametrize(("spec", "values"), HASHABLE + OTHERS, ids=lambda value: getattr(value, "__name__", None))
 def test_a_schema_is_stable_and_the_serializer_is_made_once(spec, values):
     serializer = serializer_for(spec)
     assert serializer_for(spec) is serializer
@@ -278,6 +281,7 @@ def test_a_schema_is_stable_and_the_serializer_is_made_once(spec, values):
         (tuple[int, str], "tuple<long, string>"),
         (tuple[int, ...], "tuple<long, ...>"),
         (dict[str, float], "map<string, double>"),
+        (Instant, "instant"),
         (Optional[int], "long?"),
         (Union[str, int], "union<long, string>"),
         (Union[int, str], "union<long, string>"),
@@ -332,6 +336,7 @@ def test_only_what_cannot_change_may_be_shared(spec, immutable):
 def test_the_class_that_needs_no_check():
     exact = {spec: serializer_for(spec).exact for spec in (str, bool, float, bytes, int)}
     assert exact == {spec: spec for spec in exact}
+    assert serializer_for(Annotated[int, msgspec.Meta(ge=0)]).exact is None
     for spec in (
         Types.INT(),
         Types.FLOAT(),
@@ -411,6 +416,22 @@ def test_a_row_keeps_its_kind():
     spec = Types.ROW_NAMED(["a"], [int])
     assert round_trip(spec, Row.of_kind(RowKind.DELETE, a=1)).get_row_kind() is RowKind.DELETE
     assert round_trip(spec, Row.of_kind(RowKind.DELETE, 1)).get_row_kind() is RowKind.DELETE
+
+
+@pytest.mark.parametrize(
+    ("spec", "value"),
+    [
+        (Types.MAP(Types.ROW([int, str]), int), {Row(1, "a"): 1, Row(2, None): 2}),
+        (Types.MAP(Types.BIG_INT(), int), {1: 1, 2**100: 2}),
+        (dict[frozenset[str], int], {frozenset("ab"): 1}),
+        (dict[Event, set[str]], {Event(1, frozenset("ab")): {"c"}}),
+        (dict[Pair, int], {Pair("a", 1): 1}),
+        (set[tuple[int, frozenset[int]]], {(1, frozenset([2]))}),
+    ],
+    ids=str,
+)
+def test_keys_and_members_may_have_parts(spec, value):
+    assert round_trip(spec, value) == value
 
 
 def test_floats_keep_what_is_no_number():
@@ -506,7 +527,7 @@ def test_a_value_that_is_not_of_the_type_is_refused(spec, value, message):
     serializer = serializer_for(spec)
     with pytest.raises(NotEncodable, match=message):
         serializer.encode(value)
-    with pytest.raises(NotEncodable, match=message):
+    with pytest.raises(NotEncodable):
         serializer.encode_many([value])
 
 
@@ -529,7 +550,7 @@ def test_a_field_without_a_value_is_refused():
 def test_a_tree_that_holds_itself_is_refused():
     tree = Tree(1)
     tree.left = tree
-    with pytest.raises((NotEncodable, RecursionError)):
+    with pytest.raises(NotEncodable, match="recursion"):
         serializer_for(Tree).encode(tree)
 
 
@@ -573,7 +594,7 @@ def test_the_refusal_of_a_field_says_which():
     class Cart:
         items: list
 
-    with pytest.raises(UnsupportedType, match="at the elements of a list, in field 'items' of .*Cart"):
+    with pytest.raises(UnsupportedType, match=r"at the elements of a list, in field 'items' of .*Cart"):
         serializer_for(Cart)
 
 
@@ -656,7 +677,7 @@ def test_a_local_class_that_names_another_says_what_to_do():
     class Visit:
         page: Page
 
-    with pytest.raises(UnsupportedType, match="'Page' is not defined.*top of a module"):
+    with pytest.raises(UnsupportedType, match=r"'Page' is not defined.*top of a module"):
         serializer_for(Visit)
 
 

@@ -9,12 +9,23 @@ import msgspec
 
 from penstock.common.time import Instant
 
-__all__ = ["decoder", "encode"]
+__all__ = ["AsKey", "decoder", "encode"]
+
+
+class AsKey:
+    """Something without a hash, as the key of a dict that is only there to be written."""
+
+    __slots__ = ("wire",)
+
+    def __init__(self, wire: Any) -> None:
+        self.wire = wire
 
 
 def _write(value: Any) -> Any:
     if type(value) is Instant:
         return value.seconds, value.nanos
+    if type(value) is AsKey:
+        return value.wire
     raise NotImplementedError(f"{type(value).__module__}.{type(value).__qualname__} has no wire form")
 
 

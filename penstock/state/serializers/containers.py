@@ -12,6 +12,7 @@ from operator import is_
 from typing import Any, Optional, Union
 
 from penstock.state.scalars import python_scalar
+from penstock.state.serializers import codec
 from penstock.state.serializers.kept import kept_test
 from penstock.state.serializers.leaves import LONG_MAX, LONG_MIN
 from penstock.state.serializers.node import Node, NotEncodable
@@ -59,13 +60,13 @@ def _each(node: Node, values: Iterable[Any], kind: str) -> list[Any]:
 class Sequence(Node):
     """A list, or a tuple of any length, of one type."""
 
-    def __init__(self, kind: type, element: Node, name: str = "") -> None:
-        self.kind, self.element, self.name = kind, element, name or kind.__name__
+    def __init__(self, kind: type, element: Node) -> None:
+        self.hold(element)
+        self.kind, self.element = kind, element
         self.classes = (kind,)
         self.wire_type = list[element.wire_type] if kind is list else tuple[element.wire_type, ...]  # type: ignore[name-defined]
-        self.native, self.same, self.proof = element.native, element.same, element.proof
-        self.immutable = kind is tuple and element.immutable
-        self.hashable = kind is tuple and element.hashable
+        self.immutable = kind is tuple and self.immutable
+        self.hashable = kind is tuple and self.hashable
 
     def check(self, value: Any) -> Any:
         if not isinstance(value, (list, tuple)):
@@ -83,7 +84,7 @@ class Sequence(Node):
 
     def describe(self, inside: frozenset[str] = frozenset()) -> str:
         rest = ", ..." if self.kind is tuple else ""
-        return f"{self.name}<{self.element.describe(inside)}{rest}>"
+        return f"{self.kind.__name__}<{self.element.describe(inside)}{rest}>"
 
 
 class Members(Node):
@@ -93,14 +94,13 @@ class Members(Node):
     seem to have computed something else.
     """
 
-    native = False
-
-    def __init__(self, kind: type, element: Node, encode: Callable[[Any], bytes]) -> None:
-        self.kind, self.element, self.encode = kind, element, encode
+    def __init__(self, kind: type, element: Node) -> None:
+        self.hold(element)
+        self.native = False
+        self.kind, self.element = kind, element
         self.classes = (kind,)
         self.wire_type = kind[element.wire_type]  # type: ignore[index]
-        self.proof = element.proof
-        self.immutable = kind is frozenset and element.immutable
+        self.immutable = kind is frozenset and self.immutable
         self.hashable = kind is frozenset
 
     def check(self, value: Any) -> Any:
@@ -112,7 +112,7 @@ class Members(Node):
         return value if type(value) is self.kind and unchanged(value, checked) else self.kind(checked)
 
     def _wire(self, value: Any) -> list[Any]:
-        return sorted(map(self.element.wire, value), key=self.encode)
+        return sorted(map(self.element.wire, value), key=codec.encode)
 
     def describe(self, inside: frozenset[str] = frozenset()) -> str:
         return f"{self.kind.__name__}<{self.element.describe(inside)}>"
@@ -122,14 +122,12 @@ class Mapping(Node):
     """A dict, whose order is kept."""
 
     classes = (dict,)
-    immutable = hashable = False
 
     def __init__(self, key: Node, item: Node) -> None:
+        self.hold(key, item)
+        self.immutable = self.hashable = False
         self.key, self.item = key, item
         self.wire_type = dict[key.wire_type, item.wire_type]  # type: ignore[name-defined]
-        self.native = key.native and item.native
-        self.same = key.same and item.same
-        self.proof = key.proof or item.proof
 
     def check(self, value: Any) -> Any:
         if not isinstance(value, dict):
@@ -144,13 +142,14 @@ class Mapping(Node):
                 raise error.inside(f"the entry {key!r} of the dict") from None
         if len(checked) != len(value):
             raise self.refuse(value, "Two of its keys become one in the declared type.")
-        same = (
-            type(value) is dict and unchanged(value, checked) and unchanged(value.values(), checked.values())
-        )
+        same = type(value) is dict and unchanged(value, checked) and unchanged(value.values(), checked.values())
         return value if same else checked
 
     def _wire(self, value: Any) -> Any:
-        return {self.key.wire(key): self.item.wire(item) for key, item in value.items()}
+        key, item = self.key, self.item
+        if key.native:
+            return {each: item.wire(held) for each, held in value.items()}
+        return {codec.AsKey(key.wire(each)): item.wire(held) for each, held in value.items()}
 
     def _value(self, wire: Any) -> Any:
         return {self.key.value(key): self.item.value(item) for key, item in wire.items()}
@@ -165,35 +164,30 @@ class Positions(Node):
     classes = (tuple,)
 
     def __init__(self, elements: tuple[Node, ...]) -> None:
-        self.elements = elements
+        self.hold(*elements)
         self.kept = kept_test(elements, [f"v[{i}]" for i in range(len(elements))])
         self.wire_type = tuple[tuple(element.wire_type for element in elements)]  # type: ignore[misc]
-        self.native = all(element.native for element in elements)
-        self.same = all(element.same for element in elements)
-        self.immutable = all(element.immutable for element in elements)
-        self.hashable = all(element.hashable for element in elements)
-        self.proof = any(element.proof for element in elements)
 
     def check(self, value: Any) -> Any:
         if not isinstance(value, (list, tuple)):
             raise self.refuse(value, "Convert it with tuple(...).")
-        if len(value) != len(self.elements):
-            raise self.refuse(value, f"It has {len(value)} elements where {len(self.elements)} are declared.")
+        if len(value) != len(self.parts):
+            raise self.refuse(value, f"It has {len(value)} elements where {len(self.parts)} are declared.")
         try:
             if type(value) is tuple and self.kept(value):
                 return value
         except NotEncodable:
             pass  # found again below, with its place
-        return tuple(check_fields(self.elements, value, _tuple_place))
+        return tuple(check_fields(self.parts, value, _tuple_place))
 
     def _wire(self, value: Any) -> Any:
-        return [element.wire(item) for element, item in zip(self.elements, value)]
+        return [element.wire(item) for element, item in zip(self.parts, value)]
 
     def _value(self, wire: Any) -> Any:
-        return tuple(element.value(item) for element, item in zip(self.elements, wire))
+        return tuple(element.value(item) for element, item in zip(self.parts, wire))
 
     def describe(self, inside: frozenset[str] = frozenset()) -> str:
-        return f"tuple<{', '.join(element.describe(inside) for element in self.elements)}>"
+        return f"tuple<{', '.join(element.describe(inside) for element in self.parts)}>"
 
 
 def _tuple_place(index: int) -> str:
@@ -215,11 +209,10 @@ class Nullable(Node):
     """A type, or None, for the parts of `Types` that allow it."""
 
     def __init__(self, node: Node) -> None:
+        self.hold(node)
         self.node = node
         self.wire_type = Optional[node.wire_type]  # noqa: UP045
         self.classes = (*node.classes, type(None))
-        self.native, self.same, self.proof = node.native, node.same, node.proof
-        self.immutable, self.hashable = node.immutable, node.hashable
 
     def check(self, value: Any) -> Any:
         return None if value is None else self.node.check(value)
@@ -231,7 +224,8 @@ class Nullable(Node):
         return None if wire is None else self.node.value(wire)
 
     def describe(self, inside: frozenset[str] = frozenset()) -> str:
-        return f"{self.node.describe(inside)}?"
+        name = self.node.describe(inside)
+        return name if name.endswith("?") else f"{name}?"
 
 
 class OneOf(Node):
@@ -241,14 +235,10 @@ class OneOf(Node):
     """
 
     def __init__(self, members: tuple[Node, ...]) -> None:
-        self.members = members
+        self.hold(*members)
         self.wire_type = Union[tuple(member.wire_type for member in members)]  # noqa: UP007
         self.classes = tuple(cls for member in members for cls in member.classes)
         self.by_class = {cls: member for member in members for cls in member.classes}
-        self.native = all(member.native for member in members)
-        self.immutable = all(member.immutable for member in members)
-        self.hashable = all(member.hashable for member in members)
-        self.proof = any(member.proof for member in members)
 
     def check(self, value: Any) -> Any:
         own = self.by_class.get(type(value))
@@ -261,7 +251,7 @@ class OneOf(Node):
                 return own.check(value)
             except NotEncodable as error:
                 refusal = error
-        for member in self.members:
+        for member in self.parts:
             try:
                 return member.check(value)
             except NotEncodable:
@@ -273,7 +263,7 @@ class OneOf(Node):
 
     def describe(self, inside: frozenset[str] = frozenset()) -> str:
         # Sorted: `int | str` and `str | int` are equal, and the registry keeps whichever came first.
-        names = sorted(member.describe(inside) for member in self.members)
+        names = sorted(member.describe(inside) for member in self.parts)
         if len(names) == 2 and "none" in names:
             names.remove("none")
             return f"{names[0]}?"

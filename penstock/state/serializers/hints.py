@@ -14,7 +14,6 @@ from msgspec import inspect
 
 from penstock.common.row import Row
 from penstock.common.time import Instant
-from penstock.state.serializers import codec
 from penstock.state.serializers.containers import Mapping, Members, OneOf, Positions, Sequence
 from penstock.state.serializers.leaves import (
     DateTime,
@@ -63,7 +62,8 @@ class _Builder:
         node = self._leaf(described) or self._container(described) or self._record(described)
         if node is None:
             raise _unsupported(getattr(described, "cls", described))
-        node.proof = node.proof or _constrained(described)
+        if _constrained(described):
+            node.proof, node.exact = True, None
         return node
 
     def _part(self, described: inspect.Type, where: str) -> Node:
@@ -98,10 +98,8 @@ class _Builder:
             return Positions(tuple(self._part(part, f"element {i} of a tuple") for i, part in parts))
         if isinstance(described, (inspect.SetType, inspect.FrozenSetType)):
             kind = set if isinstance(described, inspect.SetType) else frozenset
-            element = _hashable(
-                self._part(described.item_type, "the members of a set"), "the members of a set"
-            )
-            return Members(kind, element, codec.encode)
+            element = _hashable(self._part(described.item_type, "the members of a set"), "the members of a set")
+            return Members(kind, element)
         if isinstance(described, inspect.DictType):
             key = _hashable(self._part(described.key_type, "the keys of a dict"), "the keys of a dict")
             return Mapping(key, self._part(described.value_type, "the values of a dict"))
@@ -180,9 +178,7 @@ def _pin_annotations(cls: type) -> None:
 
 def _named(hint: Any) -> str:
     if isinstance(hint, type) and not hasattr(hint, "__args__"):
-        return (
-            hint.__qualname__ if hint.__module__ == "builtins" else f"{hint.__module__}.{hint.__qualname__}"
-        )
+        return hint.__qualname__ if hint.__module__ == "builtins" else f"{hint.__module__}.{hint.__qualname__}"
     return repr(hint)
 
 

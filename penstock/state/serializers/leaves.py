@@ -134,16 +134,14 @@ class Float(Double):
 
     exact = None
     name = "float"
-    _bits = struct.Struct("f")
+    _bits = struct.Struct("<f")  # the native "f" lets what is too large become infinite
 
     def check(self, value: Any) -> Any:
         value = super().check(value)
         try:
             return self._bits.unpack(self._bits.pack(value))[0]
         except OverflowError:
-            raise self.refuse(
-                value, "It is beyond the largest 32-bit float; declare Types.DOUBLE()."
-            ) from None
+            raise self.refuse(value, "It is beyond the largest 32-bit float; declare Types.DOUBLE().") from None
 
 
 class Char(Node):

@@ -29,6 +29,8 @@ class Node:
     that is not `native` has a `_wire`, one that is not `same` a `_value`; msgspec does the others alone.
     """
 
+    # The nodes inside it.
+    parts: tuple[Node, ...] = ()
     # What the msgspec decoder is asked for.
     wire_type: Any = None
     # The classes a checked value can have; in a union they tell the members apart.
@@ -46,6 +48,15 @@ class Node:
     # Code that is not ours has its say when a value is read (a constraint, a __post_init__), so that only
     # reading it proves that it can be read.
     proof: bool = False
+
+    def hold(self, *parts: Node) -> None:
+        """Take these parts, and whatever follows from them."""
+        self.parts = parts
+        self.native = all(part.native for part in parts)
+        self.same = all(part.same for part in parts)
+        self.immutable = all(part.immutable for part in parts)
+        self.hashable = all(part.hashable for part in parts)
+        self.proof = any(part.proof for part in parts)
 
     def check(self, value: Any) -> Any:
         raise NotImplementedError
@@ -68,10 +79,11 @@ class Node:
 
     def refuse(self, value: Any, fix: str = "") -> NotEncodable:
         kind = type(value)
-        name = (
-            kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
-        )
-        shown = repr(value)
+        name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+        try:
+            shown = repr(value)
+        except Exception:  # any class may have its own, and this is about another error
+            shown = "(whose repr fails)"
         shown = shown if len(shown) <= 60 else shown[:57] + "..."
         return NotEncodable(f"The {name} {shown} is not a {self.describe()}", fix or self._fix(value))
 

@@ -16,6 +16,10 @@ from penstock.state.serializers.node import Node, NotEncodable
 __all__ = ["NamedTupleRecord", "ObjectRecord", "RowRecord", "TypedDictRecord"]
 
 
+# A global is half the price of an attribute of an Enum class.
+_INSERT = RowKind.INSERT
+
+
 class _Record(Node):
     """Fields, each with a name and a type.
 
@@ -31,14 +35,13 @@ class _Record(Node):
         self.wire_type = wire_type
         self.classes = (cls,)
         self.names: tuple[str, ...] = ()
-        self.nodes: tuple[Node, ...] = ()
         self.kept: Callable[[Any], bool] = bool
 
     def fill(self, fields: Mapping[str, Node]) -> None:
-        self.names, self.nodes = tuple(fields), tuple(fields.values())
-        self.native = all(node.native for node in self.nodes)
-        self.immutable = self.immutable and all(node.immutable for node in self.nodes)
-        self.proof = self.proof or any(node.proof for node in self.nodes)
+        own = self.immutable, self.hashable, self.proof
+        self.names = tuple(fields)
+        self.hold(*fields.values())
+        self.immutable, self.hashable, self.proof = self.immutable and own[0], own[1], self.proof or own[2]
 
     def _place(self, index: int) -> str:
         return f"field {self.names[index]!r} of {self.cls.__qualname__}"
@@ -48,7 +51,7 @@ class _Record(Node):
         if name in inside:
             return name
         inside |= {name}
-        fields = (f"{field}: {node.describe(inside)}" for field, node in zip(self.names, self.nodes))
+        fields = (f"{field}: {node.describe(inside)}" for field, node in zip(self.names, self.parts))
         return f"{name}({', '.join(fields)})"
 
 
@@ -64,7 +67,7 @@ class ObjectRecord(_Record):
 
     def fill(self, fields: Mapping[str, Node]) -> None:
         super().fill(fields)
-        self.kept = kept_test(self.nodes, [f"v.{name}" for name in self.names])
+        self.kept = kept_test(self.parts, [f"v.{name}" for name in self.names])
 
     def check(self, value: Any) -> Any:
         if type(value) is not self.cls:
@@ -78,7 +81,7 @@ class ObjectRecord(_Record):
             values = [getattr(value, name) for name in self.names]
         except AttributeError as error:
             raise self.refuse(value, f"A field has no value: {error}.") from None
-        return self._rebuild(value, check_fields(self.nodes, values, self._place))
+        return self._rebuild(value, check_fields(self.parts, values, self._place))
 
     def _rebuild(self, value: Any, values: list[Any]) -> Any:
         # Neither __init__ nor __post_init__ runs: the values were there already, only their form changes.
@@ -93,7 +96,7 @@ class ObjectRecord(_Record):
         return made
 
     def _wire(self, value: Any) -> Any:
-        wires = [node.wire(getattr(value, name)) for node, name in zip(self.nodes, self.names)]
+        wires = [node.wire(getattr(value, name)) for node, name in zip(self.parts, self.names)]
         # A struct has a wire form of its own (tags, other names, arrays), which a copy of it has too.
         return self._rebuild(value, wires) if self.word == "struct" else dict(zip(self.names, wires))
 
@@ -105,23 +108,21 @@ class NamedTupleRecord(_Record):
 
     def fill(self, fields: Mapping[str, Node]) -> None:
         super().fill(fields)
-        self.hashable = all(node.hashable for node in self.nodes)
-        self.kept = kept_test(self.nodes, [f"v[{i}]" for i in range(len(self.nodes))])
+        self.hashable = all(node.hashable for node in self.parts)
+        self.kept = kept_test(self.parts, [f"v[{i}]" for i in range(len(self.parts))])
 
     def check(self, value: Any) -> Any:
-        if type(value) is not self.cls and (
-            type(value) not in (tuple, list) or len(value) != len(self.names)
-        ):
+        if type(value) is not self.cls and (type(value) not in (tuple, list) or len(value) != len(self.names)):
             raise self.refuse(value, f"Store a {self.cls.__qualname__}.")
         try:
             if type(value) is self.cls and self.kept(value):
                 return value
         except NotEncodable:
             pass  # found again below, with its place
-        return self.cls._make(check_fields(self.nodes, value, self._place))
+        return self.cls._make(check_fields(self.parts, value, self._place))
 
     def _wire(self, value: Any) -> Any:
-        return [node.wire(field) for node, field in zip(self.nodes, value)]
+        return [node.wire(field) for node, field in zip(self.parts, value)]
 
 
 class TypedDictRecord(_Record):
@@ -132,7 +133,7 @@ class TypedDictRecord(_Record):
 
     def __init__(self, cls: Any, wire_type: Any, required: frozenset[str]) -> None:
         super().__init__(cls, wire_type)
-        self.classes = (dict,)
+        self.classes = (dict, cls)
         self.required = required
         self.immutable = False
         self.by_name: dict[str, Node] = {}
@@ -175,27 +176,25 @@ class RowRecord(Node):
     """
 
     classes = (Row,)
-    native = same = immutable = False
 
     def __init__(self, names: tuple[str, ...] | None, nodes: tuple[Node, ...]) -> None:
-        self.names, self.nodes = names, nodes
+        self.hold(*nodes)
+        self.fields_native, self.fields_same = self.native, self.same
+        self.native = self.same = self.immutable = False
+        self.names = names
         self.wire_type = tuple[(int, *(node.wire_type for node in nodes))]  # type: ignore[misc]
-        self.proof = any(node.proof for node in nodes)
-        self.hashable = all(node.hashable for node in nodes)
-        self.fields_native = all(node.native for node in nodes)
-        self.fields_same = all(node.same for node in nodes)
         self.kept = kept_test(nodes, [f"v[{i}]" for i in range(len(nodes))])
 
     def check(self, value: Any) -> Row:
         values = self._in_order(value)
-        if len(values) != len(self.nodes):
-            raise self.refuse(value, f"It has {len(values)} fields where {len(self.nodes)} are declared.")
+        if len(values) != len(self.parts):
+            raise self.refuse(value, f"It has {len(values)} fields where {len(self.parts)} are declared.")
         try:
             if type(value) is Row and value._fields == self.names and self.kept(values):
                 return value
         except NotEncodable:
             pass  # found again below, with its place
-        row = Row.of(self.names, check_fields(self.nodes, values, self._place))
+        row = Row.of(self.names, check_fields(self.parts, values, self._place))
         if type(value) is Row:
             row.set_row_kind(value.get_row_kind())
         return row
@@ -221,15 +220,16 @@ class RowRecord(Node):
 
     def _wire(self, value: Row) -> list[Any]:
         kind = value.get_row_kind()
-        fields = value if self.fields_native else [node.wire(field) for node, field in zip(self.nodes, value)]
-        # The value of an Enum member costs as much as a field.
-        return [0 if kind is RowKind.INSERT else kind.value, *fields]
+        fields = value._values
+        if not self.fields_native:
+            fields = [node.wire(field) for node, field in zip(self.parts, fields)]
+        return [0 if kind is _INSERT else kind.value, *fields]
 
     def _value(self, wire: Any) -> Row:
         if self.fields_same:
             row = Row.of(self.names, wire[1:])
         else:
-            row = Row.of(self.names, [node.value(field) for node, field in zip(self.nodes, wire[1:])])
+            row = Row.of(self.names, [node.value(field) for node, field in zip(self.parts, wire[1:])])
         if wire[0]:
             row.set_row_kind(RowKind(wire[0]))
         return row
@@ -238,7 +238,7 @@ class RowRecord(Node):
         return f"field {index if self.names is None else repr(self.names[index])} of the Row"
 
     def describe(self, inside: frozenset[str] = frozenset()) -> str:
-        types = [node.describe(inside) for node in self.nodes]
+        types = [node.describe(inside) for node in self.parts]
         if self.names is not None:
             types = [f"{name}: {kind}" for name, kind in zip(self.names, types)]
         return f"row<{', '.join(types)}>"

@@ -18,12 +18,16 @@ __all__ = ["Serializer", "serializer_for"]
 class Serializer:
     """Turns the values of one declared type into bytes and back. Made by `serializer_for`.
 
-    What `encode` accepts, `decode` gives back equal, in any process that has the same classes; everything
-    else is refused with NotEncodable, never bent to fit. Three things are bent, and `check` shows how they
-    come back: numpy scalars become Python's, an int where a float is declared becomes one, and the kinds of
-    sequence become the declared kind (see `containers`).
+    What `encode` accepts, `decode` gives back, in any process that has the same classes; what is not of the
+    type is refused with NotEncodable. Only these are bent to fit, and `check` shows how they come back: numpy
+    scalars become Python's, an int becomes a float where one is declared, the kinds of sequence become the
+    declared kind (see `containers`), Rows get the declared names in their order (see `records`), aware
+    datetimes move to UTC, and Types.FLOAT rounds.
 
-    Nothing is kept between calls. Pickling one pickles what it was made from.
+    The bytes are the value's own: 0.0 and -0.0, or Decimal 1.0 and 1.00, are equal but have different bytes.
+    What must find equal things under equal bytes uses `penstock.state.keys`. Equal sets do have equal bytes.
+
+    Pickling a serializer pickles what it was made from.
     """
 
     __slots__ = (
@@ -54,7 +58,6 @@ class Serializer:
     #: The value of these bytes (any buffer will do). Bytes of another schema raise msgspec.ValidationError;
     #: a field added with a default to a dataclass or struct, or taken away from it, is the same schema here.
     decode: Callable[[bytes], Any]
-
     #: Many values in one call, as one msgpack array: its header, then the bytes of each value in turn.
     encode_many: Callable[[list[Any]], bytes]
     #: The values that `encode_many` wrote.
@@ -69,6 +72,7 @@ class Serializer:
         self.encode, self.decode = _functions(node)
         self.encode_many, self.decode_many = _functions(many)
         self._schema = node.describe()
+        _drop_caches(node, set())
 
     def schema(self) -> str:
         """The type in a few words that stay the same between processes and versions; stored in snapshots."""
@@ -100,12 +104,27 @@ def serializer_for(spec: TypeSpec) -> Serializer:
     return known
 
 
+def _drop_caches(node: Node, seen: set[int]) -> None:
+    """Take away what msgspec left on the user's classes while the decoders were made, which have it now.
+
+    It cannot be pickled, and a class of the job's script has to travel to the workers by value.
+    """
+    if id(node) in seen:
+        return
+    seen.add(id(node))
+    for cls in node.classes:
+        if "__msgspec_cache__" in vars(cls):
+            type.__delattr__(cls, "__msgspec_cache__")
+    for part in node.parts:
+        _drop_caches(part, seen)
+
+
 def _functions(node: Node) -> tuple[Callable[[Any], bytes], Callable[[bytes], Any]]:
     """`encode` and `decode` of a node.
 
     They are called once or more per record, so each kind of node gets the shortest function that is right
-    for it. Measured on CPython 3.11: an int is written in 80 ns and read in 25, a dataclass of three plain
-    fields written in 540 and read in 250.
+    for it. Measured on CPython 3.11: an int is written in 95 ns and read in 40, a dataclass of three plain
+    fields written in 370 and read in 250, a Row of two written in 1.1 µs and read in 430 ns.
     """
     read, write, check = codec.decoder(node.wire_type), codec.encode, node.check
 
@@ -119,16 +138,14 @@ def _functions(node: Node) -> tuple[Callable[[Any], bytes], Callable[[bytes], An
             raise node.refuse(value, f"It has no bytes: {error}.") from error
 
     def encode_native(value: Any) -> bytes:
-        checked = check(value)
         try:
-            return write(checked)
+            return write(check(value))
         except _WRITING as error:
             raise node.refuse(value, f"It has no bytes: {error}.") from error
 
     def encode_wire(value: Any) -> bytes:
-        checked = check(value)
         try:
-            return write(node.wire(checked))
+            return write(node.wire(check(value)))
         except _WRITING as error:
             raise node.refuse(value, f"It has no bytes: {error}.") from error
 
@@ -139,9 +156,7 @@ def _functions(node: Node) -> tuple[Callable[[Any], bytes], Callable[[bytes], An
         except Exception as error:  # the user's __post_init__ may raise anything
             raise node.refuse(value, f"It could not be read back: {error}.") from error
         if again != data:
-            raise node.refuse(
-                value, "Reading it changes it; make its __post_init__ leave a read value alone."
-            )
+            raise node.refuse(value, "Reading it changes it; make its __post_init__ leave a read value alone.")
         return data
 
     def decode_wire(data: bytes) -> Any:
@@ -157,5 +172,5 @@ def _functions(node: Node) -> tuple[Callable[[Any], bytes], Callable[[bytes], An
     return (encode_native if node.native else encode_wire), decode
 
 
-# A str with half a surrogate pair; a datetime, or an object in itself, beyond what can be written.
-_WRITING = (ValueError, OverflowError, TypeError, RecursionError)
+# A str with half a surrogate pair, or a value that is nested too deep because it holds itself.
+_WRITING = (UnicodeEncodeError, RecursionError)

@@ -1,0 +1,95 @@
+"""The demo's program: counts the requests per URL of an access log (F3). Started, killed and started again by `demo`.
+
+Run as `python -m penstock.cli.demo_job WORK EVENTS`: the demo's work directory, and the file descriptor on which every
+completed epoch is told, as one line of JSON.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from penstock.checkpoint.epochs import EpochStatistics
+from penstock.cli.ledger import LedgerSink
+from penstock.cli.presence import announce
+from penstock.common import Configuration
+from penstock.datastream import KeyedProcessFunction, RuntimeContext, StreamExecutionEnvironment
+from penstock.datastream.state import ValueStateDescriptor
+
+NAME = "url-count"
+
+
+class Work:
+    """The places in the demo's work directory."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.log = root / "log"
+        self.checkpoints = root / "checkpoints"
+        self.replicas = root / "replicas"
+        self.ledger = root / "ledger"
+        self.workers = root / "workers"
+        self.scratch = root / "scratch"
+
+    def create(self) -> None:
+        for folder in (self.checkpoints, self.ledger, self.workers, self.scratch):
+            folder.mkdir()
+
+
+def url_of(row: Any) -> str:
+    """The URL of a line such as `203.0.113.7 - - [time zone] "GET /api/a HTTP/1.1" 200 …`."""
+    line: str = row[0]
+    return line.split(" ", 7)[6]
+
+
+class UrlCount(KeyedProcessFunction):
+    """Gives (url, 1), (url, 2), …: one output per request."""
+
+    def __init__(self, workers: Path) -> None:
+        self._workers = workers
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        announce(self._workers)
+        self.count = runtime_context.get_state(ValueStateDescriptor("count", int))
+
+    def process_element(self, value: str, ctx: Any) -> Iterator[tuple[str, int]]:
+        count = (self.count.value() or 0) + 1
+        self.count.update(count)
+        yield value, count
+
+
+def configuration(work: Work) -> Configuration:
+    config = Configuration()
+    # More cores than this help a small job little.
+    config.set_string("spark.master", f"local[{min(os.cpu_count() or 1, 4)}]")
+    config.set_string("spark.local.dir", str(work.scratch))
+    # Without it a file of a few MB goes to one core, and the others wait.
+    config.set_string("spark.sql.files.openCostInBytes", "0")
+    config.set_string("state.checkpoints.dir", work.checkpoints.as_uri())
+    config.set_string("state.backend.local-dir", str(work.replicas))
+    return config
+
+
+def main(work: Work, events: int) -> None:
+    out = os.fdopen(events, "wb", buffering=0)
+
+    def tell(epoch: EpochStatistics) -> None:
+        out.write(msgspec.json.encode(epoch) + b"\n")
+
+    env = StreamExecutionEnvironment.get_execution_environment(configuration(work))
+    env.enable_checkpointing(100)
+    env._on_epoch.append(tell)
+    lines = env.spark.readStream.option("maxFilesPerTrigger", 1).text(str(work.log))
+    urls = env.from_spark(lines, bounded=True).map(url_of, output_type=str)
+    counts = urls.key_by(lambda url: url).process(UrlCount(work.workers)).uid("url-count")
+    counts.sink_to(LedgerSink(work.ledger)).uid("ledger")
+    env.execute(NAME)
+
+
+if __name__ == "__main__":
+    main(Work(Path(sys.argv[1])), int(sys.argv[2]))

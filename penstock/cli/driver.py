@@ -1,0 +1,106 @@
+"""The demo's driver as the demo sees it: a process to be started, listened to and killed."""
+
+from __future__ import annotations
+
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from pathlib import Path
+from types import TracebackType
+
+import msgspec
+
+import penstock
+from penstock.checkpoint.epochs import EpochStatistics
+from penstock.cli.demo_job import Work
+from penstock.cli.presence import present
+
+# A JVM that lost its Python process ends by itself, but an epoch may keep it for a moment.
+_SECONDS_TO_LEAVE = 5.0
+
+
+class Driver:
+    """Used in a `with` block, at whose end its process, JVM and workers are gone."""
+
+    def __init__(self, work: Work) -> None:
+        self._work = work
+        self._epochs: queue.SimpleQueue[EpochStatistics | None] = queue.SimpleQueue()
+        self._words: deque[str] = deque(maxlen=60)
+        reader, writer = os.pipe()
+        home = str(Path(penstock.__file__).parents[1])
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "penstock.cli.demo_job", str(work.root), str(writer)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            pass_fds=[writer],
+            # Ctrl-C is for the demo, which then ends the driver.
+            start_new_session=True,
+            env={
+                **os.environ,
+                "TMPDIR": str(work.scratch),
+                "PYTHONPATH": os.pathsep.join(filter(None, [home, os.environ.get("PYTHONPATH")])),
+            },
+        )
+        os.close(writer)
+        threading.Thread(target=self._read_epochs, args=(reader,), daemon=True).start()
+        self._reading_words = threading.Thread(target=self._read_words, daemon=True)
+        self._reading_words.start()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def words(self) -> str:
+        """The end of what it and its JVM wrote to the console."""
+        return "".join(self._words)
+
+    def next_epoch(self, timeout: float) -> EpochStatistics | None:
+        """The next completed epoch, or None when it has ended. Raises queue.Empty after `timeout` seconds."""
+        return self._epochs.get(timeout=timeout)
+
+    def kill(self) -> None:
+        self._process.kill()
+
+    def wait(self) -> int:
+        """Its exit code, or the negative number of the signal it died of."""
+        return self._process.wait()
+
+    def __enter__(self) -> Driver:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._process.kill()
+        self._process.wait()
+        # The JVM has the same standard output, so this thread ends with the last of both.
+        self._reading_words.join(_SECONDS_TO_LEAVE)
+        if self._reading_words.is_alive():
+            try:
+                os.killpg(self._process.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+            self._reading_words.join(_SECONDS_TO_LEAVE)
+        # Workers leave when they miss their JVM.
+        deadline = time.monotonic() + _SECONDS_TO_LEAVE
+        while present(self._work.workers) and time.monotonic() < deadline:
+            time.sleep(0.05)
+
+    def _read_epochs(self, reader: int) -> None:
+        with os.fdopen(reader, "rb") as lines:
+            for line in lines:
+                # A driver that is killed may leave half a line.
+                if line.endswith(b"\n"):
+                    self._epochs.put(msgspec.json.decode(line, type=EpochStatistics))
+        self._epochs.put(None)
+
+    def _read_words(self) -> None:
+        assert self._process.stdout is not None
+        with self._process.stdout as lines:
+            for line in lines:
+                self._words.append(line.decode(errors="replace"))

@@ -1,0 +1,78 @@
+"""What the demo shows while it runs: a live panel on a terminal, a line a second anywhere else."""
+
+from __future__ import annotations
+
+import time
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+_SECONDS_BETWEEN_LINES = 1.0
+
+
+class Progress:
+    """Used in a `with` block. Its fields may be set at any time; `show` when they were, `note` for what happened."""
+
+    def __init__(self, console: Console, total: int) -> None:
+        self.total = total
+        self.done = 0
+        self.epoch = 0
+        self.rate = 0.0
+        self.state_bytes = 0
+        self.crashes = 0
+        self.doing = ""
+        self._console = console
+        self._started = time.monotonic()
+        self._last_line = 0.0
+        terminal = console.is_terminal and not console.is_dumb_terminal
+        self._live = Live(console=console, get_renderable=self._panel, transient=True) if terminal else None
+
+    def __enter__(self) -> Progress:
+        if self._live is not None:
+            self._live.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def note(self, text: str, style: str = "") -> None:
+        """Something that stays on the screen, with the seconds since the start."""
+        line = f"{time.monotonic() - self._started:6.1f} s  {text}"
+        self._console.print(Text(line, style), soft_wrap=True)
+
+    def show(self) -> None:
+        """The fields have changed. A terminal shows them by itself."""
+        if self._live is None and time.monotonic() - self._last_line >= _SECONDS_BETWEEN_LINES:
+            self._last_line = time.monotonic()
+            self.note(f"{self.done:>9,} of {self.total:,}  " + "  ".join(f"{k} {v}" for k, v in self._figures()))
+
+    def _figures(self) -> list[tuple[str, str]]:
+        rate = f"{self.rate:,.0f}/s" if self.rate else "–"
+        return [
+            ("rate", rate),
+            ("epoch", str(self.epoch)),
+            ("state", size(self.state_bytes)),
+            ("crashes", str(self.crashes)),
+        ]
+
+    def _panel(self) -> RenderableType:
+        seconds = time.monotonic() - self._started
+        figures = Table.grid(padding=(0, 3))
+        cells = [Text.assemble((name, "dim"), " ", (value, "bold")) for name, value in self._figures()]
+        figures.add_row(Text(f"{self.done:,} of {self.total:,}", "bold"), *cells)
+        return Group(
+            Text(f"{seconds:6.1f} s  {self.doing}", "cyan"),
+            ProgressBar(total=self.total, completed=self.done, width=min(80, self._console.width)),
+            figures,
+        )
+
+
+def size(count: int) -> str:
+    """Bytes for people."""
+    if count < 1000:
+        return f"{count} B"
+    return f"{count / 1000:,.0f} kB" if count < 1_000_000 else f"{count / 1_000_000:,.1f} MB"

@@ -1,0 +1,62 @@
+"""Reading the committed state of a job from its checkpoint directory, for tests that look after the job is gone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from penstock.checkpoint.history import ManifestHistory
+from penstock.checkpoint.manifest import Manifest, latest
+from penstock.errors import PenstockError
+from penstock.state.files import GroupChanges, merge_changes, read_changes
+from penstock.state.key_groups import block_count, block_range
+from penstock.state.keys import decode_key
+from penstock.state.overlay import entry_prefix, state_id
+from penstock.state.serializers import serializer_for
+from penstock.state.storage import LocalStorage, Storage
+
+
+def newest_lineage(job_directory: str | Path) -> Storage:
+    """The storage of the newest run of a job, below `state.checkpoints.dir`/job name."""
+    lineages = sorted(path for path in Path(job_directory).iterdir() if (path / "manifests").is_dir())
+    if not lineages:
+        raise PenstockError(f"No checkpoint in {job_directory}.")
+    return LocalStorage(str(lineages[-1]))
+
+
+def last_manifest(storage: Storage) -> Manifest:
+    found = latest(storage)
+    if found is None:
+        raise PenstockError(f"No checkpoint in {storage.where}.")
+    return found[0]
+
+
+def read_values(storage: Storage, uid: str, state: str, value_type: Any) -> dict[Any, Any]:
+    """A value state of every key at the last checkpoint."""
+    found = latest(storage)
+    if found is None:
+        return {}
+    _, version = found
+    history = ManifestHistory(storage, version)
+    max_parallelism = _max_parallelism(storage, uid)
+    decode = serializer_for(value_type).decode
+    header = len(entry_prefix(0, 0, b""))
+    wanted = state_id(state).to_bytes(4, "big")
+    values = {}
+    for block in range(block_count(max_parallelism)):
+        layers: dict[int, list[GroupChanges]] = {}
+        for data in history.steps(uid, block, None) or []:
+            for changes in read_changes(data, block_range(block, max_parallelism)):
+                layers.setdefault(changes.group, []).append(changes)
+        for group in layers.values():
+            for key, data in merge_changes(group, as_base=True).entries:
+                if key[2:6] == wanted and data is not None:
+                    values[decode_key(key[header:])] = decode(data)
+    return values
+
+
+def _max_parallelism(storage: Storage, uid: str) -> int:
+    manifest = last_manifest(storage)
+    if uid not in manifest.operators:
+        raise PenstockError(f"Checkpoint {manifest.id} holds no operator '{uid}'; it has {sorted(manifest.operators)}.")
+    return manifest.operators[uid].max_parallelism

@@ -1,0 +1,87 @@
+"""Programs that several Spark tests run, and what they must give. Also run as a script, in a process to be killed."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from penstock.common import Configuration
+from penstock.datastream import KeyedProcessFunction, RuntimeContext, StreamExecutionEnvironment
+from penstock.datastream.connectors import DiscardingSink
+from penstock.datastream.state import ValueStateDescriptor
+
+
+class Count(KeyedProcessFunction):
+    """(key, running count) for every record."""
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        self.n = runtime_context.get_state(ValueStateDescriptor("n", int))
+
+    def process_element(self, value: Any, ctx: Any) -> Any:
+        n = (self.n.value() or 0) + 1
+        self.n.update(n)
+        yield ctx.get_current_key(), n
+
+
+class Sum(KeyedProcessFunction):
+    """(key, running sum) over the second field."""
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        self.total = runtime_context.get_state(ValueStateDescriptor("total", int))
+
+    def process_element(self, value: Any, ctx: Any) -> Any:
+        total = (self.total.value() or 0) + value[1]
+        self.total.update(total)
+        yield ctx.get_current_key(), total
+
+
+def two_stages(left: Any, right: Any) -> Any:
+    """A union of two sources of words, counted by word, then the counts of it summed by first letter."""
+    counted = left.union(right).key_by(lambda word: word).process(Count()).uid("count")
+    return counted.key_by(lambda pair: pair[0][0]).process(Sum()).uid("sum")
+
+
+def words(number: int, seed: int) -> list[str]:
+    """Deterministic words, some of them often."""
+    return [f"{'abcdefg'[(i * seed) % 7]}{(i * i * seed) % 31}" for i in range(number)]
+
+
+def expected_counts(records: list[str]) -> dict[str, int]:
+    return dict(Counter(records))
+
+
+def expected_sums(records: list[str]) -> dict[str, int]:
+    """1 + 2 + … + n for each word's n, by first letter."""
+    sums: Counter[str] = Counter()
+    for word, n in Counter(records).items():
+        sums[word[0]] += n * (n + 1) // 2
+    return dict(sums)
+
+
+def run_two_stages(directory: str, master: str, left: list[str], right: list[str], per_epoch: int) -> None:
+    """The job of the crash tests: every record of it must be counted once, whatever dies."""
+    configuration = Configuration.from_dict(
+        {
+            "spark.master": master,
+            "state.checkpoints.dir": f"{directory}/checkpoints",
+            # Below each executor's own directory where there are several: they must not share replicas.
+            "state.backend.local-dir": "replicas" if "cluster" in master else f"{directory}/replicas",
+            "execution.checkpointing.interval": "100 ms",
+            "execution.checkpointing.externalized-checkpoint-retention": "RETAIN_ON_CANCELLATION",
+            "penstock.epoch.max-records": per_epoch,
+        }
+    )
+    env = StreamExecutionEnvironment.get_execution_environment(configuration)
+    env.set_parallelism(2)
+    env._on_epoch.append(lambda epoch: print(f"epoch {epoch.number} {epoch.records}", flush=True))
+    stream = two_stages(env.from_collection(left).uid("left"), env.from_collection(right).uid("right"))
+    stream.sink_to(DiscardingSink()).uid("sink")
+    env.execute("crash")
+
+
+if __name__ == "__main__":
+    arguments = json.loads(Path(sys.argv[1]).read_text())
+    run_two_stages(**arguments)

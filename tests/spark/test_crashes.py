@@ -1,0 +1,130 @@
+"""Real processes, really killed, once at each step of the epoch protocol: state must equal the oracle."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.testing.snapshots import last_manifest, newest_lineage, read_values
+from programs import expected_counts, expected_sums, words
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+LEFT, RIGHT = words(120, 3), words(120, 11)
+PER_EPOCH = 10
+EPOCHS = 12
+
+TASK_POINTS = [
+    "source.processed",
+    "source.snapshot",
+    "source.reported",
+    "level1.received",
+    "level1.processed",
+    "level1.snapshot",
+    "level1.reported",
+    "level2.received",
+    "level2.processed",
+    "level2.snapshot",
+]
+DRIVER_POINTS = ["triggered", "collected", "published", "committed"]
+
+
+def plan(role: str, points: list[str], directory: Path, first_epoch: int = 2) -> tuple[str, list[Path]]:
+    """One crash per point, each in an epoch of its own."""
+    markers = [directory / f"crashed-{role}-{point}" for point in points]
+    plans = [
+        f"{role}:{point}:{first_epoch + index}:{marker}"
+        for index, (point, marker) in enumerate(zip(points, markers, strict=True))
+    ]
+    return ";".join(plans), markers
+
+
+def run(directory: Path, master: str, crashes: str) -> subprocess.CompletedProcess[str]:
+    arguments = directory / "arguments.json"
+    arguments.write_text(
+        json.dumps(
+            {"directory": str(directory), "master": master, "left": LEFT, "right": RIGHT, "per_epoch": PER_EPOCH}
+        )
+    )
+    return subprocess.run(
+        [sys.executable, str(Path(__file__).with_name("programs.py")), str(arguments)],
+        env={**os.environ, "PENSTOCK_CRASH": crashes},
+        cwd=directory,
+        capture_output=True,
+        text=True,
+        timeout=280,
+    )
+
+
+def check_state(directory: Path) -> None:
+    storage = newest_lineage(directory / "checkpoints" / "crash")
+    manifest = last_manifest(storage)
+    assert manifest.ended
+    assert manifest.records == {"left": len(LEFT), "right": len(RIGHT)}
+    assert read_values(storage, "count", "n", int) == expected_counts(LEFT + RIGHT)
+    assert read_values(storage, "sum", "total", int) == expected_sums(LEFT + RIGHT)
+
+
+def test_a_worker_killed_at_each_step_of_a_task(tmp_path: Path) -> None:
+    crashes, markers = plan("task", TASK_POINTS, tmp_path)
+    done = run(tmp_path, "local[2]", crashes)
+    assert done.returncode == 0, done.stderr
+    assert all(marker.exists() for marker in markers)
+    check_state(tmp_path)
+
+
+def test_an_executor_killed_at_each_step_of_a_task(tmp_path: Path) -> None:
+    crashes, markers = plan("executor", TASK_POINTS, tmp_path)
+    done = run(tmp_path, "local-cluster[2,1,1024]", crashes)
+    assert done.returncode == 0, done.stderr
+    assert all(marker.exists() for marker in markers)
+    check_state(tmp_path)
+
+
+def test_a_driver_killed_at_each_step_of_an_epoch(tmp_path: Path) -> None:
+    crashes, markers = plan("driver", DRIVER_POINTS, tmp_path)
+    for marker in markers:
+        done = run(tmp_path, "local[2]", crashes)
+        assert done.returncode == -signal.SIGKILL, done.stderr
+        assert marker.exists()
+    done = run(tmp_path, "local[2]", crashes)
+    assert done.returncode == 0, done.stderr
+    check_state(tmp_path)
+
+
+@pytest.mark.parametrize("lost", ["offsets", "sources", "commits", "all"])
+def test_spark_s_own_log_lost_after_the_last_manifest(
+    make_env: Any, tmp_path: Path, lost: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import shutil
+
+    from penstock.datastream.connectors import DiscardingSink
+    from programs import two_stages
+
+    class Died(Exception):
+        pass
+
+    def die_after(epoch: Any) -> None:
+        if epoch.number == 3:
+            raise Died
+
+    for attempt in range(2):
+        env = make_env(records=PER_EPOCH * 3, checkpoints=True)
+        stream = two_stages(env.from_collection(LEFT).uid("left"), env.from_collection(RIGHT).uid("right"))
+        stream.sink_to(DiscardingSink()).uid("sink")
+        if attempt == 0:
+            env._on_epoch.append(die_after)
+            with pytest.raises(Died):
+                env.execute("crash")
+            log = next((tmp_path / "checkpoints" / "crash").iterdir()) / "spark"
+            for name in ["offsets", "sources", "commits", "metadata"] if lost == "all" else [lost]:
+                path = log / name
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+        else:
+            env.execute("crash")
+    check_state(tmp_path)
