@@ -338,7 +338,7 @@ def _failed(abort: Abort) -> EpochFailed:
     failure = abort.failures[0]
     if not failure.from_user:
         return EpochFailed(f"Epoch {abort.epoch} was {abort.status.value.lower()}: {failure.error}", abort.failures)
-    trace = f"\nTraceback (most recent call last):\n{failure.traceback}" if failure.traceback else ""
+    trace = f"\n{failure.traceback}" if failure.traceback else ""
     return UserFunctionFailed(
         f"Operator '{failure.operator}' (uid '{failure.uid}') failed in subtask {failure.subtask} "
         f"of epoch {abort.epoch}:{trace}\n{failure.error}",

@@ -8,8 +8,9 @@ from typing import Any
 import xxhash
 
 from penstock.errors import PenstockError
+from penstock.runtime.failures import Blamed, Party
 from penstock.runtime.report import ChannelCount
-from penstock.runtime.rows import BARRIER, DATA, Barrier, Buffer, Codec, ExchangeRow, encode_struct
+from penstock.runtime.rows import BARRIER, DATA, Barrier, Buffer, Codec, ExchangeRow, add_checksum, encode_struct
 from penstock.state.keys import encode_key
 
 _hash = xxhash.xxh64_intdigest
@@ -17,6 +18,10 @@ _hash = xxhash.xxh64_intdigest
 _FIRST_LIMIT = 256
 """Records in an edge's first buffers of an epoch, until their size is known."""
 _LARGEST_LIMIT = 65_536
+
+
+class NotSendable(PenstockError):
+    """A record cannot be written for its way to the next task."""
 
 
 class Hop:
@@ -37,7 +42,10 @@ class Exchange:
 
     keyed = False
 
-    def __init__(self, channel: int, hops: list[Hop], codec: Codec, buffer_bytes: int, out: list[ExchangeRow]) -> None:
+    def __init__(
+        self, sender: Party, channel: int, hops: list[Hop], codec: Codec, buffer_bytes: int, out: list[ExchangeRow]
+    ) -> None:
+        self._sender = sender
         self._channel = channel
         self._hops = hops
         self._codec = codec
@@ -48,6 +56,7 @@ class Exchange:
         self._keys: list[list[bytes]] = [[] for _ in hops]
         self._sent_buffers = [0] * len(hops)
         self._sent_records = [0] * len(hops)
+        self._checksums = [0] * len(hops)
 
     def process(self, value: Any) -> None:
         raise NotImplementedError
@@ -60,15 +69,27 @@ class Exchange:
         values = self._values[index]
         if not values:
             return
-        buffer = Buffer(self._keys[index] if self.keyed else None, self._codec.encode_many(values))
-        payload = encode_struct(buffer)
-        hop = self._hops[index]
-        self._out.append(ExchangeRow(hop.target, hop.route, self._channel, self._sent_buffers[index], DATA, payload))
+        payload = encode_struct(Buffer(self._keys[index] if self.keyed else None, self._encode(values)))
+        hop, seq = self._hops[index], self._sent_buffers[index]
+        self._out.append(ExchangeRow(hop.target, hop.route, self._channel, seq, DATA, payload))
         self._sent_buffers[index] += 1
         self._sent_records[index] += len(values)
+        self._checksums[index] = add_checksum(self._checksums[index], payload, seq)
         self._limit = max(1, min(_LARGEST_LIMIT, self._buffer_bytes * len(values) // len(payload)))
         self._values[index] = []
         self._keys[index] = []
+
+    def _encode(self, values: list[Any]) -> bytes:
+        try:
+            return self._codec.encode_many(values)
+        except PenstockError as error:
+            raise Blamed(self._sender) from error
+        except Exception as error:  # pickling runs arbitrary __reduce__ code and may raise anything
+            wrong = NotSendable(
+                f"{self._sender.name} gave a record that cannot be sent to the next task: {error}. "
+                f"Give data, not what holds files, locks or connections, or generators."
+            )
+            raise Blamed(self._sender) from wrong
 
     def close(self, epoch: int, failed: bool) -> list[ChannelCount]:
         """Send what is left and a barrier on every channel; the counts of what was sent."""
@@ -78,7 +99,7 @@ class Exchange:
                 self._values[index] = []
             self._flush(index)
             buffers, records = self._sent_buffers[index], self._sent_records[index]
-            barrier = encode_struct(Barrier(epoch, buffers, records, failed))
+            barrier = encode_struct(Barrier(epoch, buffers, records, self._checksums[index], failed))
             self._out.append(ExchangeRow(hop.target, hop.route, self._channel, buffers, BARRIER, barrier))
             counts.append(ChannelCount(self._channel, hop.route, buffers, records))
         return counts
@@ -91,6 +112,7 @@ class KeyExchange(Exchange):
 
     def __init__(
         self,
+        sender: Party,
         channel: int,
         hops: list[Hop],
         codec: Codec,
@@ -99,14 +121,14 @@ class KeyExchange(Exchange):
         select: Callable[[Any], Any],
         owners: list[int],
         coerce: Callable[[Any], Any] | None,
-        name: str,
+        selector: Party,
     ) -> None:
-        super().__init__(channel, hops, codec, buffer_bytes, out)
+        super().__init__(sender, channel, hops, codec, buffer_bytes, out)
         self._select = select
         self._owners = owners
         """Key group to subtask."""
         self._coerce = coerce
-        self._name = name
+        self._selector = selector
 
     def process(self, value: Any) -> None:
         self.process_many([value])
@@ -128,8 +150,10 @@ class KeyExchange(Exchange):
                 all_values[index].append(value)
                 if len(keys) >= self._limit:
                     self._flush(index)
-        except PenstockError as error:
-            raise type(error)(f"{self._name}: {error}") from None
+        except Blamed:
+            raise
+        except Exception as error:  # the selector is user code, and may raise anything
+            raise Blamed(self._selector) from error
 
 
 class RebalanceExchange(Exchange):
@@ -137,6 +161,7 @@ class RebalanceExchange(Exchange):
 
     def __init__(
         self,
+        sender: Party,
         channel: int,
         hops: list[Hop],
         codec: Codec,
@@ -144,7 +169,7 @@ class RebalanceExchange(Exchange):
         out: list[ExchangeRow],
         start: int,
     ) -> None:
-        super().__init__(channel, hops, codec, buffer_bytes, out)
+        super().__init__(sender, channel, hops, codec, buffer_bytes, out)
         self._next = start % len(hops)
 
     def process(self, value: Any) -> None:
@@ -161,6 +186,7 @@ class ForwardExchange(Exchange):
 
     def __init__(
         self,
+        sender: Party,
         channel: int,
         hops: list[Hop],
         codec: Codec,
@@ -168,7 +194,7 @@ class ForwardExchange(Exchange):
         out: list[ExchangeRow],
         index: int,
     ) -> None:
-        super().__init__(channel, hops, codec, buffer_bytes, out)
+        super().__init__(sender, channel, hops, codec, buffer_bytes, out)
         self._index = index
 
     def process(self, value: Any) -> None:

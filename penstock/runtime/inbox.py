@@ -8,7 +8,7 @@ from typing import IO
 
 from penstock.errors import PenstockError
 from penstock.runtime.report import ChannelCount
-from penstock.runtime.rows import Barrier, Buffer, ExchangeRow, decode_barrier, decode_buffer
+from penstock.runtime.rows import Barrier, Buffer, ExchangeRow, add_checksum, decode_barrier, decode_buffer
 
 MEMORY_BUDGET = 256 * 1024 * 1024
 """Bytes of buffers held in memory by one task; the rest of an epoch waits in a local file."""
@@ -37,10 +37,12 @@ class Inbox:
         self._file: IO[bytes] | None = None
         self._arrived: list[tuple[int, int, bytes | tuple[int, int]]] = []
         self._barriers: dict[int, Barrier] = {}
+        self._checksums: dict[int, int] = {}
         self._records: dict[int, int] = {}
 
     def add_buffer(self, row: ExchangeRow) -> None:
         payload = row.payload
+        self._checksums[row.channel] = add_checksum(self._checksums.get(row.channel, 0), payload, row.seq)
         if self._held + len(payload) <= self._budget:
             self._held += len(payload)
             self._arrived.append((row.seq, row.channel, payload))
@@ -81,6 +83,8 @@ class Inbox:
                     f"Epoch {self._epoch}: channel {channel:#x} is closed after {barrier.buffers} buffers, "
                     f"but another number arrived."
                 )
+            if barrier.checksum != self._checksums.get(channel, 0):
+                raise Misaligned(f"Epoch {self._epoch}: the buffers of channel {channel:#x} are not those it sent.")
         if seen:
             raise Misaligned(f"Epoch {self._epoch}: no barrier closes channels {sorted(map(hex, seen))}.")
 

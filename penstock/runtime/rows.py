@@ -11,7 +11,9 @@ import pickle
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import cloudpickle
 import msgspec
+import xxhash
 
 DATA, BARRIER, REPORT, FAILURE = 0, 1, 2, 3
 
@@ -57,8 +59,15 @@ class Barrier(msgspec.Struct, array_like=True):
     epoch: int
     buffers: int
     records: int
+    checksum: int
+    """Of the channel's buffers, by `add_checksum`: another buffer in the place of one is noticed."""
     failed: bool = False
     """The producer failed: nothing after this channel can be complete."""
+
+
+def add_checksum(total: int, payload: bytes, seq: int) -> int:
+    """`total` with a buffer at its place in the channel added, in whatever order they come."""
+    return (total + xxhash.xxh3_64_intdigest(payload, seq)) & 0xFFFF_FFFF_FFFF_FFFF
 
 
 class Failure(msgspec.Struct, array_like=True):
@@ -82,7 +91,11 @@ class Codec(NamedTuple):
 
 
 def _pickle_many(values: list[Any]) -> bytes:
-    return pickle.dumps(values, protocol=5)
+    try:
+        return pickle.dumps(values, protocol=5)
+    except (pickle.PicklingError, AttributeError):
+        # A class of the user's script or of a function: it exists in no module of a worker and must travel along.
+        return cloudpickle.dumps(values, protocol=5)  # type: ignore[no-any-return]
 
 
 PICKLED = Codec(_pickle_many, pickle.loads)

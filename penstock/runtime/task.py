@@ -10,7 +10,7 @@ from typing import Any
 from penstock.errors import PenstockError
 from penstock.runtime.context import RuntimeContext
 from penstock.runtime.exchange import Exchange, ForwardExchange, Hop, KeyExchange, RebalanceExchange
-from penstock.runtime.failures import describe_failure
+from penstock.runtime.failures import Party, describe_failure, party_of
 from penstock.runtime.inbox import Inbox, UpstreamFailed
 from penstock.runtime.operators import Emit, Operator, load_operator, method_of
 from penstock.runtime.plan import Chain, Edge, PhysicalGraph
@@ -60,6 +60,7 @@ class ChainRun:
         self.operators = [load_operator(chained.pickled) for chained in chain.operators]
         keyed = any(chained.keyed for chained in chain.operators)
         self.overlay = Overlay(chain.max_parallelism) if keyed else None
+        self.source = Party(chain.source_name, chain.source_uid or "")
         self._edges = [graph.edges[number] for number in chain.outputs]
         self._selectors = {edge.id: _key_function(edge) for edge in self._edges if edge.pickled_key is not None}
         self._codecs = {edge.id: _codec(edge) for edge in self._edges}
@@ -125,16 +126,18 @@ class ChainRun:
         ]
         channel = channel_of(edge.id, producer)
         codec, size = self._codecs[edge.id], graph.buffer_bytes
+        sender = self.source if edge.from_operator is None else party_of(self.operators[edge.from_operator])
         if edge.kind == "key":
             select, coerce = self._selectors[edge.id]
             owners = [
                 owner_of(group, chain.parallelism, chain.max_parallelism) for group in range(chain.max_parallelism)
             ]
-            name = f"The key given by key_by before '{chain.operators[0].name}'"
-            return KeyExchange(channel, hops, codec, size, out, select, owners, coerce, name)
+            head = chain.operators[0]
+            selector = Party(f"key selector of {head.name}", head.uid)
+            return KeyExchange(sender, channel, hops, codec, size, out, select, owners, coerce, selector)
         if edge.kind == "forward":
-            return ForwardExchange(channel, hops, codec, size, out, producer)
-        return RebalanceExchange(channel, hops, codec, size, out, producer)
+            return ForwardExchange(sender, channel, hops, codec, size, out, producer)
+        return RebalanceExchange(sender, channel, hops, codec, size, out, producer)
 
     def expected_channels(self) -> list[int] | None:
         """The channels that must close; None if a source, whose partitions only Spark knows, is among them."""
@@ -257,7 +260,8 @@ class Task:
         except Exception as error:  # user code may raise anything; it travels to the driver as a row of its own
             self.failed = True
             out.clear()
-            failure = self._describe(error)
+            otherwise = run.source if run.chain.source_uid is not None else party_of(run.operators[0])
+            failure = describe_failure(error, run.operators, otherwise, self._producer)
             yield self._to_driver(FAILURE, encode_struct(failure))
             yield from self._give_up(epoch)
             return
@@ -292,10 +296,6 @@ class Task:
                 reports.append(OperatorReport(operator.uid, states, deltas, committable))
         return reports
 
-    def _describe(self, error: Exception) -> Any:
-        operators = self._run.operators or [_Named(self._run.chain.source_name, self._run.chain.source_uid or "")]
-        return describe_failure(error, operators, self._producer)
-
     def _give_up(self, epoch: TaskEpoch) -> Iterator[ExchangeRow]:
         """Close every channel as failed, so that no task downstream waits for or trusts what was sent."""
         self.failed = True
@@ -320,14 +320,6 @@ def next_target(graph: PhysicalGraph, level: int, to_level: int, target: int) ->
     if level + 1 >= len(graph.levels):
         return 0
     return target % graph.targets(level + 1)
-
-
-class _Named(Operator):
-    """Stands for a source in a failure."""
-
-    def __init__(self, name: str, uid: str) -> None:
-        super().__init__()
-        self.name, self.uid = name, uid
 
 
 class _TypeCheck:

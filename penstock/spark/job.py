@@ -160,10 +160,10 @@ class Job:
                 writer = writer.trigger(availableNow=True)
             elif self.spec.checkpointing:
                 writer = writer.trigger(processingTime=f"{self.spec.interval_ms} milliseconds")
-            self._query = writer.start()
-            if self._cancelled.is_set():
-                self._query.stop()
             try:
+                self._query = writer.start()
+                if self._cancelled.is_set():
+                    self._query.stop()
                 self._query.awaitTermination()
             except PySparkException as error:
                 if self._error is None and not self._cancelled.is_set():

@@ -6,7 +6,9 @@ carries the files that appeared with its epoch, and at the start the log is made
 
 from __future__ import annotations
 
+import json
 import shutil
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 
@@ -55,6 +57,10 @@ class SparkLog:
             target = self.root / path
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(data)
+        metadata = self.root / "metadata"
+        if wanted and not metadata.exists():
+            # Spark refuses a log without it; the id is that of the query, new like the query itself.
+            metadata.write_text(json.dumps({"id": str(uuid.uuid4())}))
         self._known = {path for path in wanted if not path.startswith("commits/")}
 
     def _source_files(self) -> list[str]:
