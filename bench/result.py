@@ -6,9 +6,7 @@ import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import pyarrow.parquet as pq
-
-from bench.workload import input_files
+from bench.workload import epoch_records, input_files
 
 
 @dataclass(frozen=True)
@@ -21,10 +19,10 @@ class Result:
     @classmethod
     def of_epochs(cls, input_dir: Path, seconds: list[float], warmup: int) -> "Result":
         """From the durations of all epochs of a run over `input_dir`, where one file is one epoch."""
-        files = input_files(input_dir)
-        if len(seconds) != len(files):
-            raise SystemExit(f"{len(files)} files should be as many epochs, but there were {len(seconds)}")
-        return cls(pq.read_metadata(files[0]).num_rows, seconds[warmup:])
+        files = len(input_files(input_dir))
+        if len(seconds) != files:
+            raise SystemExit(f"{files} files should be as many epochs, but there were {len(seconds)}")
+        return cls(epoch_records(input_dir), seconds[warmup:])
 
     @property
     def median_seconds(self) -> float:

@@ -11,6 +11,8 @@ from bench.result import Result
 
 Results = dict[tuple[str, Way], Result]
 
+_MARK = {True: "✓", False: "✗", None: "?"}
+
 
 def ratio(line: Line, peer: Way, results: Results) -> float | None:
     """Penstock relative to `peer`: of throughputs, or of epoch times where the unit is ms."""
@@ -22,10 +24,11 @@ def ratio(line: Line, peer: Way, results: Results) -> float | None:
     return ours.records_per_second / theirs.records_per_second
 
 
-def holds(line: Line, bar: Bar, results: Results) -> bool:
+def holds(line: Line, bar: Bar, results: Results) -> bool | None:
+    """Whether the bar holds; None when it was not measured."""
     value = ratio(line, bar.peer, results)
     if value is None:
-        return False
+        return None
     return value <= bar.limit if line.unit == "ms" else value >= bar.limit
 
 
@@ -62,14 +65,9 @@ def render(lines: list[Line], results: Results, same_epochs: bool, load: float) 
     for line in lines:
         table.add_row(
             line.title,
-            *(
-                _cell(line, results.get((line.name, way)))
-                for way in ("penstock", "transform-with-state", "dict-loop")
-            ),
+            *(_cell(line, results.get((line.name, way))) for way in ("penstock", "transform-with-state", "dict-loop")),
             *(_ratio_cell(ratio(line, peer, results)) for peer in ("transform-with-state", "dict-loop")),
-            ", ".join(
-                f"{'✓' if holds(line, bar, results) else '✗'} {describe(line, bar)}" for bar in line.bars
-            ),
+            ", ".join(f"{_MARK[holds(line, bar, results)]} {describe(line, bar)}" for bar in line.bars),
         )
     return table
 

@@ -47,3 +47,7 @@ def write_input(workload: Workload, directory: Path) -> None:
 
 def input_files(directory: Path) -> list[Path]:
     return sorted(directory.glob("epoch-*.parquet"))
+
+
+def epoch_records(directory: Path) -> int:
+    return int(pq.read_metadata(input_files(directory)[0]).num_rows)

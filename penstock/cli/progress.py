@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 _SECONDS_BETWEEN_LINES = 1.0
+_SECONDS_BETWEEN_EQUAL_LINES = 10.0
 
 
 class Progress:
@@ -26,7 +27,8 @@ class Progress:
         self.doing = ""
         self._console = console
         self._started = time.monotonic()
-        self._last_line = 0.0
+        self._last_line = ""
+        self._last_line_at = 0.0
         terminal = console.is_terminal and not console.is_dumb_terminal
         self._live = Live(console=console, get_renderable=self._panel, transient=True) if terminal else None
 
@@ -46,9 +48,13 @@ class Progress:
 
     def show(self) -> None:
         """The fields have changed. A terminal shows them by itself."""
-        if self._live is None and time.monotonic() - self._last_line >= _SECONDS_BETWEEN_LINES:
-            self._last_line = time.monotonic()
-            self.note(f"{self.done:>9,} of {self.total:,}  " + "  ".join(f"{k} {v}" for k, v in self._figures()))
+        if self._live is not None:
+            return
+        line = f"{self.done:>9,} of {self.total:,}  " + "  ".join(f"{name} {value}" for name, value in self._figures())
+        pause = _SECONDS_BETWEEN_EQUAL_LINES if line == self._last_line else _SECONDS_BETWEEN_LINES
+        if time.monotonic() - self._last_line_at >= pause:
+            self._last_line, self._last_line_at = line, time.monotonic()
+            self.note(line)
 
     def _figures(self) -> list[tuple[str, str]]:
         rate = f"{self.rate:,.0f}/s" if self.rate else "–"

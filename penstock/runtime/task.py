@@ -12,7 +12,7 @@ from penstock.runtime.context import RuntimeContext
 from penstock.runtime.exchange import Exchange, ForwardExchange, Hop, KeyExchange, RebalanceExchange
 from penstock.runtime.failures import Party, describe_failure, party_of
 from penstock.runtime.inbox import Inbox, UpstreamFailed
-from penstock.runtime.operators import Emit, Operator, load_operator, method_of
+from penstock.runtime.operators import Emit, Operator, WrongResult, describe, load_operator, method_of
 from penstock.runtime.plan import Chain, Edge, PhysicalGraph
 from penstock.runtime.report import ChannelCount, DeltaHandle, OperatorReport, Report, encode_report
 from penstock.runtime.rows import (
@@ -65,7 +65,7 @@ class ChainRun:
         self._selectors = {edge.id: _key_function(edge) for edge in self._edges if edge.pickled_key is not None}
         self._codecs = {edge.id: _codec(edge) for edge in self._edges}
         self._input_codecs = {number: _codec(graph.edges[number]) for number in chain.inputs}
-        self._opened = False
+        self._opened: list[Operator] = []
         self._targets: list[Callable[[Any], None]] = []
 
     @property
@@ -88,7 +88,7 @@ class ChainRun:
                 job_parameters=self.graph.job_parameters,
             )
             self.operators[place].open(context, _unrouted)
-        self._opened = True
+            self._opened.append(self.operators[place])
 
     def connect(self, exchanges: dict[int, Exchange]) -> list[Callable[[list[Any]], None]]:
         """Wire operators to each other and to this epoch's exchanges; what the chain's input is to be given to."""
@@ -154,9 +154,9 @@ class ChainRun:
         return self._input_codecs[channel >> 32].decode_many(data)
 
     def close(self) -> None:
-        if self._opened:
-            for operator in self.operators:
-                operator.close()
+        """Close what was opened, also where opening failed halfway, first operator first."""
+        while self._opened:
+            self._opened.pop().close()
 
 
 class Task:
@@ -248,6 +248,8 @@ class Task:
                 if out:
                     yield from out
                     out.clear()
+            if run.overlay is not None:
+                run.overlay.key = None
             if epoch.ends_input:
                 for operator in run.operators:
                     operator.end_input()
@@ -323,10 +325,13 @@ def next_target(graph: PhysicalGraph, level: int, to_level: int, target: int) ->
 
 
 class _TypeCheck:
-    """Refuses what an operator emits against its declared type, before it goes anywhere."""
+    """Refuses what an operator emits against its declared type, before it goes anywhere.
+
+    What it lets pass is as an exchange would give it, so that chaining changes no result.
+    """
 
     def __init__(self, serializer: Serializer, operator: Operator, emit: Emit) -> None:
-        self._serializer = serializer
+        self._check = serializer.check
         self._exact = serializer.exact
         self._operator = operator
         self._emit = emit
@@ -334,10 +339,11 @@ class _TypeCheck:
     def process(self, value: Any) -> None:
         if type(value) is not self._exact:
             try:
-                self._serializer.encode(value)
+                value = self._check(value)
             except PenstockError as error:
-                raise type(error)(
-                    f"The result of '{self._operator.name}' is not of its declared type: {error}"
+                raise WrongResult(
+                    f"{describe(self._operator.function)} gave a result that is not of the output_type of "
+                    f"'{self._operator.name}': {error}"
                 ) from None
         self._emit(value)
 

@@ -263,6 +263,11 @@ def current_lineage(root: Path, resume: bool) -> Path:
 
 
 def _brief(error: Exception) -> str:
-    """A Spark error without its JVM frames."""
-    lines = [line for line in str(error).splitlines() if line.strip() and not line.lstrip().startswith(("at ", "..."))]
-    return "\n".join(lines[:8]) or type(error).__name__
+    """A Spark error without its JVM frames; of a Python worker's, the exception itself."""
+    lines = [line for line in str(error).splitlines() if line.strip() and not line.lstrip().startswith(("at ", "... "))]
+    for index, line in enumerate(lines):
+        if line.startswith("Traceback (most recent call last)"):
+            # The frames are indented; the first line that is not names the exception.
+            after = [last for last in lines[index + 1 :] if not last.startswith(" ")]
+            return "\n".join(after[:3])
+    return "\n".join(lines[:4]) or type(error).__name__

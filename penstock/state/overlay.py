@@ -32,6 +32,7 @@ from penstock.state.descriptors import (
 )
 from penstock.state.engines.base import Reader
 from penstock.state.files import GroupChanges
+from penstock.state.keys import KeyTypeError, decode_key, encode_key
 
 _MISSING: Any = object()
 _HEADER = struct.Struct(">HII")
@@ -376,8 +377,7 @@ class _Map(_Keyed, MapState[Any, Any]):
 
     def __init__(self, overlay: Overlay, descriptor: MapStateDescriptor) -> None:
         super().__init__(overlay, descriptor)
-        self._encode_key = descriptor.key_serializer.encode
-        self._decode_key = descriptor.key_serializer.decode
+        self._key_serializer = descriptor.key_serializer
         self.reset()
 
     def reset(self) -> None:
@@ -386,10 +386,22 @@ class _Map(_Keyed, MapState[Any, Any]):
         self._read: dict[tuple[bytes, bytes], Any] = {}
 
     def _map_key(self, key: Any) -> bytes:
+        """A map key as bytes: canonical where it could be a stream's key, so that equal ones are one entry."""
+        serializer = self._key_serializer
         try:
-            return self._encode_key(key)
+            if type(key) is not serializer.exact:
+                key = serializer.check(key)
+            try:
+                return b"\0" + encode_key(key)
+            except KeyTypeError:
+                return b"\1" + serializer.encode(key)
         except PenstockError as error:
             raise StateError(f"State '{self.descriptor.name}', map key: {error}") from None
+
+    def _decode_key(self, data: bytes) -> Any:
+        if data[0] == 1:
+            return self._key_serializer.decode(data[1:])
+        return self._key_serializer.check(decode_key(data[1:]))
 
     def put(self, key: Any, value: Any) -> None:
         if value is None:

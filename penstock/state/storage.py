@@ -188,9 +188,11 @@ class LocalStorage(Storage):
 
     def view(self, name: str) -> pa.Buffer:
         try:
-            return map_file(self._root / _checked(name))
-        except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
-            raise MissingObject(name, self.uri) from None
+            if self.exists(name):
+                return map_file(self._root / name)
+        except FileNotFoundError:
+            pass
+        raise MissingObject(name, self.uri)
 
     def exists(self, name: str) -> bool:
         return (self._root / _checked(name)).is_file()
@@ -236,7 +238,9 @@ class LocalStorage(Storage):
                 _fsync_directory(path.parent)
                 return
             except OSError as error:
-                if isinstance(error, FileNotFoundError) and attempt < _PRUNED_RETRIES - 1:
+                # mkdir says "exists" of a directory that is gone when it looks again.
+                pruned = isinstance(error, (FileNotFoundError, FileExistsError))
+                if pruned and attempt < _PRUNED_RETRIES - 1:
                     self._durable.clear()
                     continue
                 raise StorageError(

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.state import files
@@ -50,6 +50,7 @@ def applied(state: dict[bytes, bytes], change: GroupChanges) -> dict[bytes, byte
     return state
 
 
+@settings(deadline=None)
 @given(groups)
 def test_what_goes_in_comes_out(changes: list[GroupChanges]) -> None:
     read = list(read_changes(encode_changes(changes)))
@@ -61,6 +62,7 @@ def test_what_goes_in_comes_out(changes: list[GroupChanges]) -> None:
         assert all(prefix.startswith(tuple(ours.cleared)) for prefix in theirs.cleared)
 
 
+@settings(deadline=None)
 @given(groups, st.integers(0, 32767), st.integers(0, 32767))
 def test_a_range_of_groups_is_read_alone(changes: list[GroupChanges], low: int, high: int) -> None:
     data = encode_changes(changes)
@@ -152,6 +154,7 @@ def test_garbage_is_noticed(garbage: bytes) -> None:
         list(read_changes(garbage, name="deltas/7.arrow"))
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=300))
 def test_random_bytes_are_noticed(garbage: bytes) -> None:
     for data in (garbage, b"ARROW1\0\0" + garbage + b"ARROW1"):
@@ -193,10 +196,9 @@ def test_what_arrow_cannot_count_is_an_error_that_names_the_group(monkeypatch: p
         encode_changes([GroupChanges(4, [b"p" * 1001], [])])
 
 
+@settings(deadline=None)
 @given(st.lists(layers, min_size=1, max_size=5), st.dictionaries(keys, st.binary(max_size=2)))
-def test_merged_changes_have_the_effect_of_all_in_order(
-    changes: list[GroupChanges], state: dict[bytes, bytes]
-) -> None:
+def test_merged_changes_have_the_effect_of_all_in_order(changes: list[GroupChanges], state: dict[bytes, bytes]) -> None:
     expected = state
     for change in changes:
         expected = applied(expected, change)
@@ -205,6 +207,7 @@ def test_merged_changes_have_the_effect_of_all_in_order(
     assert list(read_changes(encode_changes([merged]))) == ([merged] if merged.cleared or merged.entries else [])
 
 
+@settings(deadline=None)
 @given(st.lists(layers, min_size=1, max_size=5))
 def test_a_base_is_what_remains(changes: list[GroupChanges]) -> None:
     expected: dict[bytes, bytes] = {}
@@ -224,6 +227,7 @@ def test_groups_do_not_merge_with_each_other() -> None:
         merge_changes(SMALL[:2])
 
 
+@settings(deadline=None)
 @given(keys, keys)
 def test_the_end_of_a_prefix_is_above_all_its_keys_and_no_others(prefix: bytes, key: bytes) -> None:
     end = prefix_end(prefix)

@@ -1,0 +1,71 @@
+"""The `penstock` command."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from importlib.metadata import version as installed_version
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import penstock
+from penstock.cli.program import run_program
+
+SETTINGS_VARIABLE = "PENSTOCK_SETTINGS"
+"""Where a program's environment finds what the command line set, as JSON."""
+
+app = typer.Typer(
+    name="penstock",
+    help="Stateful Python streams on Spark.",
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+
+
+# What follows the program's name is the program's, whatever it looks like.
+@app.command(context_settings={"allow_interspersed_args": False})
+def run(
+    program: Annotated[Path, typer.Argument(exists=True, dir_okay=False, readable=True, help="A Python file.")],
+    arguments: Annotated[list[str] | None, typer.Argument(help="Passed to the program.")] = None,
+    parallelism: Annotated[
+        int | None, typer.Option("-p", "--parallelism", min=1, help="Subtasks per operator that has no own number.")
+    ] = None,
+    setting: Annotated[
+        list[str] | None, typer.Option("-D", metavar="KEY=VALUE", help="A setting; may be repeated.")
+    ] = None,
+) -> None:
+    """Run a Python program, as python would, with settings from the command line."""
+    os.environ[SETTINGS_VARIABLE] = json.dumps(cli_overrides(parallelism, setting or []))
+    raise typer.Exit(run_program(program, arguments or []))
+
+
+@app.command()
+def version() -> None:
+    """Print the versions of Penstock, Spark and Python."""
+    spark = installed_version("pyspark")
+    typer.echo(f"Penstock {penstock.__version__}, Spark {spark}, Python {platform.python_version()}")
+
+
+def cli_overrides(parallelism: int | None, settings: list[str]) -> dict[str, str]:
+    """The settings that the command line gives, by key."""
+    overrides = {}
+    for setting in settings:
+        key, equals, value = setting.partition("=")
+        if not equals or not key.strip():
+            raise typer.BadParameter(f"'{setting}' is no setting: write key=value.", param_hint="-D")
+        overrides[key.strip()] = value.strip()
+    if parallelism is not None:
+        overrides["parallelism.default"] = str(parallelism)
+    return overrides
+
+
+def main() -> None:
+    app()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,70 @@
+"""Running a user's program as `python program.py` would, and showing its errors without our frames."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from pathlib import Path
+from types import ModuleType
+
+import penstock
+from penstock.common.job import JobCancelled
+from penstock.errors import PenstockError
+
+_OURS = os.path.dirname(os.path.abspath(penstock.__file__)) + os.sep
+
+INTERRUPTED = 130
+"""The exit code of a program that was ended by Ctrl-C, as shells have it."""
+
+
+def run_program(program: Path, arguments: list[str]) -> int:
+    """The program's exit code: 1 if it failed. `sys.exit` in the program ends this process, as it should.
+
+    The program is the module `__main__`, its folder is the first place to import from, and it sees its own arguments.
+    """
+    path = str(program)
+    module = ModuleType("__main__")
+    module.__file__ = path
+    module.__dict__["__builtins__"] = __builtins__
+    sys.modules["__main__"] = module
+    sys.argv = [path, *arguments]
+    # Where `penstock` lies is of no interest to the program.
+    sys.path[0] = str(program.resolve().parent)
+    try:
+        exec(compile(program.read_bytes(), path, "exec"), module.__dict__)
+    except KeyboardInterrupt:
+        print("Stopped.", file=sys.stderr)
+        return INTERRUPTED
+    except JobCancelled as error:
+        print(error, file=sys.stderr)
+        return 1
+    except PenstockError as error:
+        print(describe(error), file=sys.stderr)
+        return 1
+    except Exception as error:
+        print(user_traceback(error), end="", file=sys.stderr)
+        return 1
+    return 0
+
+
+def describe(error: PenstockError) -> str:
+    """Our error in its own words, and the line of the user's that met it."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(_OURS)]
+    place = f"\n  in {frames[-1].filename}, line {frames[-1].lineno}: {frames[-1].line}" if frames else ""
+    return f"{type(error).__name__}: {error}{place}"
+
+
+def user_traceback(error: BaseException) -> str:
+    """The traceback as Python prints it, without the frames of Penstock; those of other libraries stay."""
+    summary = traceback.TracebackException.from_exception(error)
+    _leave_out_ours(summary)
+    return "".join(summary.format())
+
+
+def _leave_out_ours(summary: traceback.TracebackException) -> None:
+    kept = [frame for frame in summary.stack if not frame.filename.startswith(_OURS)]
+    summary.stack = traceback.StackSummary.from_list(kept)
+    for inner in (summary.__cause__, summary.__context__, *(summary.exceptions or ())):
+        if inner is not None:
+            _leave_out_ours(inner)

@@ -1,0 +1,287 @@
+"""The receiving side: nothing lost, doubled, misplaced or stale gets past alignment, and order never varies."""
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from penstock.runtime.exchange import Hop, KeyExchange, RebalanceExchange
+from penstock.runtime.failures import Party
+from penstock.runtime.inbox import Inbox, Misaligned, UpstreamFailed
+from penstock.runtime.rows import BARRIER, DATA, PICKLED, channel_of, route_to
+from penstock.state.key_groups import owner_of
+
+EPOCH = 5
+TARGETS = 2
+SENDER = Party("numbers", "numbers-uid")
+
+
+def rows_of(producers, epoch=EPOCH, records_per_buffer=3, keyed=True):
+    """What these producers, given as lists of records, send on one edge to two targets in an epoch."""
+    out = []
+    hops = [Hop(target, route_to(1, target)) for target in range(TARGETS)]
+    for number, records in enumerate(producers):
+        channel = channel_of(0, number)
+        if keyed:
+            owners = [owner_of(group, TARGETS, 16) for group in range(16)]
+            args = (lambda value: value, owners, None, SENDER)
+            exchange = KeyExchange(SENDER, channel, hops, PICKLED, 1, out, *args)
+        else:
+            exchange = RebalanceExchange(SENDER, channel, hops, PICKLED, 1, out, number)
+        # With a buffer of 1 byte wanted, every buffer after the first holds one record.
+        exchange._limit = records_per_buffer
+        exchange.process_many(records)
+        exchange.close(epoch, False)
+    return out
+
+
+def receive(rows, target, producers, budget=1 << 20):
+    """The (channel, records) that a task for `target` processes; Misaligned if something is wrong with its rows."""
+    inbox = Inbox(EPOCH, [channel_of(0, number) for number in range(producers)], budget)
+    try:
+        for row in rows:
+            if row.target != target:
+                continue
+            if row.kind == DATA:
+                inbox.add_buffer(row)
+            else:
+                inbox.add_barrier(row)
+        inbox.align()
+        received = []
+        for channel, buffer in inbox.buffers():
+            values = PICKLED.decode_many(buffer.values)
+            received.append((channel, values))
+            inbox.count(channel, len(values))
+        inbox.counts(route_to(1, target))
+        return received
+    finally:
+        inbox.close()
+
+
+def receive_all(rows, producers, budget=1 << 20):
+    return [receive(rows, target, producers, budget) for target in range(TARGETS)]
+
+
+def assert_noticed(rows, producers):
+    with pytest.raises(Misaligned):
+        receive_all(rows, producers)
+
+
+inputs = st.lists(st.lists(st.integers(0, 99), max_size=20), min_size=1, max_size=3)
+
+
+class TestNothingWrongGetsThrough:
+    @given(inputs, st.booleans())
+    def test_what_was_sent_is_what_is_processed(self, producers, keyed):
+        received = receive_all(rows_of(producers, keyed=keyed), len(producers))
+        for number, records in enumerate(producers):
+            arrived = [
+                record
+                for of_target in received
+                for channel, values in of_target
+                if channel == channel_of(0, number)
+                for record in values
+            ]
+            assert sorted(arrived) == sorted(records)
+
+    @given(inputs, st.data())
+    def test_a_row_lost(self, producers, data):
+        rows = rows_of(producers)
+        del rows[data.draw(st.integers(0, len(rows) - 1))]
+        assert_noticed(rows, len(producers))
+
+    @given(inputs, st.data())
+    def test_a_row_doubled(self, producers, data):
+        rows = rows_of(producers)
+        rows.insert(data.draw(st.integers(0, len(rows))), data.draw(st.sampled_from(rows)))
+        assert_noticed(rows, len(producers))
+
+    @given(inputs, st.data())
+    def test_a_row_that_came_by_another_channel(self, producers, data):
+        assume(len(producers) > 1)
+        rows = rows_of(producers)
+        place = data.draw(st.integers(0, len(rows) - 1))
+        others = [channel_of(0, n) for n in range(len(producers)) if channel_of(0, n) != rows[place].channel]
+        rows[place] = rows[place]._replace(channel=data.draw(st.sampled_from(others)))
+        assert_noticed(rows, len(producers))
+
+    @given(inputs, st.data())
+    def test_a_row_that_came_to_another_target(self, producers, data):
+        rows = rows_of(producers)
+        place = data.draw(st.integers(0, len(rows) - 1))
+        rows[place] = rows[place]._replace(target=1 - rows[place].target)
+        assert_noticed(rows, len(producers))
+
+    @given(inputs, st.data())
+    def test_a_buffer_at_another_place_in_its_channel(self, producers, data):
+        rows = rows_of(producers)
+        buffers = [place for place, row in enumerate(rows) if row.kind == DATA]
+        assume(buffers)
+        place = data.draw(st.sampled_from(buffers))
+        seq = data.draw(st.integers(0, 20).filter(lambda number: number != rows[place].seq))
+        rows[place] = rows[place]._replace(seq=seq)
+        assert_noticed(rows, len(producers))
+
+    @given(inputs, st.data())
+    def test_two_buffers_that_took_each_others_place(self, producers, data):
+        rows = rows_of(producers)
+        buffers = [place for place, row in enumerate(rows) if row.kind == DATA]
+        assume(len(buffers) > 1)
+        one, other = data.draw(st.lists(st.sampled_from(buffers), min_size=2, max_size=2, unique=True))
+        assume(rows[one].payload != rows[other].payload)
+        payloads = rows[one].payload, rows[other].payload
+        rows[other], rows[one] = (
+            rows[other]._replace(payload=payloads[0]),
+            rows[one]._replace(payload=payloads[1]),
+        )
+        assert_noticed(rows, len(producers))
+
+    @given(inputs, inputs, st.data())
+    def test_a_row_of_another_epoch_beside_or_instead_of_one_of_this_epoch(self, producers, before, data):
+        rows = rows_of(producers)
+        stale = data.draw(st.sampled_from(rows_of(before, epoch=EPOCH - 1)))
+        same_place = [
+            place
+            for place, row in enumerate(rows)
+            if (row.target, row.channel, row.seq, row.kind) == (stale.target, stale.channel, stale.seq, stale.kind)
+        ]
+        if same_place and data.draw(st.booleans()):
+            # A buffer with the same content is as good as the lost one.
+            assume(rows[same_place[0]].payload != stale.payload)
+            rows[same_place[0]] = stale
+        else:
+            rows.insert(0, stale)
+        assert_noticed(rows, max(len(producers), len(before)) if len(before) > len(producers) else len(producers))
+
+    @given(inputs, st.data())
+    def test_a_bit_flipped(self, producers, data):
+        rows = rows_of(producers)
+        buffers = [place for place, row in enumerate(rows) if row.kind == DATA]
+        assume(buffers)
+        place = data.draw(st.sampled_from(buffers))
+        payload = bytearray(rows[place].payload)
+        payload[data.draw(st.integers(0, len(payload) - 1))] ^= 1 << data.draw(st.integers(0, 7))
+        rows[place] = rows[place]._replace(payload=bytes(payload))
+        assert_noticed(rows, len(producers))
+
+    def test_nothing_is_processed_before_everything_is_checked(self):
+        rows = [row for row in rows_of([[1, 2, 3, 4, 5, 6]], keyed=False) if row.target == 0]
+        inbox = Inbox(EPOCH, [channel_of(0, 0)])
+        inbox.add_buffer(rows[0])
+        with pytest.raises(Misaligned):
+            inbox.align()
+
+
+class TestWhatIsSaid:
+    def inbox(self, rows, expected=(0,)):
+        inbox = Inbox(EPOCH, [channel_of(0, number) for number in expected])
+        for row in rows:
+            (inbox.add_buffer if row.kind == DATA else inbox.add_barrier)(row)
+        return inbox
+
+    def rows(self):
+        return [row for row in rows_of([[1, 2, 3, 4, 5, 6, 7, 8]], keyed=False) if row.target == 0]
+
+    @pytest.mark.parametrize(
+        ("change", "message"),
+        [
+            (lambda rows: rows[1:], "Epoch 5: buffer 1 of channel 0x0 came after a gap"),
+            (lambda rows: [rows[1], *rows], "Epoch 5: buffer 1 of channel 0x0 came twice"),
+            (lambda rows: [row for row in rows if row.kind == DATA], "Epoch 5: no barrier from channels .*0x0"),
+            (lambda rows: [row for row in rows if row.kind == BARRIER], "closed after 2 buffers, but another number"),
+            (lambda rows: [*rows[:-1], rows_of([[]], epoch=4)[0]], "A barrier of epoch 4 arrived in epoch 5"),
+        ],
+        ids=["lost", "doubled", "no barrier", "only the barrier", "old barrier"],
+    )
+    def test_the_epoch_the_channel_and_what_happened(self, change, message):
+        with pytest.raises(Misaligned, match=message):
+            self.inbox(change(self.rows())).align()
+
+    def test_a_channel_closed_twice(self):
+        rows = self.rows()
+        with pytest.raises(Misaligned, match="Channel 0x0 was closed twice in epoch 5"):
+            self.inbox([*rows, rows[-1]])
+
+    def test_a_silent_channel_that_was_expected(self):
+        with pytest.raises(Misaligned, match="no barrier from channels .'0x1'"):
+            self.inbox(self.rows(), expected=(0, 1)).align()
+
+    def test_buffers_of_a_source_that_nobody_closed(self):
+        inbox = Inbox(EPOCH, None)
+        inbox.add_buffer(self.rows()[0])
+        with pytest.raises(Misaligned, match="no barrier closes channels .'0x0'"):
+            inbox.align()
+
+    def test_a_reader_that_lost_records_on_the_way(self):
+        inbox = self.inbox(self.rows())
+        inbox.align()
+        inbox.count(channel_of(0, 0), 3)
+        with pytest.raises(Misaligned, match="channel 0x0 sent 4 records, 3 arrived"):
+            inbox.counts(route_to(1, 0))
+
+
+class TestOrder:
+    @given(inputs, st.randoms(use_true_random=False), st.booleans())
+    def test_the_order_of_arrival_changes_nothing(self, producers, random, keyed):
+        rows = rows_of(producers, keyed=keyed)
+        shuffled = list(rows)
+        random.shuffle(shuffled)
+        assert receive_all(shuffled, len(producers)) == receive_all(rows, len(producers))
+
+    def test_channels_advance_together_and_each_keeps_its_order(self):
+        rows = rows_of([list(range(10)), list(range(100, 106))], keyed=False, records_per_buffer=1)
+        channels = [channel_of(0, 0), channel_of(0, 1)]
+        assert receive(rows, 0, 2) == [
+            (channels[0], [0]),
+            (channels[1], [101]),
+            (channels[0], [2]),
+            (channels[1], [103]),
+            (channels[0], [4]),
+            (channels[1], [105]),
+            (channels[0], [6]),
+            (channels[0], [8]),
+        ]
+
+
+class TestSpooling:
+    @given(inputs, st.integers(0, 400))
+    def test_past_the_memory_budget_the_result_is_the_same(self, producers, budget):
+        rows = rows_of(producers)
+        assert receive_all(rows, len(producers), budget) == receive_all(rows, len(producers))
+
+    def test_what_exceeds_the_budget_is_in_a_file_and_not_in_memory(self):
+        rows = [row for row in rows_of([list(range(200))], keyed=False) if row.target == 0 and row.kind == DATA]
+        budget = sum(len(row.payload) for row in rows[:10])
+        inbox = Inbox(EPOCH, None, budget)
+        for row in rows:
+            inbox.add_buffer(row)
+        held = [payload for _, _, payload in inbox._arrived if isinstance(payload, bytes)]
+        assert sum(map(len, held)) <= budget
+        assert inbox._file is not None
+        assert inbox._file.seek(0, 2) == sum(len(row.payload) for row in rows[10:])
+
+    def test_the_file_is_gone_when_the_task_ends(self):
+        inbox = Inbox(EPOCH, None, budget=0)
+        inbox.add_buffer(rows_of([[1, 2, 3]])[0])
+        file = inbox._file
+        inbox.close()
+        assert file.closed
+
+    def test_a_buffer_is_let_go_once_it_was_given(self):
+        rows = [row for row in rows_of([list(range(20))], keyed=False) if row.target == 0]
+        inbox = Inbox(EPOCH, [channel_of(0, 0)])
+        for row in rows:
+            (inbox.add_buffer if row.kind == DATA else inbox.add_barrier)(row)
+        inbox.align()
+        buffers = inbox.buffers()
+        next(buffers)
+        next(buffers)
+        assert [bool(payload) for _, _, payload in inbox._arrived[:3]] == [False, False, True]
+
+
+def test_a_producer_that_gave_up_ends_the_task_quietly_whatever_else_is_missing():
+    out = []
+    RebalanceExchange(SENDER, channel_of(0, 0), [Hop(0, route_to(1, 0))], PICKLED, 1, out, 0).close(EPOCH, True)
+    inbox = Inbox(EPOCH, [channel_of(0, 0), channel_of(0, 1)])
+    inbox.add_barrier(out[0])
+    with pytest.raises(UpstreamFailed):
+        inbox.align()
