@@ -24,10 +24,8 @@ def arguments() -> argparse.Namespace:
         choices=[*lines, *plan.MODULES],
         help=f"a line ({', '.join(lines)}) or a way ({', '.join(plan.MODULES)}); may be repeated",
     )
-    parser.add_argument("--quick", action="store_true", help="a third of the epochs: a look, not a figure")
-    parser.add_argument(
-        "--same-epochs", action="store_true", help="give transformWithState our epoch size (half an hour)"
-    )
+    parser.add_argument("--quick", action="store_true", help="a third of the measured epochs: a look, not a figure")
+    parser.add_argument("--same-epochs", action="store_true", help="give transformWithState our epoch size: far slower")
     chosen = parser.parse_args()
     if chosen.check and set(chosen.only) & set(plan.MODULES):
         parser.error("--check compares ways, so --only may name lines but no way")

@@ -36,8 +36,8 @@ class Count(StatefulProcessor):
 
 def peer_session(work: Path, records: int) -> SparkSession:
     conf = both_ways_conf(work)
-    # The better of both for the peer: with whole-stage codegen it was 3 to 5 % faster in epochs of 50,000
-    # records, and 9 % slower in almost empty ones.
+    # The better of both for the peer: in one pair of runs each, on a busy machine, whole-stage codegen was
+    # 3 to 5 % faster in epochs of 50,000 records and 9 % slower in almost empty ones.
     conf["spark.sql.codegen.wholeStage"] = "true" if records > 1_000 else "false"
     conf["spark.sql.streaming.stateStore.providerClass"] = (
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"

@@ -29,8 +29,11 @@ def run_program(program: Path, arguments: list[str]) -> int:
     module.__dict__["__builtins__"] = __builtins__
     sys.modules["__main__"] = module
     sys.argv = [path, *arguments]
-    # Where `penstock` lies is of no interest to the program.
-    sys.path[0] = str(program.resolve().parent)
+    folder = str(program.resolve().parent)
+    # The first place was that of the `penstock` script.
+    sys.path[0] = folder
+    # Workers import the program's neighbours too.
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [folder, os.environ.get("PYTHONPATH")]))
     try:
         exec(compile(program.read_bytes(), path, "exec"), module.__dict__)
     except KeyboardInterrupt:

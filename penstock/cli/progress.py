@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
@@ -70,11 +70,11 @@ class Progress:
         figures = Table.grid(padding=(0, 3))
         cells = [Text.assemble((name, "dim"), " ", (value, "bold")) for name, value in self._figures()]
         figures.add_row(Text(f"{self.done:,} of {self.total:,}", "bold"), *cells)
-        return Group(
-            Text(f"{seconds:6.1f} s  {self.doing}", "cyan"),
-            ProgressBar(total=self.total, completed=self.done, width=min(80, self._console.width)),
-            figures,
-        )
+        panel = Table.grid()
+        panel.add_row(Text(f"{seconds:6.1f} s  {self.doing}", "cyan"))
+        panel.add_row(ProgressBar(total=self.total, completed=self.done, width=min(80, self._console.width)))
+        panel.add_row(figures)
+        return panel
 
 
 def size(count: int) -> str:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import dis
-from collections.abc import Iterator
-from types import CodeType
+from itertools import pairwise
 from typing import Any
 
 KEYED_STATE = frozenset({"get_state", "get_list_state", "get_map_state", "get_reducing_state", "get_aggregating_state"})
@@ -24,7 +23,10 @@ def asks_context_for(function: Any, names: frozenset[str]) -> str | None:
     if code is None or code.co_argcount < 2:
         return None
     parameter = code.co_varnames[1]
-    for first, second in _pairs(code):
+    instructions = list(dis.get_instructions(code))
+    if any(each.opname in ("STORE_FAST", "STORE_DEREF") and each.argval == parameter for each in instructions):
+        return None
+    for first, second in pairwise(instructions):
         if (
             first.opname in ("LOAD_FAST", "LOAD_DEREF", "LOAD_FAST_BORROW")
             and first.argval == parameter
@@ -33,8 +35,3 @@ def asks_context_for(function: Any, names: frozenset[str]) -> str | None:
         ):
             return str(second.argval)
     return None
-
-
-def _pairs(code: CodeType) -> Iterator[tuple[dis.Instruction, dis.Instruction]]:
-    instructions = list(dis.get_instructions(code))
-    yield from zip(instructions, instructions[1:], strict=False)

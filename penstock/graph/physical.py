@@ -12,7 +12,12 @@ from penstock.graph.logical import FORWARD, KEY, REBALANCE, GraphError, LogicalG
 from penstock.graph.ship import dump_named
 from penstock.runtime.context import keyed_state_hint
 from penstock.runtime.plan import Chain, ChainedOperator, Edge, PhysicalGraph
-from penstock.state.key_groups import default_max_parallelism
+from penstock.state.key_groups import (
+    MAX_PARALLELISM,
+    ParallelismError,
+    check_parallelism,
+    default_max_parallelism,
+)
 
 
 def build(
@@ -87,7 +92,7 @@ class _Builder:
             operator.kind,
             parent,
             operator.keyed,
-            dump_named(operator, operator.function, node.name, node.uid),
+            dump_named(operator, getattr(operator, "sink", operator.function), node.name, node.uid),
             _dump_type(node),
         )
         chain.operators.append(chained)
@@ -118,13 +123,12 @@ class _Builder:
         chain = self._new_chain(
             level,
             parallelism,
-            node.max_parallelism or self.max_parallelism or default_max_parallelism(parallelism),
+            node.max_parallelism or self.max_parallelism or default_max_parallelism(min(parallelism, MAX_PARALLELISM)),
         )
-        if parallelism > chain.max_parallelism:
-            raise GraphError(
-                f"Operator '{node.name}' (uid '{node.uid}') has parallelism {parallelism}, more than its "
-                f"max parallelism {chain.max_parallelism}. Lower one or raise the other."
-            )
+        try:
+            check_parallelism(parallelism, chain.max_parallelism)
+        except ParallelismError as error:
+            raise GraphError(f"Operator '{node.name}' (uid '{node.uid}'): {error}") from None
         for edge in node.inputs:
             before, place = self.place[edge.node]
             kind = edge.partitioning.kind

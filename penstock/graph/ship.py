@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from types import CodeType, FunctionType
 from typing import Any
 
 import cloudpickle
@@ -31,20 +33,41 @@ def dump_named(thing: Any, function: Any, name: str, uid: str) -> bytes:
 
 
 def _culprit(function: Any) -> str | None:
-    """The attribute or captured variable that does not pickle, in words."""
-    for name, value in getattr(function, "__dict__", {}).items():
+    """The attribute, captured variable or global that does not pickle, in words."""
+    owner = getattr(function, "__self__", function)
+    for name, value in getattr(owner, "__dict__", {}).items():
         if not _pickles(value):
-            return f"attribute '{name}' of class {type(function).__name__}, a {_type_name(value)}"
-    code = getattr(function, "__code__", None)
-    for name, cell in zip(getattr(code, "co_freevars", ()), getattr(function, "__closure__", None) or (), strict=False):
-        if not _pickles(cell.cell_contents):
-            return f"the captured variable '{name}', a {_type_name(cell.cell_contents)}"
-    if code is not None:
-        for name in code.co_names:
-            value = function.__globals__.get(name)
-            if value is not None and function.__module__ == "__main__" and not _pickles(value):
-                return f"the global variable '{name}', a {_type_name(value)}"
+            return f"attribute '{name}' of class {type(owner).__name__}, a {_type_name(value)}"
+    for each in _functions_by_value(owner):
+        for kind, name, value in _variables(each):
+            if not _pickles(value):
+                return f"the {kind} variable '{name}', a {_type_name(value)}"
     return None
+
+
+def _functions_by_value(thing: Any) -> Iterator[FunctionType]:
+    """The functions that travel as code: the function itself, or the methods of a class that no module holds."""
+    if isinstance(thing, FunctionType):
+        yield thing
+        return
+    for cls in type(thing).__mro__:
+        if not _pickles(cls):
+            yield from (value for value in vars(cls).values() if isinstance(value, FunctionType))
+
+
+def _variables(function: FunctionType) -> Iterator[tuple[str, str, Any]]:
+    """What a function takes from outside, with the names the user gave."""
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        try:
+            yield "captured", name, cell.cell_contents
+        except ValueError:  # not assigned yet
+            pass
+    codes = [function.__code__]
+    for code in codes:
+        codes += [constant for constant in code.co_consts if isinstance(constant, CodeType)]
+        for name in code.co_names:
+            if name in function.__globals__:
+                yield "global", name, function.__globals__[name]
 
 
 def _pickles(value: Any) -> bool:

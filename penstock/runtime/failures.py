@@ -42,7 +42,7 @@ class Blamed(Exception):
 
 
 def describe_failure(error: BaseException, operators: list[Operator], otherwise: Party, subtask: int) -> Failure:
-    """`operators` are those of the chain; the one whose frame is innermost is to blame, `otherwise` if there is none."""
+    """Blames the operator of the chain whose frame is innermost, or `otherwise` if there is none."""
     if isinstance(error, Blamed) and error.__cause__ is not None:
         party, error = error.party, error.__cause__
     else:
@@ -74,8 +74,9 @@ def user_traceback(error: BaseException) -> str:
 
 
 def _innermost_operator(trace: TracebackType | None, operators: list[Operator]) -> Operator | None:
+    owners: list[tuple[Any, Operator]] = [(operator, operator) for operator in operators]
     # A sink's records go straight to its writer, so the writer's frame is the sink's.
-    owners = [(owned, operator) for operator in operators for owned in (operator, getattr(operator, "writer", operator))]
+    owners += [(operator.writer, operator) for operator in operators if hasattr(operator, "writer")]
     found = None
     while trace is not None:
         candidate: Any = trace.tb_frame.f_locals.get("self")

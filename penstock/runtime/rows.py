@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 
 import cloudpickle
 import msgspec
+
+from penstock.common.row import Row, RowKind
 import xxhash
 
 DATA, BARRIER, REPORT, FAILURE = 0, 1, 2, 3
@@ -91,14 +93,36 @@ class Codec(NamedTuple):
 
 
 def _pickle_many(values: list[Any]) -> bytes:
+    if type(values[0]) is Row:
+        # Rows of one shape, as a Spark source gives them, travel as lists of their values: a third of the cost.
+        names = values[0]._fields
+        bare = [row._values for row in values if type(row) is Row and row._fields == names and row._row_kind is _INSERT]
+        if len(bare) == len(values):
+            return _ROWS + _dumps((names, bare))
+    return _OBJECTS + _dumps(values)
+
+
+def _dumps(content: Any) -> bytes:
     try:
-        return pickle.dumps(values, protocol=5)
+        return pickle.dumps(content, protocol=5)
     except (pickle.PicklingError, AttributeError):
         # A class of the user's script or of a function: it exists in no module of a worker and must travel along.
-        return cloudpickle.dumps(values, protocol=5)  # type: ignore[no-any-return]
+        return cloudpickle.dumps(content, protocol=5)  # type: ignore[no-any-return]
 
 
-PICKLED = Codec(_pickle_many, pickle.loads)
+def _unpickle_many(data: bytes) -> list[Any]:
+    content = pickle.loads(memoryview(data)[1:])
+    if data[:1] == _ROWS:
+        names, rows = content
+        of = Row.of
+        return [of(names, values) for values in rows]
+    return content  # type: ignore[no-any-return]
+
+
+_ROWS, _OBJECTS = b"R", b"O"
+_INSERT = RowKind.INSERT
+
+PICKLED = Codec(_pickle_many, _unpickle_many)
 """For records without a declared type. Both ends are tasks of one job, so nothing foreign is unpickled."""
 
 encode_struct = msgspec.msgpack.Encoder().encode

@@ -210,15 +210,13 @@ class Task:
     def _read(self, inbox: Inbox, roots: list[Callable[[list[Any]], None]]) -> Iterator[int]:
         overlay = self._run.overlay
         decode = self._run.decode
-        head = self._run.operators[0].process
+        head = self._run.operators[0] if overlay is not None else None
         for channel, buffer in inbox.buffers():
             values = decode(channel, buffer.values)
-            if overlay is not None:
+            if head is not None:
+                assert overlay is not None
                 assert buffer.keys is not None
-                # The record loop of every stateful job.
-                for key, value in zip(buffer.keys, values, strict=True):
-                    overlay.key = key
-                    head(value)
+                head.process_keyed(overlay, buffer.keys, values)
             else:
                 for root in roots:
                     root(values)

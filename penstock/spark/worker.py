@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import os
 import pickle
@@ -50,6 +51,11 @@ _graphs: dict[str, PhysicalGraph] = {}
 _runs: dict[tuple[str, int, int | None], ChainRun] = {}
 _storages: dict[str, Storage] = {}
 _memory_replicas: dict[tuple[str, str, int], Engine] = {}
+
+
+# A task holds records by the hundred thousand. With Python's own threshold of 700 the collector looks at all of them
+# over and over: a third of an epoch. Cycles in user code are still found, only later.
+gc.set_threshold(500_000, 20, 20)
 
 
 class ShippedGraph:

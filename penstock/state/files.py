@@ -1,9 +1,8 @@
-"""The one file format of deltas, bases and savepoints: an Arrow IPC file, sorted, one record batch per key
-group.
+"""The one file format of deltas, bases and savepoints: an Arrow IPC file, sorted, one record batch per key group.
 
-The schema's metadata holds the index: for each batch its key group, rows, length and checksum, in file order.
-A reader of some key groups touches the schema and those batches only, and believes nothing it has not
-verified. The rest of the file (the footer) is for other programs: any Arrow reader can open it.
+The schema's metadata holds the index: for each batch its key group, rows, length and checksum, in file order. A
+reader of some key groups touches the schema and those batches only, and believes nothing it has not verified. The
+rest of the file (the footer) is for other programs: any Arrow reader can open it.
 
 A file costs about 900 bytes, and 430 for each key group in it, however few the entries.
 """
@@ -41,22 +40,23 @@ __all__ = [
 class CorruptFile(PenstockError):
     """A file of state does not hold what was written into it.
 
-    Operator action: restore the file from a backup of the checkpoint directory, or start from an older
-    checkpoint or a savepoint that does not need it. Check the disk: these files are never changed once
-    written."""
+    Operator action: restore the file from a backup of the checkpoint directory, or start from an older checkpoint or
+    a savepoint that does not need it. Check the disk: these files are never changed once written.
+    """
 
 
 class GroupTooLarge(PenstockError):
     """The keys or the values of one key group exceed what a file can hold for it.
 
-    Operator action: raise the max parallelism, which makes more and smaller key groups. If a single value is
-    this large, keep it in a MapState or ListState instead, whose elements are entries of their own."""
+    Operator action: raise the max parallelism, which makes more and smaller key groups. If a single value is this
+    large, keep it in a MapState or ListState instead, whose elements are entries of their own.
+    """
 
 
 @dataclass(slots=True)
 class GroupChanges:
-    """What happens to one key group: first every key that starts with one of `cleared` goes, then the entries
-    are put, or deleted where the value is None. `entries` are strictly ascending by key."""
+    """What happens to one key group: first every key that starts with one of `cleared` goes, then the entries are
+    put, or deleted where the value is None. `entries` are strictly ascending by key."""
 
     group: int
     cleared: list[bytes]
@@ -86,11 +86,10 @@ class _Batch(msgspec.Struct, array_like=True):
     checksum: str
 
 
-# 100,000 entries (keys of 20 bytes, values of 5) in 128 key groups, on one core of a 2-core VM:
-# encode_changes 27 ms, read_changes 17 ms, of which the checksums are less than 1.
+# 100,000 entries (keys of 20 bytes, values of 5) in 128 key groups, on one core of a 2-core VM: encode_changes 27 ms,
+# read_changes 17 ms, of which the checksums are less than 1.
 def encode_changes(groups: Iterable[GroupChanges]) -> bytes:
-    """The file with these changes, strictly ascending by group. Called by a task for a delta, by a merge for
-    a base.
+    """The file with these changes, strictly ascending by group. Called by a task for a delta, by a merge for a base.
 
     The same changes give the same bytes in every process. Groups without changes leave no trace.
     """
@@ -119,12 +118,9 @@ def encode_changes(groups: Iterable[GroupChanges]) -> bytes:
     offset = _HEADER + len(schema.serialize())
     with sink.getbuffer() as written:
         for message in messages:
-            # The index is written ahead of the batches; a writer that lays them out otherwise must not go
-            # unseen.
+            # The index is written ahead of the batches; a writer that lays them out otherwise must not go unseen.
             if written[offset : offset + len(message)] != memoryview(message).cast("B"):
-                raise AssertionError(
-                    "This version of pyarrow writes batches otherwise than it serializes them."
-                )
+                raise PenstockError(f"pyarrow {pa.__version__} lays out files otherwise; install the one we require.")
             offset += len(message)
     return sink.getvalue()
 
@@ -159,8 +155,7 @@ def content_name(data: bytes) -> str:
 
 
 def map_file(path: str | os.PathLike[str]) -> pa.Buffer:
-    """A file's content for `read_changes`, mapped: what is not looked at is not read. The file must not
-    change."""
+    """A file's content for `read_changes`, mapped: what is not looked at is not read. The file must not change."""
     with pa.memory_map(os.fspath(path)) as file:
         return file.read_buffer()
 
@@ -168,8 +163,8 @@ def map_file(path: str | os.PathLike[str]) -> pa.Buffer:
 def read_changes(
     data: bytes | memoryview | pa.Buffer, groups: range | None = None, *, name: str = "a file of state"
 ) -> Iterator[GroupChanges]:
-    """The changes of these key groups, or of all, ascending by group. Raises CorruptFile, which says `name`,
-    instead of a group that is not exactly what was encoded; what was yielded before is good."""
+    """The changes of these key groups, or of all, ascending by group. Raises CorruptFile, which says `name`, instead
+    of a group that is not exactly what was encoded; what was yielded before is good."""
     try:
         yield from _read_changes(pa.py_buffer(data), groups)
     except CorruptFile as error:
@@ -185,16 +180,13 @@ def _read_changes(buffer: pa.Buffer, groups: range | None) -> Iterator[GroupChan
         if groups is None or batch.group in groups:
             message = buffer.slice(offset, batch.length)
             if xxh3_128_hexdigest(message) != batch.checksum:
-                raise CorruptFile(
-                    f"Key group {batch.group}, {batch.length} bytes at {offset}: wrong checksum."
-                )
+                raise CorruptFile(f"Key group {batch.group}, {batch.length} bytes at {offset}: wrong checksum.")
             yield _from_message(message, batch)
         offset += batch.length
 
 
 def _from_message(message: pa.Buffer, expected: _Batch) -> GroupChanges:
-    # The checksum is right, so what is wrong here was made wrong: by a bug, or in a savepoint by someone's
-    # hand.
+    # The checksum is right, so what is wrong here was made wrong: by a bug, or in a savepoint by someone's hand.
     try:
         batch = pa.ipc.read_record_batch(message, _SCHEMA)
         batch.validate(full=True)
@@ -221,9 +213,7 @@ def _read_index(buffer: pa.Buffer) -> tuple[list[_Batch], int]:
         raise CorruptFile(f"Truncated: an Arrow file that does not end like one after {size} bytes.")
     start = _HEADER + _MARK + int.from_bytes(view[_HEADER + 4 : _HEADER + _MARK], "little")
     try:
-        metadata = (
-            pa.ipc.read_schema(buffer.slice(_HEADER, max(0, min(start, size) - _HEADER))).metadata or {}
-        )
+        metadata = pa.ipc.read_schema(buffer.slice(_HEADER, max(0, min(start, size) - _HEADER))).metadata or {}
     except (pa.ArrowException, OSError, ValueError) as error:
         raise CorruptFile(f"The schema cannot be read: {error}") from error
     encoded = metadata.get(b"penstock.index", b"")
@@ -245,8 +235,8 @@ def _read_index(buffer: pa.Buffer) -> tuple[list[_Batch], int]:
 def merge_changes(layers: list[GroupChanges], *, as_base: bool = False) -> GroupChanges:
     """One change with the effect of these changes to one key group in their order, oldest first.
 
-    `as_base`: with that effect on an empty group, so deletions and clears, having done their work, are left
-    out."""
+    `as_base`: with that effect on an empty group, so deletions and clears, having done their work, are left out.
+    """
     group = layers[0].group
     if any(layer.group != group for layer in layers):
         raise ValueError(f"Cannot merge key groups {sorted({layer.group for layer in layers})} into one.")
@@ -259,9 +249,7 @@ def merge_changes(layers: list[GroupChanges], *, as_base: bool = False) -> Group
     for entries in reversed(surviving):
         merged.update(entries)
     if as_base:
-        return GroupChanges(
-            group, [], sorted((entry for entry in merged.items() if entry[1] is not None), key=_first)
-        )
+        return GroupChanges(group, [], sorted((entry for entry in merged.items() if entry[1] is not None), key=_first))
     return GroupChanges(group, cleared, sorted(merged.items(), key=_first))
 
 
@@ -274,9 +262,7 @@ def _minimal(prefixes: list[bytes]) -> list[bytes]:
     return kept
 
 
-def _without(
-    entries: list[tuple[bytes, bytes | None]], prefixes: list[bytes]
-) -> list[tuple[bytes, bytes | None]]:
+def _without(entries: list[tuple[bytes, bytes | None]], prefixes: list[bytes]) -> list[tuple[bytes, bytes | None]]:
     """The entries that no prefix of this minimal list covers."""
     if not prefixes:
         return entries

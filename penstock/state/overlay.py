@@ -135,8 +135,11 @@ class Overlay:
     def changes(self) -> list[GroupChanges]:
         """The epoch's effect on committed state, by key group, sorted."""
         groups: dict[int, GroupChanges] = {}
-        for _, state in sorted(self._states.items()):
-            state.drain(groups)
+        for name, state in sorted(self._states.items()):
+            try:
+                state.drain(groups)
+            except PenstockError as error:
+                raise StateError(f"State '{name}': {error}") from None
         result = [groups[group] for group in sorted(groups)]
         for change in result:
             change.cleared.sort()
@@ -194,7 +197,7 @@ class _Keyed:
         return self._decode(data) if self._immutable else data
 
     def _store(self, held: Any) -> bytes:
-        return self._encode(held) if self._immutable else held  # type: ignore[no-any-return]
+        return self._encode(held) if self._immutable else held
 
     def _changes_of(self, groups: dict[int, GroupChanges], key: bytes) -> tuple[GroupChanges, bytes]:
         group = _hash(key) % self._overlay.max_parallelism
@@ -305,6 +308,7 @@ class _List(_Keyed, ListState[Any]):
         self._added: dict[bytes, list[Any]] = {}
         self._replaced: set[bytes] = set()
         self._read: dict[bytes, list[Any]] = {}
+        self._read_elements = 0
 
     def add(self, value: Any) -> None:
         if value is None:
@@ -352,14 +356,16 @@ class _List(_Keyed, ListState[Any]):
     def _below(self, key: bytes) -> list[Any]:
         elements = self._read.get(key)
         if elements is None:
-            if len(self._read) > _CACHE_LIMIT:
+            if self._read_elements > _CACHE_LIMIT:
                 self._read.clear()
+                self._read_elements = 0
             elements = []
             reader, entry = self._locate(key)
             if reader is not None:
                 for _, chunk in reader.scan(entry):
                     elements.extend(map(self._load, _decode_chunk(chunk)))
             self._read[key] = elements
+            self._read_elements += len(elements) + 1
         return elements
 
     def drain(self, groups: dict[int, GroupChanges]) -> None:

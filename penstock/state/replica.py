@@ -47,22 +47,27 @@ class Replicas:
         self._max_parallelism = max_parallelism
         self._history = history
         self._open_engine = open_engine
+        self._wanted = history.wanted
+        self._by_group: dict[int, Reader] = {}
         self._readers: dict[int, Reader] = {}
         self._contexts: list[AbstractContextManager[Reader]] = []
 
     def reader(self, group: int) -> Reader | None:
         """The reader for a key group at the wanted version, or None where nothing was ever committed."""
-        if self._history.wanted is None:
+        if self._wanted is None:
             return None
-        block = block_of(group, self._max_parallelism)
-        reader = self._readers.get(block)
+        reader = self._by_group.get(group)
         if reader is None:
-            reader = self._readers[block] = self._open(block)
+            block = block_of(group, self._max_parallelism)
+            reader = self._readers.get(block)
+            if reader is None:
+                reader = self._readers[block] = self._open(block)
+            self._by_group[group] = reader
         return reader
 
     def _open(self, block: int) -> Reader:
         engine = self._open_engine(self._uid, block)
-        wanted = self._history.wanted
+        wanted = self._wanted
         assert wanted is not None
         # Another process may advance the same replica between our look and our write; then we look again.
         for _ in range(100):
@@ -94,3 +99,4 @@ class Replicas:
             context.__exit__(None, None, None)
         self._contexts.clear()
         self._readers.clear()
+        self._by_group.clear()

@@ -1,7 +1,7 @@
 """Bytes in one process's memory, read by other processes: a socket, a secret, and one request.
 
-The client sends a frame with the secret and gets one byte. Then, any number of times, it sends a frame with a
-name and gets one byte and, if that was YES, a frame with the object. A frame is a length and that many bytes.
+The client sends a frame with the secret and gets one byte. Then, any number of times, it sends a frame with a name
+and gets one byte and, if that was YES, a frame with the object. A frame is a length and that many bytes.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ _CLIENT_SECONDS = 60.0
 class ObjectServer:
     """Serves `objects`, which its owner goes on changing, to clients that know the secret.
 
-    It listens from the first `address()` until `close()`, in daemon threads: one that accepts, one per
-    client."""
+    It listens from the first `address()` until `close()`, in daemon threads: one that accepts, one per client.
+    """
 
     def __init__(self, objects: Mapping[str, bytes], host: str) -> None:
         self.secret = secrets.token_urlsafe(32)
@@ -113,8 +113,7 @@ class ObjectServer:
 
 
 class ObjectClient:
-    """One connection to an ObjectServer, made at the first read and anew when it broke. Threads may share
-    it."""
+    """One connection to an ObjectServer, made at the first read and anew when it broke. Threads may share it."""
 
     def __init__(self, address: tuple[str, int], secret: str) -> None:
         self._address = address
@@ -124,16 +123,14 @@ class ObjectClient:
         self._stream: BinaryIO | None = None
 
     def read(self, name: str) -> bytes | None:
-        """The object, or None if the server has none of that name. Raises OSError where it cannot be
-        asked."""
+        """The object, or None if the server has none of that name. Raises OSError where it cannot be asked."""
         with self._lock:
             try:
                 return self._ask(name)
             except PermissionError:
                 raise
             except OSError:
-                # The connection may have died of idleness, or the server started anew; reading twice is
-                # harmless.
+                # The connection may have died of idleness, or the server started anew; reading twice is harmless.
                 self.drop()
                 return self._ask(name)
 

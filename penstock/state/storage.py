@@ -37,8 +37,8 @@ class StorageError(PenstockError):
 class AlreadyPublished(StorageError):
     """The name exists: someone else published it first.
 
-    Operator action: none where one of two drivers of a job was thought dead, for the loser stops by itself.
-    Otherwise look for a second driver that runs the same job.
+    Operator action: none where one of two drivers of a job was thought dead, for the loser stops by itself. Otherwise
+    look for a second driver that runs the same job.
     """
 
     def __init__(self, name: str, where: str) -> None:
@@ -52,10 +52,10 @@ class AlreadyPublished(StorageError):
 class MissingObject(StorageError):
     """A named object is not there.
 
-    Operator action: a manifest names this file, so it must come back: restore it from a backup of the
-    checkpoint directory, or start from an older checkpoint or a savepoint that does not need it. See that no
-    other program cleans that directory. If the storage is a driver's memory, that driver has restarted:
-    restart the job."""
+    Operator action: a manifest names this file, so it must come back: restore it from a backup of the checkpoint
+    directory, or start from an older checkpoint or a savepoint that does not need it. See that no other program
+    cleans that directory. If the storage is a driver's memory, that driver has restarted: restart the job.
+    """
 
     def __init__(self, name: str, where: str) -> None:
         super().__init__(
@@ -68,16 +68,17 @@ class MissingObject(StorageError):
 class StorageUnreachable(StorageError):
     """The driver that serves its memory does not answer, or does not know this client's secret.
 
-    Operator action: none while the job restarts, for the tasks of a driver that is gone fail like this.
-    Otherwise see that executors can reach the driver's host and port."""
+    Operator action: none while the job restarts, for the tasks of a driver that is gone fail like this. Otherwise see
+    that executors can reach the driver's host and port.
+    """
 
 
 class Storage(ABC):
-    """One place for durable objects. The driver publishes and deletes, tasks write and read, from many
-    processes.
+    """One place for durable objects. The driver publishes and deletes, tasks write and read, from many processes.
 
-    A name is a relative posix path without `.` or `..`; any other is a StorageError. No object is ever
-    changed: what is published stays, what is written is named by its content."""
+    A name is a relative posix path without `.` or `..`; any other is a StorageError. No object is ever changed: what
+    is published stays, what is written is named by its content.
+    """
 
     @property
     @abstractmethod
@@ -91,21 +92,19 @@ class Storage(ABC):
 
     @abstractmethod
     def publish(self, name: str, data: bytes) -> None:
-        """Put if absent, durable on return. Of all callers with one name exactly one returns, in whatever
-        process; the others get AlreadyPublished."""
+        """Put if absent, durable on return. Of all callers with one name exactly one returns, in whatever process;
+        the others get AlreadyPublished."""
 
     @abstractmethod
     def write(self, name: str, data: bytes) -> None:
-        """Put a content-named object, durable on return. Writing it again, also at the same time, is
-        harmless."""
+        """Put a content-named object, durable on return. Writing it again, also at the same time, is harmless."""
 
     @abstractmethod
     def read(self, name: str) -> bytes:
         """The whole object; MissingObject if there is none."""
 
     def view(self, name: str) -> pa.Buffer:
-        """The object for `read_changes`, mapped instead of read where the storage can: a part costs a
-        part."""
+        """The object for `read_changes`, mapped instead of read where the storage can: a part costs a part."""
         return pa.py_buffer(self.read(name))
 
     @abstractmethod
@@ -264,8 +263,8 @@ class LocalStorage(Storage):
             ) from error
 
     def _make_directory(self, directory: Path) -> None:
-        """Create it such that it survives a crash. Within the root a directory that is already there is
-        synced too, once per process: the process that made it may not have come so far yet."""
+        """Create it such that it survives a crash. Within the root a directory that is already there is synced too,
+        once per process: the process that made it may not have come so far yet."""
         if directory in self._durable:
             return
         inside = directory != self._root and directory.is_relative_to(self._root)
@@ -293,8 +292,9 @@ def _fsync_directory(directory: Path) -> None:
 class DriverStorage(Storage):
     """The memory of the driver process: versions live as long as it does. Tasks read through its `uri`.
 
-    Nothing listens until `uri` is asked for. The uri holds the secret that lets a client in: hand it to
-    tasks, show it to nobody. `close` ends the serving; the driver itself goes on using the objects."""
+    Nothing listens until `uri` is asked for. The uri holds the secret that lets a client in: hand it to tasks, show
+    it to nobody. `close` ends the serving; the driver itself goes on using the objects.
+    """
 
     def __init__(self, host: str = "127.0.0.1") -> None:
         """`host` is where tasks reach the driver, and the only address it listens on."""

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import pickle
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
-from penstock.checkpoint.epochs import EpochParameters
+import cloudpickle
+
+from penstock.checkpoint.epochs import EngineLost, EpochParameters
 from penstock.checkpoint.history import ManifestHistory
+from penstock.errors import PenstockError
 from penstock.runtime.plan import PhysicalGraph
 from penstock.runtime.rows import ExchangeRow
 from penstock.runtime.task import ChainRun, Task, TaskEpoch
@@ -49,9 +54,7 @@ class LocalEngine:
             for target, arrived in received.items():
                 chain, subtask = self._graph.at_target(level, target)
                 epoch = self._epoch(parameters, f"level{level}")
-                rows += self._task(
-                    chain.id, subtask, subtask, lambda task, e=epoch, a=arrived: task.over_rows(e, iter(a))
-                )
+                rows += self._task(chain.id, subtask, subtask, partial(Task.over_rows, epoch=epoch, rows=arrived))
         return [(row.kind, row.payload) for row in rows]
 
     def state_access(self, parameters: EpochParameters) -> StateAccess:
@@ -70,13 +73,9 @@ class LocalEngine:
             for records in [[]] if parameters.ends_input else self._pending(chain.source_uid):
                 epoch = self._epoch(parameters, "source")
                 # A copy: records reach tasks by pickling on Spark too.
-                batch = pickle.loads(pickle.dumps(records))
-                yield from self._task(
-                    chain.id,
-                    None,
-                    producer,
-                    lambda task, e=epoch, b=batch: task.over_records(e, [b] if b else []),
-                )
+                batch = pickle.loads(cloudpickle.dumps(records))
+                run_task = partial(Task.over_records, epoch=epoch, batches=[batch] if batch else [])
+                yield from self._task(chain.id, None, producer, run_task)
                 producer += 1
 
     def _task(
@@ -85,10 +84,31 @@ class LocalEngine:
         name = chain, subtask
         run = self.runs.pop(name, None) or ChainRun(self._graph, self._graph.chains[chain], subtask)
         task = Task(run, producer)
-        result = list(rows(task))
-        if not task.failed:
+        try:
+            result = list(rows(task))
+        except PenstockError as error:
+            # What a task does not report itself is on Spark a lost task.
+            raise EngineLost(str(error)) from error
+        if task.failed:
+            run.close()
+        else:
             self.runs[name] = run
         return result
+
+    def opened(self, chain: int) -> ChainRun:
+        """A run of this chain, of whatever subtask; opened now if none has run since the last crash."""
+        for (number, _), run in self.runs.items():
+            if number == chain:
+                return run
+        run = self.runs[chain, 0] = ChainRun(self._graph, self._graph.chains[chain], 0)
+        run.open()
+        return run
+
+    def close(self) -> None:
+        """Close every function that is open, as when a job ends."""
+        for run in self.runs.values():
+            run.close()
+        self.runs.clear()
 
     def _epoch(self, parameters: EpochParameters, scope: str) -> TaskEpoch:
         def probe(point: str) -> None:
@@ -100,4 +120,5 @@ class LocalEngine:
         return self._memory.setdefault((uid, block), MemoryEngine())
 
     def _lmdb_engine(self, uid: str, block: int) -> Engine:
-        return LmdbEngine(os.path.join(self._replica_root, f"{uid}-{block}"))
+        operator = hashlib.blake2b(uid.encode(), digest_size=8).hexdigest()
+        return LmdbEngine(os.path.join(self._replica_root, operator, f"{block:05d}"))

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from penstock.checkpoint.epochs import EpochDriver, EpochParameters, EpochStatistics, Settings
@@ -20,7 +21,10 @@ from penstock.datastream.data_stream import DataStream
 from penstock.datastream.environment import StreamExecutionEnvironment
 from penstock.errors import PenstockError
 from penstock.graph.physical import build
-from penstock.state.keys import encode_key
+from penstock.state.descriptors import AggregatingState, ListState, MapState, ReducingState
+from penstock.state.keys import decode_key, encode_key
+from penstock.state.overlay import Overlay, entry_prefix, state_id
+from penstock.state.replica import Replicas
 from penstock.state.storage import DriverStorage, LocalStorage, Storage
 from penstock.testing.engine import LocalEngine
 
@@ -39,7 +43,7 @@ class JobHarness:
         self,
         stream: DataStream | StreamExecutionEnvironment,
         *,
-        parallelism: int = 1,
+        parallelism: int | None = None,
         max_parallelism: int | None = None,
         backend: str = "memory",
         storage: Storage | None = None,
@@ -57,9 +61,16 @@ class JobHarness:
             storage = DriverStorage() if backend == "memory" else LocalStorage(f"{self._directory}/checkpoints")
         self.storage = storage
         logical = env._graph
-        self._graph = build(logical, parallelism, max_parallelism)
+        config = env.get_configuration()
+        self._graph = build(
+            logical,
+            parallelism or config.get_integer("parallelism.default", 1),
+            max_parallelism or config.get_integer("pipeline.max-parallelism", 0) or None,
+            env.is_chaining_enabled(),
+            env._job_parameters,
+        )
         self._sinks = {
-            node.uid: node.operator.sink  # type: ignore[attr-defined]
+            node.uid: node.operator.sink
             for node in logical.nodes.values()
             if node.operator is not None and hasattr(node.operator, "sink")
         }
@@ -73,6 +84,7 @@ class JobHarness:
         self._names = {node.name: node.uid for node in logical.nodes.values()}
         self._take: dict[str, int] = {}
         self._crash_point: str | None = None
+        self._passed: list[str] = []
         self.epochs_run = 0
         self._start()
 
@@ -105,10 +117,11 @@ class JobHarness:
         return self
 
     def end(self) -> JobHarness:
-        """End the input: run what waits, then the epoch that flushes every operator."""
-        if any(self._waiting(uid) for uid in self._log):
+        """End the input: run what waits, then the epoch that flushes every operator; again after a crash."""
+        while any(self._waiting(uid) for uid in self._log):
             self.epoch()
-        self._run(None, ends_input=True)
+        while self._driver.last is None or not self._driver.last.ended:
+            self._run(None, ends_input=True)
         return self
 
     def run(self, records: int | None = None) -> list[Any]:
@@ -125,7 +138,10 @@ class JobHarness:
         self._start()
 
     def crash_at(self, point: str) -> None:
-        """Crash when the next epoch reaches a point: `source.processed`, `level1.snapshot`, `driver.published`, …"""
+        """Crash when the next epoch reaches a point: `source.processed`, `level1.snapshot`, `driver.published`, …
+
+        An epoch that does not reach it is an error, which says what points there are.
+        """
         self._crash_point = point
 
     def lose_replicas(self) -> None:
@@ -136,21 +152,25 @@ class JobHarness:
 
     def state(self, name: str, key: Any, operator: str | None = None) -> Any:
         """Committed state of a key: a value, a list, or a dict. `operator` is a uid or name, if several hold it."""
-        run = self._run_holding(name, operator)
-        overlay = run.overlay
-        parameters = self._parameters()
-        replicas = self._engine.state_access(parameters).replicas(run.chain.operators[0].uid, run.chain.max_parallelism)
-        try:
-            overlay.begin(0, replicas)
+        with self._reading(name, operator) as (overlay, _):
             overlay.key = encode_key(key)
-            state = overlay._states[name]
-            if hasattr(state, "items"):
-                return dict(state.items())
-            result = state.value() if hasattr(state, "value") and not hasattr(state, "get") else state.get()
-            return list(result) if hasattr(result, "__next__") else result
-        finally:
-            replicas.close()
-            overlay.release()
+            return _plain(overlay._states[name])
+
+    def states(self, name: str, operator: str | None = None) -> dict[Any, Any]:
+        """Committed state of every key that has any, by key."""
+        with self._reading(name, operator) as (overlay, replicas):
+            keys = set()
+            for group in range(overlay.max_parallelism):
+                reader = replicas.reader(group)
+                header = entry_prefix(group, state_id(name), b"")
+                for entry, _ in reader.scan(header[:-4]) if reader is not None else ():
+                    length = int.from_bytes(entry[len(header) - 4 : len(header)], "big")
+                    keys.add(entry[len(header) : len(header) + length])
+            result = {}
+            for key in sorted(keys):
+                overlay.key = key
+                result[decode_key(key)] = _plain(overlay._states[name])
+            return result
 
     @property
     def checkpoint(self) -> int:
@@ -158,6 +178,8 @@ class JobHarness:
         return 0 if self._driver.last is None else self._driver.last.id
 
     def close(self) -> None:
+        """End the job: close its functions, delete its files."""
+        self._engine.close()
         self.storage.close()
         shutil.rmtree(self._directory, ignore_errors=True)
 
@@ -196,6 +218,7 @@ class JobHarness:
 
     def _run(self, records: int | None, ends_input: bool) -> EpochStatistics | None:
         self._take = {uid: self._waiting(uid) if records is None else records for uid in self._log}
+        self._passed = []
         try:
             statistics = self._driver.run_epoch(None, {}, ends_input)
         except SimulatedCrash:
@@ -205,10 +228,14 @@ class JobHarness:
         finally:
             while not self._sink.results.empty():
                 self.output.extend(self._sink.results.get())
+        if self._crash_point is not None:
+            points = ", ".join(dict.fromkeys(self._passed))
+            raise PenstockError(f"The epoch was to crash at '{self._crash_point}', but passed only {points}.")
         self.epochs_run += 1
         return statistics
 
     def _probe(self, point: str) -> None:
+        self._passed.append(point)
         if point == self._crash_point:
             raise SimulatedCrash(point)
 
@@ -227,13 +254,36 @@ class JobHarness:
             f"{self._directory}/replicas",
         )
 
-    def _run_holding(self, state: str, operator: str | None) -> Any:
-        uid = self._names.get(operator, operator) if operator is not None else None
-        for run in self._engine.runs.values():
-            if run.overlay is not None and state in run.overlay._states:
-                if uid is None or run.chain.operators[0].uid == uid:
-                    return run
-        raise PenstockError(f"No operator that has run holds a state '{state}'; run an epoch first.")
+    @contextmanager
+    def _reading(self, state: str, operator: str | None) -> Iterator[tuple[Overlay, Replicas]]:
+        """The overlay of the operator that holds a state, over what is committed."""
+        uid = None if operator is None else self._names.get(operator, operator)
+        heads = [(chain, chain.operators[0]) for chain in self._graph.chains if chain.operators]
+        runs = [self._engine.opened(chain.id) for chain, head in heads if head.keyed and uid in (None, head.uid)]
+        overlays = [(run, run.overlay) for run in runs if run.overlay is not None and state in run.overlay._states]
+        if len(overlays) != 1:
+            known = {run.chain.operators[0].uid: sorted(run.overlay._states) for run in runs if run.overlay is not None}
+            raise PenstockError(
+                f"{len(overlays)} operators hold a state '{state}'; there are {known}. Say which: operator=uid."
+            )
+        run, overlay = overlays[0]
+        access = self._engine.state_access(self._parameters())
+        replicas = access.replicas(run.chain.operators[0].uid, run.chain.max_parallelism)
+        try:
+            overlay.begin(0, replicas)
+            yield overlay, replicas
+        finally:
+            replicas.close()
+            overlay.release()
+
+
+def _plain(state: Any) -> Any:
+    """What a state holds for the current key."""
+    if isinstance(state, MapState):
+        return dict(state.items())
+    if isinstance(state, ListState):
+        return list(state)
+    return state.get() if isinstance(state, (ReducingState, AggregatingState)) else state.value()
 
 
 def keyed_harness(function: Any, key: Callable[[Any], Any] = lambda value: value, **options: Any) -> JobHarness:

@@ -48,7 +48,8 @@ class TestByKey:
     def test_128_key_groups_over_3_subtasks_are_0_to_42_43_to_85_and_86_to_127(self):
         env = StreamExecutionEnvironment.get_execution_environment()
         env.from_collection([]).key_by(lambda word: word).process(lambda word, ctx: [word])
-        run = ChainRun(build(env._graph, parallelism=3, max_parallelism=128), chain_of(env, 0), None)
+        graph = build(env._graph, parallelism=3, max_parallelism=128)
+        run = ChainRun(graph, graph.chains[0], None)
         words = [f"word {number}" for number in range(1000)]
         rows = list(Task(run, 0).over_records(TaskEpoch(1, False, None), [words]))
         ranges = [range(0, 43), range(43, 86), range(86, 128)]
@@ -100,9 +101,8 @@ class TestBuffers:
             assert len(buffers) > 5
             flat = [record for buffer in buffers for record in buffer]
             assert flat == sorted(flat)
-        assert sorted(record for target in (10, 11, 12) for buffer in sent_to(out, target) for record in buffer) == list(
-            range(3000)
-        )
+        everything = [record for target in (10, 11, 12) for buffer in sent_to(out, target) for record in buffer]
+        assert sorted(everything) == list(range(3000))
 
     def test_a_barrier_tells_epoch_buffers_and_records_of_its_channel_and_so_do_the_counts(self):
         out = []
@@ -121,9 +121,10 @@ class TestBuffers:
     def test_a_target_without_records_is_closed_too(self):
         out = []
         key_exchange(out).close(3, False)
-        assert {target: (b.epoch, b.buffers, b.records) for target, b in barriers(out).items()} == {
-            target: (3, 0, 0) for target in (10, 11, 12)
+        closed = {
+            target: (barrier.epoch, barrier.buffers, barrier.records) for target, barrier in barriers(out).items()
         }
+        assert closed == {10: (3, 0, 0), 11: (3, 0, 0), 12: (3, 0, 0)}
         assert len(out) == 3
 
     def test_buffers_settle_at_the_wanted_size_whatever_the_size_of_records(self):
@@ -197,10 +198,6 @@ class TestForward:
         exchange.close(1, False)
         assert [sum(map(len, sent_to(out, target))) for target in (10, 11, 12)] == [0, 0, 600]
         assert {target: barrier.records for target, barrier in barriers(out).items()} == {10: 0, 11: 0, 12: 600}
-
-
-def chain_of(env, number):
-    return build(env._graph, parallelism=3, max_parallelism=128).chains[number]
 
 
 def test_classes_that_no_module_holds_travel_with_their_records():

@@ -1,5 +1,4 @@
-"""What a replica of one block of state can do, whichever engine holds it: ordered bytes → bytes, at a
-position."""
+"""What a replica of one block can do, whichever engine holds it: ordered bytes → bytes, at a position."""
 
 from __future__ import annotations
 
@@ -14,15 +13,17 @@ __all__ = ["Engine", "EngineError", "Reader"]
 
 
 class EngineError(PenstockError):
-    """A replica cannot be opened, read or advanced. Replicas are caches: nothing committed is lost with
-    one."""
+    """A replica cannot be opened, read or advanced. Nothing committed is lost: replicas are caches.
+
+    Operator action: what the message says; deleting the replica's directory is always safe.
+    """
 
 
 class Reader(ABC):
     """What a replica held at one moment, whatever is applied meanwhile by whatever process.
 
-    Made by `Engine.reader`, used by the process that made it, for one task: a reader that stays open makes an
-    engine keep what was overwritten since.
+    Made by `Engine.reader`, used by the process that made it, for one task: a reader that stays open makes an engine
+    keep what was overwritten since.
     """
 
     position: bytes | None
@@ -33,17 +34,16 @@ class Reader(ABC):
 
     @abstractmethod
     def scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """The entries whose key starts with this prefix, sorted by key. Not to be continued once the reader
-        ended."""
+        """The entries whose key starts with this prefix, sorted by key. Ends with the reader."""
 
 
 class Engine(ABC):
     """One replica of one block. Keys, prefixes and values have any length, none included.
 
-    A task that wants a version asks `position`, applies what is missing, and reads; where `apply` says that
-    another process was faster, it starts over. Nothing but `apply` and `reset` changes a replica. Threads may
-    share an engine. A thread that applies to a replica it is reading leaves its reader as it is, or is
-    refused."""
+    A task that wants a version asks `position`, applies what is missing, and reads; where `apply` says that another
+    process was faster, it starts over. Nothing but `apply` and `reset` changes a replica. Threads may share an
+    engine. A thread that applies to a replica it is reading leaves its reader as it is, or is refused.
+    """
 
     @abstractmethod
     def position(self) -> bytes | None:
@@ -53,9 +53,10 @@ class Engine(ABC):
     def apply(self, expect: bytes | None, changes: Iterable[GroupChanges], position: bytes) -> bool:
         """Apply the changes in their order and stand at `position`, all or nothing.
 
-        False, and nothing is changed, where the replica does not stand at `expect`. What `changes` raises
-        goes through, and nothing is changed. An engine may need to go through the changes twice: an iterator
-        is read into a list first, so for very large changes pass something that can be iterated again."""
+        False, and nothing is changed, where the replica does not stand at `expect`. What `changes` raises goes
+        through, and nothing is changed. An engine may need to go through the changes twice: an iterator is read into
+        a list first, so for very large changes pass something that can be iterated again.
+        """
 
     @abstractmethod
     def reset(self) -> None:

@@ -1,5 +1,4 @@
-"""LMDB files and how a process may hold them open: once, not across a fork, and gone when they are
-damaged."""
+"""LMDB files and how a process may hold them open: once, not across a fork, and not when they are damaged."""
 
 from __future__ import annotations
 
@@ -26,7 +25,8 @@ T = TypeVar("T")
 # Where a map starts. Address space only, but YARN counts that too, so it is not simply enormous.
 MAP_SIZE = 64 << 20
 
-# What LMDB raises on files that are damaged or not its own.
+# What LMDB raises on files that are damaged or not its own. It has no checksums: a damaged page in the middle of a
+# file may also go unnoticed, or abort the process.
 UNUSABLE = (
     lmdb.InvalidError,
     lmdb.CorruptedError,
@@ -34,6 +34,7 @@ UNUSABLE = (
     lmdb.PanicError,
     lmdb.VersionMismatchError,
     lmdb.IncompatibleError,
+    SystemError,  # py-lmdb's own, around one of the others, from a cursor that deletes
 )
 
 _CANNOT_WRITE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
@@ -183,8 +184,8 @@ class Environment:
         if not self.is_current() or self._data.stat().st_size >= self._expected_length():
             return
         try:
-            # With the write lock, for another process's growth must not be cut off. By path, for closing a
-            # descriptor could release LMDB's locks.
+            # With the write lock, for another process's growth must not be cut off. By path, for closing a descriptor
+            # could release LMDB's locks.
             with self._lmdb.begin(write=True):
                 if self._data.stat().st_size < self._expected_length():
                     os.truncate(self._data, self._expected_length())
@@ -211,8 +212,8 @@ class _Open:
     def __init__(self, inherited: dict[str, Environment]) -> None:
         self.lock = threading.Lock()
         self.environments: OrderedDict[str, Environment] = OrderedDict()
-        # A forked child must not use its parent's, and keeps them from being collected, which would end the
-        # parent's transactions.
+        # A forked child must not use its parent's, and keeps them from being collected, which would end the parent's
+        # transactions.
         self.inherited = inherited
 
 

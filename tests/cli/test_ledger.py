@@ -1,0 +1,81 @@
+"""The ledger holds every count that the demo's job gave, and its audit finds what is missing or too much."""
+
+import pytest
+
+from penstock.cli.demo_job import UrlCount
+from penstock.cli.ledger import LedgerSink, audit, read_ledger
+from penstock.datastream import StreamExecutionEnvironment
+from penstock.testing import JobHarness
+
+EXPECTED = {"/a": 10, "/b": 3}
+RIGHT = {"/a": [(1, 4), (5, 10)], "/b": [(1, 3)]}
+
+
+def figures(found):
+    return found.counted, found.lost.total(), found.doubled.total()
+
+
+def test_runs_that_tile_the_counts_are_right_in_whatever_order():
+    assert figures(audit(EXPECTED, RIGHT)) == (13, 0, 0)
+    assert figures(audit(EXPECTED, {"/a": [(5, 10), (1, 4)], "/b": [(3, 3), (1, 2)]})) == (13, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("planted", "counted", "lost", "doubled"),
+    [
+        pytest.param({"/a": [(1, 4), (6, 10)]}, 9, 1, 0, id="a record between two others"),
+        pytest.param({"/a": [(1, 9)]}, 9, 1, 0, id="the last record"),
+        pytest.param({"/a": [(1, 4), (4, 10)]}, 11, 0, 1, id="a record given twice"),
+        pytest.param({"/a": [(1, 4), (5, 10), (5, 10)]}, 16, 0, 6, id="an epoch given twice"),
+        pytest.param({"/a": [(1, 12)]}, 12, 0, 2, id="two records counted twice"),
+        pytest.param({"/a": [(1, 6), (5, 8)]}, 10, 2, 2, id="state that went back by two"),
+        pytest.param({}, 0, 10, 0, id="a whole URL"),
+        pytest.param({"/a": [(1, 10)], "/c": [(1, 2)]}, 12, 0, 2, id="a URL that is not in the log"),
+    ],
+)
+def test_a_planted_loss_and_a_planted_double_are_found(planted, counted, lost, doubled):
+    assert figures(audit({"/a": 10}, planted)) == (counted, lost, doubled)
+
+
+def test_the_audit_names_the_url():
+    found = audit(EXPECTED, {"/a": [(1, 10), (10, 10)], "/b": [(1, 1)]})
+    assert found.lost == {"/b": 2}
+    assert found.doubled == {"/a": 1}
+    assert found.final == {"/a": 10, "/b": 1}
+
+
+def test_a_page_committed_again_is_the_same_page_but_equal_content_is_another(tmp_path):
+    sink = LedgerSink(tmp_path)
+    writer = sink.create_writer(None)
+    pages = []
+    for _ in range(2):
+        writer.write(("/a", 1))
+        writer.write(("/a", 2))
+        pages.append(writer.prepare_commit())
+    sink.commit(0, pages[0])
+    sink.commit(0, pages[0])
+    assert read_ledger(tmp_path) == {"/a": [(1, 2)]}
+    sink.commit(0, pages[1])
+    assert read_ledger(tmp_path) == {"/a": [(1, 2), (1, 2)]}
+
+
+def test_an_epoch_without_records_has_no_page(tmp_path):
+    assert LedgerSink(tmp_path).create_writer(None).prepare_commit() is None
+
+
+@pytest.mark.parametrize("point", ["level1.processed", "driver.collected", "driver.published", "driver.committed"])
+def test_the_ledger_is_right_through_a_crash(tmp_path, point):
+    """The demo's own job and sink, in process."""
+    for folder in ("ledger", "workers"):
+        (tmp_path / folder).mkdir()
+    urls = ["/a", "/b", "/a", "/a", "/c", "/b"] * 10
+    env = StreamExecutionEnvironment.get_execution_environment()
+    counts = env.from_collection(urls).key_by(lambda url: url).process(UrlCount(tmp_path / "workers")).uid("count")
+    counts.sink_to(LedgerSink(tmp_path / "ledger")).uid("ledger")
+    with JobHarness(env, parallelism=2, backend="filesystem") as job:
+        job.epoch(10)
+        job.crash_at(point)
+        job.epoch(10)
+        job.run(10)
+    found = audit({"/a": 30, "/b": 20, "/c": 10}, read_ledger(tmp_path / "ledger"))
+    assert figures(found) == (60, 0, 0)

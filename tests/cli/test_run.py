@@ -1,0 +1,180 @@
+"""`penstock run` runs a program as python would, and shows errors in the user's words."""
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+import penstock
+
+PENSTOCK = [sys.executable, "-m", "penstock.cli.main"]
+OURS = str(Path(penstock.__file__).parent)
+
+
+def penstock_run(program, *arguments, options=(), **more):
+    return subprocess.run(
+        [*PENSTOCK, "run", *options, str(program), *arguments], capture_output=True, text=True, timeout=120, **more
+    )
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write(text, name="job.py"):
+        path = tmp_path / name
+        path.write_text(text)
+        return path
+
+    return write
+
+
+def test_a_program_is_main_with_its_own_arguments_and_neighbours(write):
+    write("NAME = 'neighbour'", "beside.py")
+    program = write("import sys, beside; print(__name__, __file__, beside.NAME, sys.argv[1:])")
+    done = penstock_run(program, "-p", "7", "--help", "x y")
+    assert done.stdout == f"__main__ {program} neighbour ['-p', '7', '--help', 'x y']\n"
+    assert done.returncode == 0
+
+
+def test_settings_of_the_command_line_reach_the_program(write):
+    program = write("import os; print(os.environ['PENSTOCK_SETTINGS'])")
+    options = ["-p", "3", "-D", "state.backend=memory", "-D", "spark.app.name=a=b"]
+    done = penstock_run(program, options=options)
+    assert json.loads(done.stdout) == {
+        "parallelism.default": "3",
+        "state.backend": "memory",
+        "spark.app.name": "a=b",
+    }
+
+
+def test_settings_of_the_command_line_are_those_of_the_environment(write):
+    program = write(
+        "from penstock.datastream import StreamExecutionEnvironment as E\n"
+        "env = E.get_execution_environment()\n"
+        "print(env.get_parallelism(), env.get_configuration().get_string('pipeline.name', ''))\n"
+    )
+    assert penstock_run(program, options=["-p", "5", "-D", "pipeline.name=mine"]).stdout == "5 mine\n"
+
+
+@pytest.mark.parametrize("options", [["-D", "novalue"], ["-D", "=x"], ["-p", "0"], ["-p", "many"]])
+def test_a_wrong_option_is_refused_before_the_program_runs(write, options):
+    done = penstock_run(write("print('ran')"), options=options)
+    assert done.returncode == 2
+    assert "ran" not in done.stdout
+    assert options[0] in done.stderr
+
+
+def test_a_program_that_is_not_there_is_named(tmp_path):
+    done = penstock_run("nowhere.py", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "nowhere.py" in done.stderr
+
+
+@pytest.mark.parametrize(("end", "code"), [("sys.exit(3)", 3), ("sys.exit()", 0), ("sys.exit('no')", 1)])
+def test_the_programs_exit_code_is_ours(write, end, code):
+    assert penstock_run(write(f"import sys; {end}")).returncode == code
+
+
+def test_an_error_of_penstock_is_its_message_and_the_users_line(write):
+    program = write(
+        "from penstock.datastream import StreamExecutionEnvironment\n"
+        "env = StreamExecutionEnvironment.get_execution_environment()\n"
+        "env.set_parallelism(0)\n"
+    )
+    done = penstock_run(program)
+    assert done.returncode == 1
+    assert done.stderr == (
+        "GraphError: The parallelism must be a whole number of at least 1, not 0.\n"
+        f"  in {program}, line 3: env.set_parallelism(0)\n"
+    )
+
+
+def test_an_error_of_the_program_is_the_users_traceback_only(write):
+    program = write("def half(n):\n    return n / 0\n\ntry:\n    half(1)\nexcept ValueError:\n    pass\n")
+    done = penstock_run(program)
+    assert done.returncode == 1
+    assert done.stderr.startswith(f'Traceback (most recent call last):\n  File "{program}", line 5, in <module>\n')
+    assert done.stderr.endswith("ZeroDivisionError: division by zero\n")
+    assert OURS not in done.stderr
+
+
+def test_frames_of_ours_below_the_users_are_left_out_of_causes_too(write):
+    program = write(
+        "from penstock.common import Row\n"
+        "try:\n    Row(1, 2)['name']\n"
+        "except KeyError as error:\n    raise RuntimeError('no such field') from error\n"
+    )
+    done = penstock_run(program)
+    assert done.stderr.count("Traceback") == 2
+    assert "no field names" in done.stderr
+    assert OURS not in done.stderr
+
+
+def test_a_syntax_error_points_at_the_line(write):
+    program = write("x = 1\ny = = 2\n")
+    done = penstock_run(program)
+    assert done.returncode == 1
+    assert f'File "{program}", line 2' in done.stderr
+    assert OURS not in done.stderr
+
+
+def test_ctrl_c_ends_a_program_quietly(write):
+    program = write("import time; print('up', flush=True); time.sleep(60)")
+    with subprocess.Popen(
+        [*PENSTOCK, "run", str(program)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as run:
+        run.stdout.readline()
+        run.send_signal(signal.SIGINT)
+        assert run.wait(10) == 130
+        assert run.stderr.read() == "Stopped.\n"
+
+
+def test_version_names_penstock_spark_and_python():
+    done = subprocess.run([*PENSTOCK, "version"], capture_output=True, text=True)
+    assert done.stdout.startswith(f"Penstock {penstock.__version__}, Spark {version('pyspark')}, Python 3.")
+
+
+@pytest.mark.spark
+def test_an_error_in_a_function_is_the_users_traceback_with_the_operator(write):
+    """And workers find the program's neighbours."""
+    write("def parse(text):\n    return int(text)\n", "beside.py")
+    program = write(
+        "from beside import parse\n"
+        "from penstock.datastream import StreamExecutionEnvironment\n"
+        "env = StreamExecutionEnvironment.get_execution_environment()\n"
+        "env.from_collection(['1', 'two']).map(lambda text: parse(text)).name('parse').uid('p').print()\n"
+        "env.execute()\n"
+    )
+    done = penstock_run(program, options=["-p", "1"])
+    assert done.returncode == 1
+    assert "Operator 'parse' (uid 'p') failed" in done.stderr
+    assert f'{program.with_name("beside.py")}", line 2, in parse' in done.stderr
+    assert "ValueError: invalid literal for int() with base 10: 'two'" in done.stderr
+    assert OURS not in done.stderr
+    assert not re.search(r"py4j|java|scala", done.stderr)
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_ctrl_c_ends_a_running_job_within_seconds(write):
+    program = write(
+        "from penstock.datastream import StreamExecutionEnvironment\n"
+        "env = StreamExecutionEnvironment.get_execution_environment()\n"
+        "rows = env.spark.readStream.format('rate').load()\n"
+        "env.from_spark(rows).map(lambda row: row.value).print()\n"
+        "env.execute()\n"
+    )
+    with subprocess.Popen(
+        [*PENSTOCK, "run", "-p", "1", str(program)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as run:
+        assert run.stdout.readline().strip() == "0"
+        pressed = time.monotonic()
+        run.send_signal(signal.SIGINT)
+        assert run.wait(60) == 130
+        assert time.monotonic() - pressed < 15
+        assert run.stderr.read() == "Stopped.\n"
