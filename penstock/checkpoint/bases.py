@@ -18,9 +18,12 @@ def merge_bases(storage: Storage, version: Version, uid: str, max_parallelism: i
         for data in history.steps(uid, block, None) or []:
             for changes in read_changes(data, block_range(block, max_parallelism)):
                 layers.setdefault(changes.group, []).append(changes)
-        if layers:
-            data = encode_changes(merge_changes(layers[group], as_base=True) for group in sorted(layers))
+        merged = [merge_changes(layers[group], as_base=True) for group in sorted(layers)]
+        if any(changes.entries for changes in merged):
+            data = encode_changes(merged)
             name = f"bases/{version.id:012d}/{content_name(data)}.arrow"
             storage.write(name, data)
             bases[block] = BaseHandle(version.id, name, len(data))
+        else:
+            bases[block] = BaseHandle(version.id, "", 0)
     return bases

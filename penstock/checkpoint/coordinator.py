@@ -104,6 +104,8 @@ class Checkpoint:
     reports: list[Report] = field(default_factory=list)
     failures: list[Failure] = field(default_factory=list)
     acknowledged_at: dict[tuple[int, int], int] = field(default_factory=dict)
+    publishing: bool = False
+    """All is in and agrees: only its publication may follow."""
     ended_at: int | None = None
 
 
@@ -126,6 +128,8 @@ class Coordinator:
         if current is None or current.epoch != epoch or current.status is not CheckpointStatus.TRIGGERED:
             self._invalid(event)
         assert current is not None
+        if current.publishing is not isinstance(event, Published):
+            self._invalid(event)
         if isinstance(event, Acknowledge):
             return self._acknowledge(current, event)
         if isinstance(event, Decline):
@@ -136,8 +140,11 @@ class Coordinator:
         return self._published(current, event)
 
     def _trigger(self, event: Trigger) -> list[Instruction]:
-        if self.current is not None and self.current.status is CheckpointStatus.TRIGGERED:
-            self._invalid(event)
+        current = self.current
+        if current is not None:
+            completed = current.status is CheckpointStatus.COMPLETED
+            if current.status is CheckpointStatus.TRIGGERED or event.epoch != current.epoch + completed:
+                self._invalid(event)
         self.current = Checkpoint(event.epoch, event.at, set(event.subtasks), event.source_chains)
         self.history = [*self.history[-(self._history_limit - 1) :], self.current]
         return []
@@ -168,6 +175,7 @@ class Coordinator:
         if took > self._timeout_ms:
             reason = f"it took {took} ms, more than the checkpoint timeout of {self._timeout_ms} ms"
             return self._end(current, CheckpointStatus.EXPIRED, event.at, reason)
+        current.publishing = True
         return [Publish(current.epoch, tuple(current.reports))]
 
     def _published(self, current: Checkpoint, event: Published) -> list[Instruction]:

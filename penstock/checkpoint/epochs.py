@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
+from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -30,6 +31,7 @@ from penstock.checkpoint.manifest import (
     OperatorSnapshot,
     Version,
     latest,
+    manifest_name,
     publish,
 )
 from penstock.errors import PenstockError
@@ -37,6 +39,11 @@ from penstock.runtime.plan import Chain, PhysicalGraph
 from penstock.runtime.report import Report, decode_report
 from penstock.runtime.rows import FAILURE, REPORT, Failure, decode_failure
 from penstock.state.storage import Storage
+
+_STATISTICS_KEPT = 10_000
+"""Epochs whose statistics the driver remembers; a job may run for months."""
+_LONGEST_WALK = 500
+"""Epochs after which the driver merges deltas however small: a new replica walks through all of them."""
 
 
 class EpochFailed(PenstockError):
@@ -111,7 +118,7 @@ class CommittingSink(Protocol):
 
 @dataclass
 class EpochDriver:
-    """Runs epochs one after the other. `execute` is the engine: it runs all tasks and returns report and failure rows."""
+    """Runs epochs one after the other. `execute` is the engine: it runs all tasks and gives report and failure rows."""
 
     graph: PhysicalGraph
     storage: Storage
@@ -128,9 +135,11 @@ class EpochDriver:
         self.coordinator = Coordinator(self.settings.timeout_ms)
         self.last: Manifest | None = None
         self.version: Version | None = None
-        self.statistics: list[EpochStatistics] = []
+        self.statistics: deque[EpochStatistics] = deque(maxlen=_STATISTICS_KEPT)
         self._merged: dict[str, dict[int, BaseHandle]] = {}
         self._epoch_ended_at = self.clock()
+        self.number = 0
+        """The epoch under way, or the last one."""
         self.uids = {operator.uid: operator for chain in self.graph.chains for operator in chain.operators}
 
     def recover(self) -> Manifest | None:
@@ -146,7 +155,7 @@ class EpochDriver:
 
     def run_epoch(self, batch: int | None, spark_log: dict[str, bytes], ends_input: bool = False) -> EpochStatistics:
         """One epoch from trigger to committed sinks. Raises EpochFailed after a few attempts, or Fenced."""
-        number = 1 if self.last is None else self.last.id + 1
+        number = self.number = 1 if self.last is None else self.last.id + 1
         self.probe("triggered")
         attempt = 0
         while True:
@@ -177,6 +186,7 @@ class EpochDriver:
             self._commit(passing)
         self.probe("committed")
         if self.settings.backend == "memory":
+            self._forget()
             self._merge_bases()
         return self._count(instruction.reports, (self.clock() - started) * 1000)
 
@@ -263,19 +273,46 @@ class EpochDriver:
         )
 
     def _merge_bases(self) -> None:
-        """Memory backend: fold deltas into bases between epochs, so that the driver holds the state and not its history.
+        """Memory backend: fold deltas into bases, so that the driver holds the state and not its history.
 
         What is merged is announced by the next manifest; until then replicas walk the deltas.
         """
-        last, version = self.last, self.version
-        assert last is not None and version is not None
+        last, version, settings = self.last, self.version, self.settings
+        assert last is not None
+        assert version is not None
         self._merged = {}
-        for uid, size in last.delta_bytes.items():
-            base = last.state_bytes(uid) - size
-            if size > max(2 * base, self.settings.merge_bytes) or last.state_bytes(uid) > self.settings.memory_limit:
-                chain = self._chain_of(uid)
-                self._merged[uid] = merge_bases(self.storage, version, uid, chain.max_parallelism)
+        deltas = sum(last.delta_bytes.values())
+        bases = sum(map(last.state_bytes, last.delta_bytes)) - deltas
+        if (
+            deltas > max(2 * bases, settings.merge_bytes)
+            or any(last.state_bytes(uid) > settings.memory_limit for uid in last.delta_bytes)
+            or last.id - self._oldest_base() > _LONGEST_WALK
+        ):
+            # All operators at once: one old base would keep all the manifests since, with everyone's deltas.
+            for uid in last.delta_bytes:
+                self._merged[uid] = merge_bases(self.storage, version, uid, self._chain_of(uid).max_parallelism)
                 self._check_memory(uid, sum(base.size for base in self._merged[uid].values()))
+
+    def _forget(self) -> None:
+        """Memory backend: delete the manifests and bases that are behind the bases of the last manifest."""
+        last = self.last
+        assert last is not None
+        # The last manifest and its parent stay: the link between them is checked at a recovery.
+        oldest = min(last.id - 1, self._oldest_base())
+        for name in self.storage.list("manifests/"):
+            if name < manifest_name(oldest):
+                self.storage.delete(name)
+        needed = {base.name for blocks in last.bases.values() for base in blocks.values()}
+        for name in self.storage.list("bases/"):
+            if name not in needed:
+                self.storage.delete(name)
+
+    def _oldest_base(self) -> int:
+        """The checkpoint before which no replica needs a manifest; 0 while some operator has no base."""
+        last = self.last
+        assert last is not None
+        bases = (last.bases.get(uid, {}).values() for uid in last.delta_bytes)
+        return min((min((base.id for base in blocks), default=0) for blocks in bases), default=last.id)
 
     def _check_memory(self, uid: str, size: int) -> None:
         if size <= self.settings.memory_limit:
@@ -298,8 +335,15 @@ class EpochDriver:
             if uid not in self.uids:
                 raise PenstockError(
                     f"The checkpoint in {self.storage.where} holds state of operator '{snapshot.name}' (uid '{uid}'), "
-                    f"which this program does not have. Give its operators the uids they had, or choose another job name "
-                    f"or state.checkpoints.dir to start afresh."
+                    f"which this program does not have. Give its operators the uids they had, or choose another job "
+                    f"name or state.checkpoints.dir to start afresh."
+                )
+            groups = self._chain_of(uid).max_parallelism
+            if groups != snapshot.max_parallelism:
+                raise PenstockError(
+                    f"The checkpoint in {self.storage.where} has the state of operator '{snapshot.name}' (uid '{uid}') "
+                    f"in {snapshot.max_parallelism} key groups, this program in {groups}. The number cannot change: "
+                    f"call set_max_parallelism({snapshot.max_parallelism}) on the operator."
                 )
 
     def _commit(self, committables: list[Committable]) -> None:
@@ -307,8 +351,8 @@ class EpochDriver:
             sink = self.sinks.get(committable.uid)
             if sink is None:
                 raise PenstockError(
-                    f"Checkpoint {self.last.id if self.last else 0} holds output of sink '{committable.uid}', which this "
-                    f"program does not have. Give the sink the uid it had."
+                    f"Checkpoint {self.last.id if self.last else 0} holds output of sink '{committable.uid}', which "
+                    f"this program does not have. Give the sink the uid it had."
                 )
             sink.commit(committable.subtask, committable.payload)
 

@@ -45,7 +45,8 @@ class ManifestHistory:
             if base is not None and version.id == base.id:
                 if stands_at is not None:
                     return None
-                steps.append(self._read(base.name))
+                if base.name:
+                    steps.append(self._read(base.name))
                 break
             manifest = self._load(version)
             snapshot = manifest.operators.get(uid)

@@ -53,6 +53,7 @@ class BaseHandle(msgspec.Struct, array_like=True, frozen=True):
     id: int
     """The checkpoint whose state this is."""
     name: str
+    """Empty where the block was."""
     size: int
 
 
@@ -103,41 +104,52 @@ def manifest_name(number: int) -> str:
     return f"manifests/{number:012d}"
 
 
+_DIGEST_BYTES = 16
+
+
 def digest_of(data: bytes) -> bytes:
-    return hashlib.blake2b(data, digest_size=16).digest()
+    return hashlib.blake2b(data, digest_size=_DIGEST_BYTES).digest()
 
 
 def publish(storage: Storage, manifest: Manifest) -> Version:
     """Declare the checkpoint complete, or raise Fenced: then another driver has."""
-    data = _encode(manifest)
+    body = _encode(manifest)
+    digest = digest_of(body)
     try:
-        storage.publish(manifest_name(manifest.id), data)
+        # With its hash in front: the last manifest has no child yet that would know it.
+        storage.publish(manifest_name(manifest.id), digest + body)
     except AlreadyPublished:
         raise Fenced(
             f"Checkpoint {manifest.id} of this job is already published: another driver runs the job "
             f"(in {storage.where}). This one stops."
         ) from None
-    return Version(manifest.id, digest_of(data))
+    return Version(manifest.id, digest)
 
 
 def load(storage: Storage, number: int, digest: bytes | None = None) -> tuple[Manifest, Version]:
     """Manifest `number`, checked against the hash its child or a replica knows, where there is one."""
     name = manifest_name(number)
     data = storage.read(name)
-    found = digest_of(data)
+    found, body = data[:_DIGEST_BYTES], data[_DIGEST_BYTES:]
+    if digest_of(body) != found:
+        raise BadManifest(f"{name} in {storage.where} is damaged: it does not have the hash it was published with.")
     if digest is not None and found != digest:
-        raise BadManifest(f"{name} in {storage.where} is damaged or was replaced: its hash is not the one recorded.")
+        raise BadManifest(
+            f"{name} in {storage.where} was replaced by another: it is not the one its successor was built on."
+        )
     try:
-        head = msgspec.msgpack.decode(data)
+        head = msgspec.msgpack.decode(body)
         version = head[0] if isinstance(head, list) and head else None
         if version != FORMAT:
             raise BadManifest(
                 f"{name} in {storage.where} has format {version!r}; this Penstock reads format {FORMAT}. "
                 f"Run the version that wrote it, or a newer one."
             )
-        manifest = _decode(data)
+        manifest = _decode(body)
     except msgspec.DecodeError as error:
         raise BadManifest(f"{name} in {storage.where} cannot be read: {error}") from None
+    if manifest.id != number:
+        raise BadManifest(f"{name} in {storage.where} holds checkpoint {manifest.id}: it was renamed or copied.")
     return manifest, Version(number, found)
 
 

@@ -5,14 +5,20 @@ from __future__ import annotations
 import os
 import sys
 import traceback
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 
-import penstock
 from penstock.common.job import JobCancelled
 from penstock.errors import PenstockError
 
-_OURS = os.path.dirname(os.path.abspath(penstock.__file__)) + os.sep
+_OURS = tuple(
+    os.path.join(place, "")
+    for package in ("penstock", "pyspark", "py4j")
+    if (spec := find_spec(package)) is not None
+    for place in spec.submodule_search_locations or ()
+)
+"""Penstock and what it stands on: a user can do nothing there."""
 
 INTERRUPTED = 130
 """The exit code of a program that was ended by Ctrl-C, as shells have it."""
@@ -59,7 +65,7 @@ def describe(error: PenstockError) -> str:
 
 
 def user_traceback(error: BaseException) -> str:
-    """The traceback as Python prints it, without the frames of Penstock; those of other libraries stay."""
+    """The traceback as Python prints it, without our frames and Spark's; those of other libraries stay."""
     summary = traceback.TracebackException.from_exception(error)
     _leave_out_ours(summary)
     return "".join(summary.format())

@@ -7,11 +7,11 @@ import os
 import re
 import tempfile
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlparse
 
-from penstock.checkpoint.epochs import Settings
+from penstock.checkpoint.epochs import EpochStatistics, Settings
 from penstock.common.configuration import Configuration
 from penstock.common.job import JobExecutionResult
 from penstock.datastream.checkpointing_mode import CheckpointingMode
@@ -42,7 +42,7 @@ class StreamExecutionEnvironment:
         self._configuration = Configuration(configuration).add_all(_command_line())
         self._graph = LogicalGraph()
         self._job_parameters: dict[str, str] = {}
-        self._on_epoch: list[Any] = []
+        self._on_epoch: list[Callable[[EpochStatistics], None]] = []
         self._spark: SparkSession | None = None
 
     @staticmethod
@@ -119,6 +119,10 @@ class StreamExecutionEnvironment:
             values = self._configuration.to_dict()
             self._spark = start_session({key: value for key, value in values.items() if key.startswith("spark.")})
         return self._spark
+
+    def add_epoch_listener(self, listener: Callable[[EpochStatistics], None]) -> None:
+        """Call `listener` in the driver after every epoch. What it raises fails the job."""
+        self._on_epoch.append(listener)
 
     # -- sources ---------------------------------------------------------------------------------------------------
 

@@ -77,7 +77,7 @@ class Job:
         self._log = SparkLog(root / "spark")
         self._inputs = root / "inputs"
         sinks: dict[str, CommittingSink] = {
-            node.uid: node.operator.sink  # type: ignore[attr-defined]
+            node.uid: node.operator.sink
             for node in spec.logical.nodes.values()
             if node.operator is not None and hasattr(node.operator, "sink")
         }
@@ -87,7 +87,7 @@ class Job:
             spec.settings,
             self._execute,
             sinks,
-            crash_probe("driver", lambda: self.driver.last.id + 1 if self.driver.last else 1),
+            crash_probe("driver", lambda: self.driver.number),
             lineage=root.name if spec.checkpoint_root else uuid.uuid4().hex,
         )
 
@@ -227,12 +227,12 @@ class Job:
         """One Spark job: the sources' chains, then level after level; reports and failures come back as rows."""
         self._spark.sparkContext.setLocalProperty(EPOCH_PROPERTY, msgspec.json.encode(parameters).decode())
         try:
-            rows = self._plan().select("kind", "payload").collect()
+            rows = self._plan().collect()
         except Exception as error:  # Spark wraps every loss of a worker, executor or stage in classes of its own
             if self._cancelled.is_set():
                 raise JobCancelled(f"Job '{self.spec.name}' was cancelled.") from None
             raise EngineLost(_brief(error)) from None
-        return [(row[0], bytes(row[1])) for row in rows]
+        return [(row.kind, bytes(row.payload)) for row in rows]
 
     def _plan(self) -> DataFrame:
         graph = self.spec.physical

@@ -395,8 +395,7 @@ class _Map(_Keyed, MapState[Any, Any]):
         """A map key as bytes: canonical where it could be a stream's key, so that equal ones are one entry."""
         serializer = self._key_serializer
         try:
-            if type(key) is not serializer.exact:
-                key = serializer.check(key)
+            key = serializer.check(key)
             try:
                 return b"\0" + encode_key(key)
             except KeyTypeError:

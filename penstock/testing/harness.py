@@ -179,9 +179,11 @@ class JobHarness:
 
     def close(self) -> None:
         """End the job: close its functions, delete its files."""
-        self._engine.close()
-        self.storage.close()
-        shutil.rmtree(self._directory, ignore_errors=True)
+        try:
+            self._engine.close()
+        finally:
+            self.storage.close()
+            shutil.rmtree(self._directory, ignore_errors=True)
 
     def __enter__(self) -> JobHarness:
         return self

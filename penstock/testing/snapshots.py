@@ -49,9 +49,9 @@ def read_values(storage: Storage, uid: str, state: str, value_type: Any) -> dict
             for changes in read_changes(data, block_range(block, max_parallelism)):
                 layers.setdefault(changes.group, []).append(changes)
         for group in layers.values():
-            for key, data in merge_changes(group, as_base=True).entries:
-                if key[2:6] == wanted and data is not None:
-                    values[decode_key(key[header:])] = decode(data)
+            for key, value in merge_changes(group, as_base=True).entries:
+                if key[2:6] == wanted and value is not None:
+                    values[decode_key(key[header:])] = decode(value)
     return values
 
 

@@ -27,15 +27,17 @@ class Count(KeyedProcessFunction):
 
 
 class Sum(KeyedProcessFunction):
-    """(key, running sum) over the second field."""
+    """Sums the second field in state, and gives (key, number of records so far), which no order can change."""
 
     def open(self, runtime_context: RuntimeContext) -> None:
         self.total = runtime_context.get_state(ValueStateDescriptor("total", int))
+        self.n = runtime_context.get_state(ValueStateDescriptor("n", int))
 
     def process_element(self, value: Any, ctx: Any) -> Any:
-        total = (self.total.value() or 0) + value[1]
-        self.total.update(total)
-        yield ctx.get_current_key(), total
+        self.total.update((self.total.value() or 0) + value[1])
+        n = (self.n.value() or 0) + 1
+        self.n.update(n)
+        yield ctx.get_current_key(), n
 
 
 def two_stages(left: Any, right: Any) -> Any:
@@ -61,6 +63,32 @@ def expected_sums(records: list[str]) -> dict[str, int]:
     return dict(sums)
 
 
+def expected_output(records: list[str]) -> Counter[tuple[str, int]]:
+    letters = Counter(word[0] for word in records)
+    return Counter((letter, n + 1) for letter, count in letters.items() for n in range(count))
+
+
+def run_everywhere(directory: str, master: str, left: list[str], right: list[str]) -> None:
+    """The two stages at several parallelisms, as one epoch and as fifty, in one session; outputs go to files."""
+    for parallelism in (1, 2, 5):
+        for epochs in (1, 50):
+            configuration = Configuration.from_dict(
+                {
+                    "spark.master": master,
+                    "state.checkpoints.dir": f"{directory}/checkpoints-{parallelism}-{epochs}",
+                    "state.backend.local-dir": "replicas",
+                    "execution.checkpointing.interval": "100 ms",
+                    "execution.checkpointing.externalized-checkpoint-retention": "RETAIN_ON_CANCELLATION",
+                    "penstock.epoch.max-records": 0 if epochs == 1 else -(-len(left) // epochs),
+                }
+            )
+            env = StreamExecutionEnvironment.get_execution_environment(configuration)
+            env.set_parallelism(parallelism)
+            stream = two_stages(env.from_collection(left).uid("left"), env.from_collection(right).uid("right"))
+            with stream.execute_and_collect("two") as results:
+                Path(directory, f"output-{parallelism}-{epochs}.json").write_text(json.dumps(list(results)))
+
+
 def run_two_stages(directory: str, master: str, left: list[str], right: list[str], per_epoch: int) -> None:
     """The job of the crash tests: every record of it must be counted once, whatever dies."""
     configuration = Configuration.from_dict(
@@ -76,7 +104,7 @@ def run_two_stages(directory: str, master: str, left: list[str], right: list[str
     )
     env = StreamExecutionEnvironment.get_execution_environment(configuration)
     env.set_parallelism(2)
-    env._on_epoch.append(lambda epoch: print(f"epoch {epoch.number} {epoch.records}", flush=True))
+    env.add_epoch_listener(lambda epoch: print(f"epoch {epoch.number} {epoch.records}", flush=True))
     stream = two_stages(env.from_collection(left).uid("left"), env.from_collection(right).uid("right"))
     stream.sink_to(DiscardingSink()).uid("sink")
     env.execute("crash")
@@ -84,4 +112,7 @@ def run_two_stages(directory: str, master: str, left: list[str], right: list[str
 
 if __name__ == "__main__":
     arguments = json.loads(Path(sys.argv[1]).read_text())
-    run_two_stages(**arguments)
+    if "per_epoch" in arguments:
+        run_two_stages(**arguments)
+    else:
+        run_everywhere(**arguments)

@@ -118,7 +118,7 @@ def test_spark_s_own_log_lost_after_the_last_manifest(
         stream = two_stages(env.from_collection(LEFT).uid("left"), env.from_collection(RIGHT).uid("right"))
         stream.sink_to(DiscardingSink()).uid("sink")
         if attempt == 0:
-            env._on_epoch.append(die_after)
+            env.add_epoch_listener(die_after)
             with pytest.raises(Died):
                 env.execute("crash")
             log = next((tmp_path / "checkpoints" / "crash").iterdir()) / "spark"

@@ -1,5 +1,8 @@
 """Whole programs on Spark."""
 
+import json
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -8,7 +11,7 @@ import pytest
 
 from penstock.datastream import StreamExecutionEnvironment
 from penstock.testing.snapshots import last_manifest, newest_lineage, read_values
-from programs import Count, expected_counts, expected_sums, two_stages, words
+from programs import Count, expected_counts, expected_output, expected_sums, words
 
 pytestmark = pytest.mark.spark
 
@@ -31,40 +34,25 @@ def test_one_output_per_record_in_one_epoch_and_many(make_env: Any) -> None:
             assert Counter(results) == running_counts(records)
 
 
-@pytest.mark.parametrize("parallelism", [1, 2, 5])
-def test_two_keyed_stages_and_a_union_give_the_same_at_any_parallelism(
-    make_env: Any, parallelism: int, tmp_path: Path
-) -> None:
-    left, right = words(200, 3), words(150, 11)
-    env = make_env(parallelism=parallelism, records=50, checkpoints=True)
-    stream = two_stages(env.from_collection(left).uid("left"), env.from_collection(right).uid("right"))
-    with stream.execute_and_collect("two") as results:
-        given = list(results)
-    assert len(given) == 350
-    storage = newest_lineage(tmp_path / "checkpoints" / "two")
-    assert read_values(storage, "count", "n", int) == expected_counts(left + right)
-    assert read_values(storage, "sum", "total", int) == expected_sums(left + right)
-    assert last_manifest(storage).records == {"left": 200, "right": 150}
-    finals: dict[str, int] = {}
-    for letter, total in given:
-        finals[letter] = max(finals.get(letter, 0), total)
-    assert finals == expected_sums(left + right)
-
-
-def test_fifty_epochs_give_what_one_gives(make_env: Any, tmp_path: Path) -> None:
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("master", ["local[2]", "local-cluster[2,1,1024]"])
+def test_two_keyed_stages_and_a_union_give_the_same_everywhere(tmp_path: Path, master: str) -> None:
     left, right = words(100, 3), words(100, 11)
-    env = make_env(records=2, checkpoints=True)
-    stream = two_stages(env.from_collection(left), env.from_collection(right))
-    with stream.execute_and_collect("fifty") as results:
-        assert len(list(results)) == 200
-    storage = newest_lineage(tmp_path / "checkpoints" / "fifty")
-    assert last_manifest(storage).id == 51
-    assert read_values(storage, _uid(storage, "total"), "total", int) == expected_sums(left + right)
-
-
-def _uid(storage: Any, state: str) -> str:
-    """The derived uid of the operator that holds a state."""
-    return next(uid for uid, snapshot in last_manifest(storage).operators.items() if state in snapshot.states)
+    arguments = tmp_path / "arguments.json"
+    arguments.write_text(json.dumps({"directory": str(tmp_path), "master": master, "left": left, "right": right}))
+    program = Path(__file__).with_name("programs.py")
+    done = subprocess.run([sys.executable, str(program), str(arguments)], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    for parallelism in (1, 2, 5):
+        for epochs in (1, 50):
+            output = json.loads((tmp_path / f"output-{parallelism}-{epochs}.json").read_text())
+            assert Counter(map(tuple, output)) == expected_output(left + right)
+            storage = newest_lineage(tmp_path / f"checkpoints-{parallelism}-{epochs}" / "two")
+            assert last_manifest(storage).id == epochs + 1
+            assert last_manifest(storage).records == {"left": 100, "right": 100}
+            assert read_values(storage, "count", "n", int) == expected_counts(left + right)
+            assert read_values(storage, "sum", "total", int) == expected_sums(left + right)
 
 
 def test_an_operator_that_feeds_two_others_runs_once_per_record(make_env: Any, tmp_path: Path) -> None:

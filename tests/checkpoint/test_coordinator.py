@@ -1,0 +1,273 @@
+"""The coordinator: every transition a checkpoint may take, and the story it tells when asked for another."""
+
+import re
+
+import pytest
+
+from penstock.checkpoint.coordinator import (
+    Abort,
+    Acknowledge,
+    AllIn,
+    CheckpointStatus,
+    CommitSinks,
+    Coordinator,
+    Decline,
+    InvalidTransition,
+    Publish,
+    Published,
+    Trigger,
+)
+from penstock.runtime.report import ChannelCount, Report
+from penstock.runtime.rows import Failure, channel_of
+
+SOURCE, COUNT = 0, 1
+"""A source's chain and a chain of two subtasks."""
+
+TIMEOUT = 1000
+
+
+def trigger(epoch=1, at=0):
+    return Trigger(epoch, at, frozenset({(COUNT, 0), (COUNT, 1)}), frozenset({SOURCE}))
+
+
+def sent(target, buffers=1, records=10, producer=0):
+    return ChannelCount(channel_of(0, producer), target, buffers, records)
+
+
+def report(chain, subtask, epoch=1, sent=(), received=()):
+    return Report(chain, subtask, epoch, 0, list(sent), list(received), [])
+
+
+def reports(epoch=1):
+    """The source sends ten records to each of the two subtasks."""
+    return [
+        report(SOURCE, 0, epoch, sent=[sent(0), sent(1)]),
+        report(COUNT, 0, epoch, received=[sent(0)]),
+        report(COUNT, 1, epoch, received=[sent(1)]),
+    ]
+
+
+def failure(error="KeyError: 'x'", from_user=True):
+    return Failure("count", "c", 0, error, "", from_user)
+
+
+@pytest.fixture
+def coordinator():
+    return Coordinator(TIMEOUT)
+
+
+def acknowledge_all(coordinator, epoch=1):
+    for each in reports(epoch):
+        assert coordinator.handle(Acknowledge(each, at=10)) == []
+
+
+class TestACheckpointThatSucceeds:
+    def test_is_triggered_acknowledged_published_and_committed(self, coordinator):
+        assert coordinator.handle(trigger()) == []
+        assert coordinator.current.status is CheckpointStatus.TRIGGERED
+        acknowledge_all(coordinator)
+        assert coordinator.handle(AllIn(1, at=20)) == [Publish(1, tuple(reports()))]
+        assert coordinator.current.status is CheckpointStatus.TRIGGERED, "not complete before it is published"
+        assert coordinator.handle(Published(1, at=30)) == [CommitSinks(1)]
+        assert coordinator.current.status is CheckpointStatus.COMPLETED
+
+    def test_is_followed_by_the_next(self, coordinator):
+        for epoch in (1, 2, 3):
+            coordinator.handle(trigger(epoch))
+            acknowledge_all(coordinator, epoch)
+            coordinator.handle(AllIn(epoch, at=20))
+            coordinator.handle(Published(epoch, at=30))
+        assert [(each.epoch, each.status) for each in coordinator.history] == [
+            (epoch, CheckpointStatus.COMPLETED) for epoch in (1, 2, 3)
+        ]
+
+    def test_remembers_when_each_subtask_acknowledged_but_not_the_reports(self, coordinator):
+        coordinator.handle(trigger(at=5))
+        acknowledge_all(coordinator)
+        coordinator.handle(AllIn(1, at=20))
+        coordinator.handle(Published(1, at=30))
+        done = coordinator.history[0]
+        assert done.acknowledged_at == {(SOURCE, 0): 10, (COUNT, 0): 10, (COUNT, 1): 10}
+        assert (done.triggered_at, done.ended_at, done.reports) == (5, 30, [])
+
+    def test_may_have_any_number_of_source_partitions_also_none(self, coordinator):
+        coordinator.handle(trigger())
+        for subtask in (0, 1):
+            coordinator.handle(Acknowledge(report(COUNT, subtask), at=1))
+        (instruction,) = coordinator.handle(AllIn(1, at=2))
+        assert isinstance(instruction, Publish)
+
+    def test_takes_up_to_the_timeout(self, coordinator):
+        coordinator.handle(trigger(at=100))
+        acknowledge_all(coordinator)
+        (instruction,) = coordinator.handle(AllIn(1, at=100 + TIMEOUT))
+        assert isinstance(instruction, Publish)
+
+
+class TestACheckpointThatFails:
+    def end(self, coordinator, at=20):
+        (abort,) = coordinator.handle(AllIn(1, at=at))
+        assert isinstance(abort, Abort)
+        assert abort.status is coordinator.current.status
+        assert coordinator.current.ended_at == at
+        assert coordinator.current.reports == []
+        return abort
+
+    def test_is_declined_by_a_failure_though_everyone_else_acknowledged(self, coordinator):
+        coordinator.handle(trigger())
+        acknowledge_all(coordinator)
+        assert coordinator.handle(Decline(1, failure(), at=11)) == []
+        abort = self.end(coordinator)
+        assert (abort.status, abort.reason) == (CheckpointStatus.DECLINED, "KeyError: 'x'")
+        assert abort.failures == (failure(),)
+
+    def test_names_the_users_failure_before_the_engines(self, coordinator):
+        coordinator.handle(trigger())
+        lost, users = failure("executor lost", from_user=False), failure("ValueError")
+        coordinator.handle(Decline(1, lost, at=1))
+        coordinator.handle(Decline(1, users, at=2))
+        assert self.end(coordinator).failures == (users, lost)
+
+    def test_is_declined_when_someone_did_not_acknowledge(self, coordinator):
+        coordinator.handle(trigger())
+        coordinator.handle(Acknowledge(reports()[0], at=1))
+        coordinator.handle(Acknowledge(reports()[2], at=1))
+        abort = self.end(coordinator)
+        assert abort.status is CheckpointStatus.DECLINED
+        assert abort.reason == "no acknowledgement from chain 1 subtask 0"
+
+    @pytest.mark.parametrize(
+        ("received", "message"),
+        [
+            ([sent(1, records=9)], r"edge 0, producer 0: sent \(1, 10\) \(buffers, records\), received \(1, 9\)"),
+            ([sent(1, buffers=2)], r"sent \(1, 10\) .*, received \(2, 10\)"),
+            ([], r"sent \(1, 10\) .*, received nothing"),
+            ([sent(1), sent(1, producer=7)], r"producer 7: sent nothing .*, received \(1, 10\)"),
+            ([sent(2)], r"producer 0: sent \(1, 10\) .*, received nothing"),
+        ],
+        ids=["fewer records", "more buffers", "a lost channel", "a channel nobody sent", "another target"],
+    )
+    def test_is_declined_when_counts_disagree(self, coordinator, received, message):
+        coordinator.handle(trigger())
+        source, first, _ = reports()
+        for each in (source, first, report(COUNT, 1, received=received)):
+            coordinator.handle(Acknowledge(each, at=1))
+        abort = self.end(coordinator)
+        assert abort.status is CheckpointStatus.DECLINED
+        assert re.search(message, abort.reason)
+
+    def test_expires_when_it_took_too_long(self, coordinator):
+        coordinator.handle(trigger(at=100))
+        acknowledge_all(coordinator)
+        abort = self.end(coordinator, at=1101)
+        assert abort.status is CheckpointStatus.EXPIRED
+        assert abort.reason == "it took 1001 ms, more than the checkpoint timeout of 1000 ms"
+
+    @pytest.mark.parametrize("how", ["declined", "expired"])
+    def test_may_be_triggered_again_and_starts_from_nothing(self, coordinator, how):
+        coordinator.handle(trigger(at=0))
+        if how == "declined":
+            coordinator.handle(Decline(1, failure(), at=1))
+        else:
+            acknowledge_all(coordinator)
+        self.end(coordinator, at=5000)
+        coordinator.handle(trigger(at=6000))
+        acknowledge_all(coordinator)
+        assert coordinator.handle(AllIn(1, at=6010)) == [Publish(1, tuple(reports()))]
+        assert [each.status.name for each in coordinator.history] == [how.upper(), "TRIGGERED"]
+
+
+def at_rest(coordinator):
+    pass
+
+
+def triggered(coordinator):
+    coordinator.handle(trigger())
+
+
+def ready(coordinator):
+    coordinator.handle(trigger())
+    acknowledge_all(coordinator)
+    coordinator.handle(AllIn(1, at=20))
+
+
+def completed(coordinator):
+    ready(coordinator)
+    coordinator.handle(Published(1, at=30))
+
+
+def declined(coordinator):
+    coordinator.handle(trigger())
+    coordinator.handle(Decline(1, failure(), at=1))
+    coordinator.handle(AllIn(1, at=2))
+
+
+ACKNOWLEDGE = Acknowledge(report(COUNT, 0), at=50)
+DECLINE = Decline(1, failure(), at=50)
+ALL_IN = AllIn(1, at=50)
+PUBLISHED = Published(1, at=50)
+
+
+class TestWhatCannotHappen:
+    @pytest.mark.parametrize(
+        ("state", "event"),
+        [
+            *((at_rest, event) for event in (ACKNOWLEDGE, DECLINE, ALL_IN, PUBLISHED)),
+            (triggered, trigger()),
+            (triggered, trigger(2)),
+            (triggered, PUBLISHED),
+            (triggered, Acknowledge(report(COUNT, 0, epoch=2), at=1)),
+            (triggered, Acknowledge(report(COUNT, 2), at=1)),
+            (triggered, Acknowledge(report(5, 0), at=1)),
+            (triggered, Decline(2, failure(), at=1)),
+            (triggered, AllIn(2, at=1)),
+            *((ready, event) for event in (ACKNOWLEDGE, DECLINE, ALL_IN, trigger(), Published(2, at=1))),
+            *((completed, event) for event in (ACKNOWLEDGE, DECLINE, ALL_IN, PUBLISHED, trigger(1), trigger(3))),
+            *((declined, event) for event in (ACKNOWLEDGE, DECLINE, ALL_IN, PUBLISHED, trigger(2))),
+        ],
+        ids=lambda value: getattr(value, "__name__", None) or f"{type(value).__name__}",
+    )
+    def test_is_refused_with_the_state_it_is_in(self, coordinator, state, event):
+        state(coordinator)
+        where = {at_rest: "no checkpoint", triggered: "TRIGGERED 1", ready: "TRIGGERED 1", completed: "COMPLETED 1"}
+        with pytest.raises(InvalidTransition, match=f"cannot happen in {where.get(state, 'DECLINED 1')}"):
+            coordinator.handle(event)
+
+    def test_a_second_acknowledgement_of_one_subtask(self, coordinator):
+        coordinator.handle(trigger())
+        for chain in (COUNT, SOURCE):
+            coordinator.handle(Acknowledge(report(chain, 0), at=1))
+            with pytest.raises(InvalidTransition):
+                coordinator.handle(Acknowledge(report(chain, 0), at=2))
+
+    def test_the_story_is_told_in_order(self, coordinator):
+        completed(coordinator)
+        with pytest.raises(InvalidTransition) as caught:
+            coordinator.handle(ALL_IN)
+        _, *story = str(caught.value).splitlines()
+        assert [line.split("(")[0] for line in story] == [
+            "Trigger",
+            "Acknowledge",
+            "Acknowledge",
+            "Acknowledge",
+            "AllIn",
+            "Published",
+            "AllIn",
+        ]
+
+    def test_a_refused_event_changes_nothing(self, coordinator):
+        coordinator.handle(trigger())
+        with pytest.raises(InvalidTransition):
+            coordinator.handle(PUBLISHED)
+        acknowledge_all(coordinator)
+        assert coordinator.handle(AllIn(1, at=20)) == [Publish(1, tuple(reports()))]
+
+
+def test_only_so_many_checkpoints_are_remembered():
+    coordinator = Coordinator(TIMEOUT, history=3)
+    for epoch in range(1, 8):
+        coordinator.handle(trigger(epoch))
+        acknowledge_all(coordinator, epoch)
+        coordinator.handle(AllIn(epoch, at=1))
+        coordinator.handle(Published(epoch, at=2))
+    assert [each.epoch for each in coordinator.history] == [5, 6, 7]

@@ -1,0 +1,448 @@
+"""The driver's side of an epoch, with an engine that does as it is told: attempts, manifests, sinks, bases."""
+
+import pytest
+
+from penstock.checkpoint.epochs import (
+    EngineLost,
+    EpochDriver,
+    EpochFailed,
+    Settings,
+    StateTooLarge,
+    UserFunctionFailed,
+)
+from penstock.checkpoint.history import ManifestHistory
+from penstock.checkpoint.manifest import Fenced, latest, manifest_name
+from penstock.datastream import StreamExecutionEnvironment
+from penstock.errors import PenstockError
+from penstock.graph.physical import build
+from penstock.runtime.report import DeltaHandle, OperatorReport, Report, encode_report
+from penstock.runtime.rows import FAILURE, REPORT, Failure, encode_struct
+from penstock.state.access import StateAccess
+from penstock.state.descriptors import ValueStateDescriptor
+from penstock.state.engines.memory import MemoryEngine
+from penstock.state.keys import encode_key
+from penstock.state.overlay import Nothing, Overlay
+from penstock.state.replica import Replicas
+from penstock.state.storage import DriverStorage
+
+GROUPS = 16
+STATES = {"n": "value long"}
+
+
+def program(uid="count", groups=GROUPS):
+    """numbers → count → out, in two chains."""
+    env = StreamExecutionEnvironment.get_execution_environment()
+    counted = env.from_collection([]).uid("numbers").key_by(lambda n: n).process(lambda n, ctx: [n])
+    counted.name("count them").uid(uid).print().uid("out")
+    return build(env._graph, parallelism=1, max_parallelism=groups)
+
+
+class CommitLog:
+    """The driver's half of a sink."""
+
+    def __init__(self, durable=True):
+        self.durable = durable
+        self.committed = []
+
+    def commit(self, subtask, committable):
+        self.committed.append((subtask, committable))
+
+
+class Clock:
+    """Seconds, moved by hand."""
+
+    def __init__(self):
+        self.now = 1000.0
+
+    def __call__(self):
+        return self.now
+
+
+class Engine:
+    """Runs every epoch as told: `plan` holds what the next attempts do instead of succeeding."""
+
+    def __init__(self):
+        self.plan = []
+        self.attempts = []
+        self.records = 10
+        self.committable = None
+        self.values = {}
+
+    def execute(self, parameters):
+        self.attempts.append(parameters)
+        if self.plan:
+            return self.plan.pop(0)(parameters)
+        return self.succeed(parameters)
+
+    def succeed(self, parameters):
+        number = parameters.number
+        count = OperatorReport("count", STATES, deltas_of(number, self.values))
+        out = [OperatorReport("out", {}, [], self.committable)] if self.committable is not None else []
+        return [
+            (REPORT, encode_report(Report(0, 0, number, self.records, [], [], []))),
+            (REPORT, encode_report(Report(1, 0, number, 0, [], [], [count, *out]))),
+        ]
+
+
+def deltas_of(epoch, values):
+    """What a task that set these keys to these values would write."""
+    overlay = Overlay(GROUPS)
+    state = overlay.register(ValueStateDescriptor("n", int))
+    overlay.begin(epoch, Nothing())
+    for key, value in values.items():
+        overlay.key = encode_key(key)
+        state.update(value)
+    changes = overlay.changes()
+    if not changes:
+        return []
+    written = StateAccess(None, None, None, 0).write_delta(epoch, changes, GROUPS)
+    return [DeltaHandle(written.name, written.size, written.entries, written.blocks, written.inline)]
+
+
+def lost(parameters):
+    raise EngineLost("executor 2 is gone")
+
+
+def half_lost(parameters):
+    """One report came before the executor went."""
+    yield REPORT, encode_report(Report(0, 0, parameters.number, 7, [], [], []))
+    raise EngineLost("executor 2 is gone")
+
+
+def fails(error, from_user):
+    failure = Failure("count them", "count", 3, error, '  File "job.py", line 1, in f', from_user)
+    return lambda parameters: [(FAILURE, encode_struct(failure))]
+
+
+def silent(parameters):
+    return []
+
+
+@pytest.fixture
+def engine():
+    return Engine()
+
+
+@pytest.fixture
+def storage():
+    return DriverStorage()
+
+
+@pytest.fixture
+def start(engine, storage):
+    """Start a driver on the storage, as a restarted process would."""
+
+    def start(graph=None, sink=None, backend="filesystem", clock=None, probe=lambda point: None, **settings):
+        return EpochDriver(
+            graph or program(),
+            storage,
+            Settings(backend=backend, **settings),
+            engine.execute,
+            {"out": sink or CommitLog()},
+            probe,
+            clock=clock or Clock(),
+        )
+
+    return start
+
+
+class TestAnEpoch:
+    def test_goes_from_trigger_to_committed_sinks_in_this_order(self, start, engine, storage):
+        passed = []
+
+        class Watching(CommitLog):
+            def commit(self, subtask, committable):
+                passed.append(f"commit with {len(storage.list('manifests/'))} manifests")
+
+        engine.committable = b"page"
+        start(sink=Watching(), probe=passed.append).run_epoch(0, {})
+        assert passed == ["triggered", "collected", "published", "commit with 1 manifests", "committed"]
+
+    def test_leaves_a_manifest_with_its_records_deltas_and_sparks_log(self, start, engine, storage):
+        engine.values = {"a": 1}
+        driver = start()
+        driver.run_epoch(7, {"offsets/7": b"v1"})
+        manifest, version = latest(storage)
+        assert (manifest.id, manifest.batch, manifest.parent, manifest.ended) == (1, 7, b"", False)
+        assert manifest.records == {"numbers": 10}
+        assert manifest.spark_log == {"offsets/7": b"v1"}
+        assert manifest.operators["count"].states == STATES
+        assert manifest.operators["count"].deltas == deltas_of(1, {"a": 1})
+        assert (driver.last, driver.version) == (manifest, version)
+
+    def test_stands_on_the_one_before(self, start, engine, storage):
+        driver = start()
+        versions = []
+        for _ in range(3):
+            driver.run_epoch(None, {})
+            versions.append(driver.version)
+        assert [parameters.wanted for parameters in engine.attempts] == [None, *versions[:2]]
+        manifest, _ = latest(storage)
+        assert (manifest.id, manifest.parent, manifest.records) == (3, versions[1].digest, {"numbers": 30})
+
+    def test_of_the_end_of_input_says_so(self, start, engine, storage):
+        start().run_epoch(None, {}, ends_input=True)
+        assert engine.attempts[0].ends_input
+        assert latest(storage)[0].ended
+
+    def test_is_counted(self, start, engine):
+        clock = Clock()
+
+        def slow(parameters):
+            clock.now += 2.5
+            return engine.succeed(parameters)
+
+        engine.plan, engine.values = [slow], {"a": 1, "b": 2}
+        statistics = start(clock=clock).run_epoch(None, {})
+        assert (statistics.number, statistics.records, statistics.duration_ms) == (1, 10, 2500)
+        (delta,) = deltas_of(1, engine.values)
+        assert (statistics.delta_entries, statistics.delta_bytes, statistics.state_bytes) == (2, delta.size, delta.size)
+
+
+class TestAttempts:
+    @pytest.mark.parametrize("what", [lost, half_lost, silent, fails("disk full", from_user=False)])
+    def test_what_the_engine_lost_is_run_again(self, start, engine, storage, what):
+        engine.plan = [what, what]
+        start(retries=3).run_epoch(None, {})
+        assert [parameters.number for parameters in engine.attempts] == [1, 1, 1]
+        # Nothing of the attempts that were given up is counted.
+        assert latest(storage)[0].records == {"numbers": 10}
+
+    def test_but_not_for_ever(self, start, engine, storage):
+        engine.plan = [lost] * 10
+        with pytest.raises(EpochFailed, match="Epoch 1 was declined: executor 2 is gone"):
+            start(retries=2).run_epoch(None, {})
+        assert len(engine.attempts) == 3
+        assert latest(storage) is None
+
+    def test_a_user_failure_comes_again_so_it_is_not_tried_again(self, start, engine, storage):
+        engine.plan = [fails("ValueError: no", from_user=True)]
+        with pytest.raises(UserFunctionFailed) as caught:
+            start(retries=3).run_epoch(None, {})
+        assert str(caught.value) == (
+            "Operator 'count them' (uid 'count') failed in subtask 3 of epoch 1:\n"
+            '  File "job.py", line 1, in f\n'
+            "ValueError: no"
+        )
+        assert len(engine.attempts) == 1
+        assert latest(storage) is None
+
+    def test_a_missing_acknowledgement_is_named(self, start, engine):
+        engine.plan = [silent] * 2
+        with pytest.raises(EpochFailed, match="Epoch 1 was declined: no acknowledgement from chain 1 subtask 0"):
+            start(retries=1).run_epoch(None, {})
+
+    def test_an_epoch_that_takes_too_long_expires(self, start, engine, storage):
+        clock = Clock()
+
+        def slow(parameters):
+            clock.now += 61
+            return engine.succeed(parameters)
+
+        engine.plan = [slow] * 2
+        with pytest.raises(
+            EpochFailed, match="expired: it took 61000 ms, more than the checkpoint timeout of 60000 ms"
+        ):
+            start(retries=1, clock=clock, timeout_ms=60_000).run_epoch(None, {})
+        assert latest(storage) is None
+
+    def test_after_a_failed_epoch_the_same_one_can_be_run(self, start, engine, storage):
+        driver = start(retries=0)
+        engine.plan = [lost]
+        with pytest.raises(EpochFailed):
+            driver.run_epoch(None, {})
+        assert driver.run_epoch(None, {}).number == 1
+
+
+class TestTwoDrivers:
+    def test_the_one_that_was_thought_dead_is_fenced_and_touches_no_sink(self, start, engine, storage):
+        engine.committable = b"page"
+        old_sink, new_sink = CommitLog(), CommitLog()
+        old, new = start(sink=old_sink), start(sink=new_sink)
+        new.run_epoch(None, {})
+        with pytest.raises(Fenced, match="already published"):
+            old.run_epoch(None, {})
+        assert (old_sink.committed, new_sink.committed) == ([], [(0, b"page")])
+        assert latest(storage)[0].token == new.token != old.token
+
+
+class TestRecovery:
+    def test_goes_on_from_the_last_manifest(self, start, engine, storage):
+        first = start()
+        first.run_epoch(None, {})
+        first.run_epoch(None, {})
+        second = start()
+        assert second.recover() == first.last
+        assert (second.version, second.lineage) == (first.version, first.lineage)
+        assert second.run_epoch(None, {}).number == 3
+
+    def test_of_nothing_is_a_start(self, start):
+        driver = start()
+        assert driver.recover() is None
+        assert driver.run_epoch(None, {}).number == 1
+
+    def test_commits_the_sinks_of_the_last_manifest_again(self, start, engine):
+        driver = start()
+        for page in (b"first", b"second"):
+            engine.committable = page
+            driver.run_epoch(None, {})
+        sink = CommitLog()
+        start(sink=sink).recover()
+        assert sink.committed == [(0, b"second")]
+
+    def test_of_a_driver_that_died_between_manifest_and_sinks_commits_them_for_the_first_time(self, start, engine):
+        def die(point):
+            if point == "published":
+                raise KeyboardInterrupt
+
+        engine.committable = b"page"
+        sink = CommitLog()
+        with pytest.raises(KeyboardInterrupt):
+            start(sink=sink, probe=die).run_epoch(None, {})
+        assert sink.committed == []
+        start(sink=sink).recover()
+        assert sink.committed == [(0, b"page")]
+
+    def test_what_a_sink_does_not_keep_is_committed_once_and_never_in_the_manifest(self, start, engine, storage):
+        engine.committable = b"a line on the console"
+        console = CommitLog(durable=False)
+        start(sink=console).run_epoch(None, {})
+        assert console.committed == [(0, b"a line on the console")]
+        assert latest(storage)[0].committables == []
+        assert b"a line on the console" not in storage.read(manifest_name(1))
+        start(sink=console).recover()
+        assert len(console.committed) == 1
+
+    def test_refuses_state_of_an_operator_that_the_program_does_not_have(self, start, engine):
+        start().run_epoch(None, {})
+        message = r"holds state of operator 'count them' \(uid 'count'\), which this program does not have. Give its"
+        with pytest.raises(PenstockError, match=message):
+            start(graph=program(uid="renamed")).recover()
+
+    def test_refuses_another_number_of_key_groups(self, start, engine):
+        start().run_epoch(None, {})
+        message = r"'count them' \(uid 'count'\) in 16 key groups, this program in 32.*set_max_parallelism\(16\)"
+        with pytest.raises(PenstockError, match=message):
+            start(graph=program(groups=32)).recover()
+
+    def test_refuses_output_of_a_sink_that_the_program_does_not_have(self, start, engine):
+        engine.committable = b"page"
+        start().run_epoch(None, {})
+        driver = start()
+        driver.sinks = {}
+        with pytest.raises(PenstockError, match="holds output of sink 'out', which this program does not have"):
+            driver.recover()
+
+
+def committed_state(driver, keys):
+    """The values of these keys in a new replica."""
+    history = ManifestHistory(driver.storage, driver.version)
+    replicas = Replicas("count", GROUPS, history, lambda uid, block: MemoryEngine())
+    overlay = Overlay(GROUPS)
+    state = overlay.register(ValueStateDescriptor("n", int))
+    overlay.begin(0, replicas)
+    values = {}
+    for key in keys:
+        overlay.key = encode_key(key)
+        values[key] = state.value()
+    replicas.close()
+    return values
+
+
+def bytes_held(storage):
+    return sum(
+        len(storage.read(name)) for prefix in ("manifests/", "bases/", "deltas/") for name in storage.list(prefix)
+    )
+
+
+class TestTheMemoryBackend:
+    def test_holds_the_state_and_not_its_history(self, start, engine, storage):
+        """2,000 epochs over 50 keys: what the driver holds does not grow with the number of epochs."""
+        driver = start(backend="memory", merge_bytes=64 * 1024)
+        model, peaks, peak = {}, [], 0
+        for epoch in range(2000):
+            # Ten of the fifty, others each time.
+            engine.values = {f"key {(epoch * 7 + each) % 50}": epoch + each for each in range(10)}
+            model.update(engine.values)
+            driver.run_epoch(None, {})
+            peak = max(peak, bytes_held(storage)) if epoch % 20 == 0 else peak
+            if epoch % 500 == 499:
+                peaks.append(peak)
+                peak = 0
+        assert max(peaks[1:]) <= 1.1 * peaks[0]
+        assert bytes_held(storage) < 512 * 1024
+        assert len(driver.coordinator.history) <= 100
+        assert committed_state(driver, model) == model
+        assert len(model) == 50
+
+    def test_merges_what_was_deleted_too(self, start, engine, storage):
+        driver = start(backend="memory", merge_bytes=0)
+        for values in ({"a": 1, "b": 2}, {"a": None}, {"b": 3}, {}):
+            engine.values = values
+            driver.run_epoch(None, {})
+            assert committed_state(driver, ["a", "b"])["a"] == (1 if values.get("a") else None)
+        assert committed_state(driver, ["a", "b"]) == {"a": None, "b": 3}
+
+    def test_needs_no_manifest_behind_its_bases(self, start, engine, storage):
+        driver = start(backend="memory", merge_bytes=0)
+        for number in range(10):
+            engine.values = {"a": number, f"key {number}": number}
+            driver.run_epoch(None, {})
+        assert len(storage.list("manifests/")) <= 3
+        assert committed_state(driver, ["a", "key 3"]) == {"a": 9, "key 3": 3}
+        # A key whose block never held anything is read without a walk to the beginning.
+        assert set(committed_state(driver, [f"never {number}" for number in range(50)]).values()) == {None}
+
+    def test_merges_small_deltas_before_there_are_too_many_to_walk(self, start, engine, storage):
+        driver = start(backend="memory", merge_bytes=1 << 30)
+        for _ in range(600):
+            driver.run_epoch(None, {})
+        assert len(storage.list("manifests/")) < 510
+
+    def test_a_job_without_state_keeps_only_the_last_manifests(self, engine, storage):
+        env = StreamExecutionEnvironment.get_execution_environment()
+        env.from_collection([]).uid("numbers").print().uid("out")
+        graph = build(env._graph, parallelism=1)
+        rows = lambda parameters: [(REPORT, encode_report(Report(0, 0, parameters.number, 1, [], [], [])))]  # noqa: E731
+        driver = EpochDriver(graph, storage, Settings(backend="memory"), rows, {"out": CommitLog()})
+        for _ in range(20):
+            driver.run_epoch(None, {})
+        assert storage.list("manifests/") == [manifest_name(19), manifest_name(20)]
+
+    def test_survives_a_driver_that_dies_right_after_merging(self, start, engine, storage):
+        for number in range(6):
+            driver = start(backend="memory", merge_bytes=0)
+            driver.recover()
+            engine.values = {"a": number, f"key {number}": number}
+            driver.run_epoch(None, {})
+        assert committed_state(driver, ["a", "key 0", "key 5"]) == {"a": 5, "key 0": 0, "key 5": 5}
+
+    def test_refuses_a_state_beyond_its_limit_and_says_which_and_how_to_go_on(self, start, engine):
+        driver = start(backend="memory", memory_limit=20_000)
+        engine.values = {f"key {number}": number for number in range(100)}
+        driver.run_epoch(None, {})
+        engine.values = {f"key {number}": number for number in range(1000)}
+        with pytest.raises(StateTooLarge) as caught:
+            driver.run_epoch(None, {})
+        text = str(caught.value)
+        assert text.startswith("State 'n' of operator 'count them' (uid 'count') has ")
+        assert "more than the Memory backend's limit of 20,000 (max_state_size)" in text
+        assert "state.checkpoints.dir" in text
+        assert "MemoryStateBackend(max_state_size=" in text
+        size = int(text.split(" has ")[1].split(" bytes")[0].replace(",", ""))
+        assert 20_000 < size < 100_000
+
+    def test_does_not_count_what_was_overwritten(self, start, engine):
+        driver = start(backend="memory", memory_limit=40_000)
+        for number in range(100):
+            engine.values = {f"key {key}": number for key in range(50)}
+            driver.run_epoch(None, {})
+        assert sum(statistics.delta_bytes for statistics in driver.statistics) > 10 * 40_000
+
+
+def test_the_driver_remembers_the_statistics_of_the_last_epochs_only(start, engine, monkeypatch):
+    monkeypatch.setattr("penstock.checkpoint.epochs._STATISTICS_KEPT", 5)
+    driver = start()
+    for _ in range(8):
+        driver.run_epoch(None, {})
+    assert [statistics.number for statistics in driver.statistics] == [4, 5, 6, 7, 8]

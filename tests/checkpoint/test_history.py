@@ -1,0 +1,239 @@
+"""The way of a replica to the wanted version: along the chain, from a base, or not at all."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.checkpoint import history as history_module
+from penstock.checkpoint.bases import merge_bases
+from penstock.checkpoint.history import ManifestHistory
+from penstock.checkpoint.manifest import (
+    FORMAT,
+    BaseHandle,
+    Manifest,
+    OperatorSnapshot,
+    Version,
+    encode_version,
+    publish,
+)
+from penstock.runtime.report import DeltaHandle
+from penstock.state.access import StateAccess
+from penstock.state.engines.memory import MemoryEngine
+from penstock.state.files import GroupChanges
+from penstock.state.key_groups import block_of
+from penstock.state.replica import Replicas, StaleAttempt
+from penstock.state.storage import DriverStorage, MissingObject
+
+UID = "count"
+GROUPS = 4
+"""Max parallelism: as many blocks, one key group each."""
+
+
+class Chain:
+    """Checkpoints published one after the other."""
+
+    def __init__(self, storage=None, token="driver"):
+        self.storage = storage or DriverStorage()
+        self.token = token
+        self.versions = []
+        self.bases = {}
+
+    def publish(self, *deltas, uid=UID):
+        number = len(self.versions) + 1
+        snapshot = OperatorSnapshot("count", 1, GROUPS, {"n": "value long"}, list(deltas))
+        parent = self.versions[-1].digest if self.versions else b""
+        fields = (FORMAT, "lineage", number, None, parent, self.token, 0, False)
+        manifest = Manifest(*fields, {uid: snapshot}, [], {}, {}, {UID: self.bases} if self.bases else {}, {})
+        self.versions.append(publish(self.storage, manifest))
+        return self.versions[-1]
+
+    def history(self, version=None):
+        return ManifestHistory(self.storage, version or self.versions[-1])
+
+    def steps(self, position=None, block=0, **options):
+        return self.history(**options).steps(UID, block, None if position is None else encode_version(position))
+
+
+def delta(content, *blocks):
+    return DeltaHandle("deltas/x", len(content), 1, list(blocks) or [0], content)
+
+
+@pytest.fixture
+def chain():
+    """Five checkpoints with a delta each."""
+    chain = Chain()
+    for content in (b"one", b"two", b"three", b"four", b"five"):
+        chain.publish(delta(content))
+    return chain
+
+
+class TestAlongTheChain:
+    def test_a_new_replica_takes_every_delta_oldest_first(self, chain):
+        assert chain.steps() == [b"one", b"two", b"three", b"four", b"five"]
+
+    @pytest.mark.parametrize("number", [1, 2, 3, 4])
+    def test_one_that_stands_on_the_chain_takes_what_is_missing(self, chain, number):
+        assert chain.steps(chain.versions[number - 1]) == [b"one", b"two", b"three", b"four", b"five"][number:]
+
+    def test_up_to_the_wanted_version_and_not_to_the_last(self, chain):
+        assert chain.steps(chain.versions[0], version=chain.versions[2]) == [b"two", b"three"]
+
+    def test_what_several_subtasks_wrote_in_one_epoch_in_their_order(self):
+        chain = Chain()
+        chain.publish(delta(b"first"), delta(b"second"))
+        assert chain.steps() == [b"first", b"second"]
+
+    def test_only_what_touches_the_block(self):
+        chain = Chain()
+        chain.publish(delta(b"zero", 0), delta(b"both", 0, 1))
+        chain.publish(delta(b"one", 1))
+        assert chain.steps(block=0) == [b"zero", b"both"]
+        assert chain.steps(block=1) == [b"both", b"one"]
+        assert chain.steps(block=2) == []
+
+    def test_only_what_the_operator_wrote(self):
+        chain = Chain()
+        chain.publish(delta(b"someone else"), uid="another")
+        chain.publish(delta(b"mine"))
+        assert chain.steps() == [b"mine"]
+
+    def test_a_delta_in_a_file_is_read_from_there(self):
+        chain = Chain()
+        chain.storage.write("deltas/1/abc", b"large")
+        chain.publish(DeltaHandle("deltas/1/abc", 5, 1, [0], None))
+        assert chain.steps() == [b"large"]
+        chain.storage.delete("deltas/1/abc")
+        with pytest.raises(MissingObject, match="deltas/1/abc"):
+            chain.steps()
+
+    def test_the_position_to_reach_is_the_version(self, chain):
+        assert chain.history().wanted == encode_version(chain.versions[-1])
+        assert ManifestHistory(chain.storage, None).wanted is None
+
+    def test_a_worker_that_goes_on_reads_only_the_new_manifest(self, chain, monkeypatch):
+        monkeypatch.setattr(history_module, "_manifests", type(history_module._manifests)())
+        chain.steps()
+        read = []
+        monkeypatch.setattr(
+            chain.storage, "read", lambda name: read.append(name) or DriverStorage.read(chain.storage, name)
+        )
+        chain.publish(delta(b"six"))
+        assert chain.steps(chain.versions[4]) == [b"six"]
+        assert read == ["manifests/000000000006"]
+
+
+class TestOffTheChain:
+    def test_a_replica_of_another_history_starts_anew(self, chain):
+        other = Chain(token="another driver")
+        for _ in range(3):
+            other.publish(delta(b"elsewhere"))
+        assert chain.steps(other.versions[2]) is None
+
+    def test_one_that_shares_only_the_beginning_too(self, chain):
+        fork = Chain(DriverStorage(), token="driver")
+        fork.publish(delta(b"one"))
+        assert fork.versions[0] == chain.versions[0]
+        fork.publish(delta(b"another two"))
+        assert chain.steps(fork.versions[0]) == [b"two", b"three", b"four", b"five"]
+        assert chain.steps(fork.versions[1]) is None
+
+    def test_one_at_the_wanted_number_but_another_hash(self, chain):
+        assert chain.steps(Version(5, b"?" * 16)) is None
+
+    def test_one_that_is_ahead_makes_this_attempt_stale(self, chain):
+        message = "replica of operator 'count' stands at checkpoint 5, this task wants 3: a newer attempt"
+        with pytest.raises(StaleAttempt, match=message):
+            chain.steps(chain.versions[4], version=chain.versions[2])
+
+
+class TestBases:
+    @pytest.fixture
+    def based(self, chain):
+        """The same chain, whose sixth manifest announces a base as of checkpoint 4."""
+        chain.storage.write("bases/4/abc", b"base of four")
+        chain.bases = {0: BaseHandle(4, "bases/4/abc", 12), 1: BaseHandle(4, "", 0)}
+        chain.publish(delta(b"six"))
+        return chain
+
+    def test_a_new_replica_starts_from_the_base(self, based):
+        assert based.steps() == [b"base of four", b"five", b"six"]
+
+    def test_a_replica_older_than_the_base_starts_anew(self, based):
+        assert based.steps(based.versions[2]) is None
+
+    def test_one_at_the_base_or_after_it_takes_deltas_as_ever(self, based):
+        assert based.steps(based.versions[3]) == [b"five", b"six"]
+        assert based.steps(based.versions[4]) == [b"six"]
+
+    def test_the_base_of_a_block_that_was_empty_is_nothing(self, based):
+        assert based.steps(block=1) == []
+
+    def test_nothing_behind_a_base_is_needed(self, based):
+        history_module._manifests.clear()
+        for number in (1, 2, 3, 4):
+            based.storage.delete(f"manifests/{number:012d}")
+        assert based.steps() == [b"base of four", b"five", b"six"]
+        assert based.steps(block=1) == []
+        assert based.steps(based.versions[1]) is None
+
+    def test_a_version_that_does_not_know_the_base_goes_without_it(self, based):
+        assert based.steps(version=based.versions[4]) == [b"one", b"two", b"three", b"four", b"five"]
+
+
+def keys_of(group):
+    return [bytes([0, group]) + name for name in (b"a", b"b", b"c")]
+
+
+changes_of_an_epoch = st.lists(
+    st.integers(0, GROUPS - 1).flatmap(
+        lambda group: st.builds(
+            lambda cleared, entries: GroupChanges(
+                group, [bytes([0, group])] if cleared else [], sorted(entries.items())
+            ),
+            st.booleans(),
+            st.dictionaries(st.sampled_from(keys_of(group)), st.none() | st.binary(max_size=2)),
+        )
+    ),
+    max_size=3,
+    unique_by=lambda change: change.group,
+)
+
+
+def apply_to(model, changes):
+    result = dict(model)
+    for change in changes:
+        for prefix in change.cleared:
+            result = {key: value for key, value in result.items() if not key.startswith(prefix)}
+        for key, value in change.entries:
+            result.pop(key, None)
+            if value is not None:
+                result[key] = value
+    return result
+
+
+@given(st.lists(st.tuples(changes_of_an_epoch, st.booleans()), min_size=1, max_size=8), st.data())
+def test_every_way_to_a_version_leads_to_the_same_state(epochs, data):
+    """Replicas that jump between versions, and bases merged at any of them, equal a dict."""
+    chain = Chain()
+    models = [{}]
+    announced = {}
+    for number, (changes, merges) in enumerate(epochs, 1):
+        changes = sorted(changes, key=lambda change: change.group)
+        written = StateAccess(None, None, None, 0).write_delta(number, changes, GROUPS)
+        handle = DeltaHandle(written.name, written.size, written.entries, written.blocks, written.inline)
+        chain.bases = announced
+        version = chain.publish(handle)
+        models.append(apply_to(models[-1], changes))
+        if merges:
+            announced = merge_bases(chain.storage, version, UID, GROUPS)
+    engines = {}
+    versions = data.draw(st.lists(st.integers(1, len(epochs)), min_size=1, max_size=4).map(sorted))
+    for number in versions:
+        history = chain.history(chain.versions[number - 1])
+        replicas = Replicas(UID, GROUPS, history, lambda uid, block: engines.setdefault(block, MemoryEngine()))
+        found = {}
+        for group in range(GROUPS):
+            assert block_of(group, GROUPS) == group
+            found.update(replicas.reader(group).scan(b""))
+        replicas.close()
+        assert found == models[number]

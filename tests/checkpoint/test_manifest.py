@@ -1,0 +1,184 @@
+"""The manifest: published once, by one driver, and never read as something else than what was published."""
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.checkpoint.manifest import (
+    FORMAT,
+    BadManifest,
+    BaseHandle,
+    Committable,
+    Fenced,
+    Manifest,
+    OperatorSnapshot,
+    digest_of,
+    latest,
+    load,
+    manifest_name,
+    publish,
+)
+from penstock.runtime.report import DeltaHandle
+from penstock.state.storage import DriverStorage, LocalStorage, MissingObject
+
+
+def manifest(number=1, parent=b"", token="driver", **fields):
+    values = {
+        "format": FORMAT,
+        "lineage": "lineage",
+        "id": number,
+        "batch": number - 1,
+        "parent": parent,
+        "token": token,
+        "timestamp": 1555516800000,
+        "ended": False,
+        "operators": {},
+        "committables": [],
+        "records": {"source": 10 * number},
+        "spark_log": {f"offsets/{number - 1}": b"v1"},
+        "bases": {},
+        "delta_bytes": {},
+    }
+    return Manifest(**{**values, **fields})
+
+
+def publish_chain(storage, length):
+    """Checkpoints 1 to `length`, each on its parent; the versions."""
+    versions = []
+    for number in range(1, length + 1):
+        versions.append(publish(storage, manifest(number, versions[-1].digest if versions else b"")))
+    return versions
+
+
+@pytest.fixture(params=["files", "memory"])
+def storage(request, tmp_path):
+    return LocalStorage(str(tmp_path)) if request.param == "files" else DriverStorage()
+
+
+@pytest.fixture
+def files(tmp_path):
+    return LocalStorage(str(tmp_path))
+
+
+def overwrite(files, tmp_path, number, data):
+    (tmp_path / manifest_name(number)).write_bytes(data)
+
+
+class TestPublishing:
+    def test_what_is_published_is_what_is_read(self, storage):
+        whole = manifest(
+            operators={
+                "c": OperatorSnapshot("count", 2, 128, {"n": "value long"}, [DeltaHandle("d", 9, 1, [3], b"x")])
+            },
+            committables=[Committable("sink", 0, b"page")],
+            bases={"c": {3: BaseHandle(1, "bases/1/x", 100)}},
+            delta_bytes={"c": 9},
+            batch=None,
+            ended=True,
+        )
+        version = publish(storage, whole)
+        assert load(storage, 1, version.digest) == (whole, version)
+        assert latest(storage) == (whole, version)
+
+    def test_the_second_driver_to_publish_is_fenced(self, storage):
+        first = publish(storage, manifest(token="first"))
+        with pytest.raises(Fenced, match="Checkpoint 1 of this job is already published: another driver runs the job"):
+            publish(storage, manifest(token="second"))
+        assert latest(storage) == (manifest(token="first"), first)
+
+    def test_a_driver_is_fenced_even_by_a_manifest_equal_to_its_own(self, storage):
+        publish(storage, manifest())
+        with pytest.raises(Fenced):
+            publish(storage, manifest())
+
+    def test_a_version_names_its_content(self, storage):
+        here = publish(storage, manifest())
+        assert publish(DriverStorage(), manifest()) == here
+        assert publish(DriverStorage(), manifest(token="another")) != here
+
+    def test_a_state_has_the_bytes_of_its_bases_and_of_the_deltas_since(self):
+        bases = {"c": {0: BaseHandle(1, "a", 100), 5: BaseHandle(1, "b", 20)}}
+        assert manifest(bases=bases, delta_bytes={"c": 3}).state_bytes("c") == 123
+        assert manifest().state_bytes("c") == 0
+
+
+class TestTheChain:
+    def test_the_last_one_counts(self, storage):
+        versions = publish_chain(storage, 11)
+        assert latest(storage) == (manifest(11, versions[9].digest), versions[10])
+
+    def test_there_is_none_before_the_first(self, storage):
+        assert latest(storage) is None
+
+    def test_from_child_to_parent_by_hash(self, storage):
+        publish_chain(storage, 5)
+        found, version = latest(storage)
+        walked = [version.id]
+        while found.parent:
+            found, version = load(storage, found.id - 1, found.parent)
+            walked.append(version.id)
+        assert walked == [5, 4, 3, 2, 1]
+
+    def test_a_parent_that_was_replaced_is_noticed(self, files, tmp_path):
+        publish_chain(files, 3)
+        other = LocalStorage(str(tmp_path / "other"))
+        publish(other, manifest(2, token="another history"))
+        overwrite(files, tmp_path, 2, other.read(manifest_name(2)))
+        with pytest.raises(BadManifest, match=r"manifests/0*2 in .* was replaced by another"):
+            latest(files)
+
+    def test_a_parent_that_is_gone_is_noticed(self, files, tmp_path):
+        publish_chain(files, 3)
+        (tmp_path / manifest_name(2)).unlink()
+        with pytest.raises(MissingObject, match=r"manifests/0*2"):
+            latest(files)
+
+
+class TestDamage:
+    @given(place=st.floats(0, 0.999), bit=st.integers(0, 7))
+    def test_any_bit_that_changed_is_noticed(self, place, bit):
+        storage = DriverStorage()
+        publish(storage, manifest())
+        data = bytearray(storage.read(manifest_name(1)))
+        data[int(place * len(data))] ^= 1 << bit
+        storage.write(manifest_name(1), bytes(data))
+        with pytest.raises(BadManifest, match=r"manifests/0*1 in .* is damaged"):
+            latest(storage)
+
+    @pytest.mark.parametrize("keep", [0, 5, 40])
+    def test_a_file_cut_short(self, files, tmp_path, keep):
+        publish(files, manifest())
+        overwrite(files, tmp_path, 1, files.read(manifest_name(1))[:keep])
+        with pytest.raises(BadManifest, match=r"manifests/0*1 in .* is damaged"):
+            latest(files)
+
+    def test_a_file_under_another_number(self, files, tmp_path):
+        publish_chain(files, 2)
+        overwrite(files, tmp_path, 3, files.read(manifest_name(2)))
+        with pytest.raises(BadManifest, match=r"manifests/0*3 in .* holds checkpoint 2: it was renamed or copied"):
+            latest(files)
+
+    def test_a_newer_format(self, files, tmp_path):
+        body = msgspec.msgpack.encode([FORMAT + 1, "whatever a later version writes"])
+        overwrite_new(tmp_path, 1, body)
+        message = rf"manifests/0*1 in .* has format {FORMAT + 1}; this Penstock reads format {FORMAT}. Run the version"
+        with pytest.raises(BadManifest, match=message):
+            latest(files)
+
+    def test_the_right_format_with_another_content(self, files, tmp_path):
+        overwrite_new(tmp_path, 1, msgspec.msgpack.encode([FORMAT, 1, 2, 3]))
+        with pytest.raises(BadManifest, match=r"manifests/0*1 in .* cannot be read"):
+            latest(files)
+
+    def test_something_that_is_no_manifest_at_all(self, files, tmp_path):
+        overwrite_new(tmp_path, 1, msgspec.msgpack.encode({"not": "a manifest"}))
+        with pytest.raises(BadManifest, match=r"manifests/0*1 in .* has format None"):
+            latest(files)
+
+
+def overwrite_new(tmp_path, number, body):
+    """A file whose hash is right, whatever it holds."""
+    path = tmp_path / manifest_name(number)
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(digest_of(body) + body)
