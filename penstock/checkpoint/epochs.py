@@ -153,9 +153,19 @@ class EpochDriver:
         self._commit(manifest.committables)
         return manifest
 
-    def run_epoch(self, batch: int | None, spark_log: dict[str, bytes], ends_input: bool = False) -> EpochStatistics:
+    @property
+    def next_number(self) -> int:
+        return 1 if self.last is None else self.last.id + 1
+
+    def run_epoch(
+        self,
+        batch: int | None,
+        spark_log: dict[str, bytes],
+        ends_input: bool = False,
+        log_index: dict[str, int] | None = None,
+    ) -> EpochStatistics:
         """One epoch from trigger to committed sinks. Raises EpochFailed after a few attempts, or Fenced."""
-        number = self.number = 1 if self.last is None else self.last.id + 1
+        number = self.number = self.next_number
         self.probe("triggered")
         attempt = 0
         while True:
@@ -169,7 +179,7 @@ class EpochDriver:
             # A user's error will come again; what the engine lost may not.
             if attempt > self.settings.retries or any(failure.from_user for failure in instruction.failures):
                 raise _failed(instruction)
-        manifest = self._manifest(number, batch, spark_log, ends_input, instruction.reports)
+        manifest = self._manifest(number, batch, spark_log, log_index, ends_input, instruction.reports)
         passing = [
             Committable(part.uid, report.subtask, part.committable)
             for report in sorted(instruction.reports, key=lambda report: (report.chain, report.subtask))
@@ -225,6 +235,7 @@ class EpochDriver:
         number: int,
         batch: int | None,
         spark_log: dict[str, bytes],
+        log_index: dict[str, int] | None,
         ends_input: bool,
         reports: tuple[Report, ...],
     ) -> Manifest:
@@ -268,6 +279,7 @@ class EpochDriver:
             committables,
             records,
             spark_log,
+            log_index if log_index is not None else (last.log_index if last is not None else {}),
             bases,
             delta_bytes,
         )

@@ -77,6 +77,8 @@ class Manifest(msgspec.Struct, array_like=True, frozen=True):
     """Records read so far, by source uid."""
     spark_log: dict[str, bytes]
     """Files of Spark's own log that appeared with this epoch, by path below its root."""
+    log_index: dict[str, int]
+    """Every file of Spark's log that a restart from here needs, and the manifest that holds it."""
     bases: dict[str, dict[int, BaseHandle]]
     """By operator uid and block: the bases that later manifests stand on."""
     delta_bytes: dict[str, int]

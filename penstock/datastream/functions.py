@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import Any, TypeAlias
 
 from penstock.runtime.context import FunctionContext, RuntimeContext
 
@@ -65,7 +65,7 @@ class KeySelector(Function):
 class ProcessFunction(Function):
     """Sees every record with a context."""
 
-    Context = FunctionContext
+    Context: TypeAlias = FunctionContext
 
     @abstractmethod
     def process_element(self, value: Any, ctx: FunctionContext) -> Any:
@@ -75,7 +75,7 @@ class ProcessFunction(Function):
 class KeyedProcessFunction(Function):
     """Sees every record of a keyed stream, with the state of its key."""
 
-    Context = FunctionContext
+    Context: TypeAlias = FunctionContext
 
     @abstractmethod
     def process_element(self, value: Any, ctx: FunctionContext) -> Any:

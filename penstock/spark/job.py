@@ -39,6 +39,9 @@ from penstock.spark.worker import EPOCH_PROPERTY, ROW_SCHEMA, EndStage, LevelSta
 from penstock.state.storage import DriverStorage, LocalStorage, Storage
 
 
+_WORKDIR = "penstock-job-"
+
+
 @dataclass
 class JobSpec:
     """All that is needed to run a job, checked before Spark starts."""
@@ -71,10 +74,11 @@ class Job:
         self._query: Any = None
         self._batch_frame: DataFrame | None = None
         self._started_at = time.time()
-        self._workdir = Path(tempfile.mkdtemp(prefix="penstock-job-"))
+        sweep_workdirs()
+        self._workdir = Path(tempfile.mkdtemp(prefix=f"{_WORKDIR}{os.getpid()}-"))
         self._shipped = ShippedGraph(spec.physical)
         self._storage, root = self._open_storage()
-        self._log = SparkLog(root / "spark")
+        self._log = SparkLog(self._workdir / "spark")
         self._inputs = root / "inputs"
         sinks: dict[str, CommittingSink] = {
             node.uid: node.operator.sink
@@ -93,9 +97,14 @@ class Job:
 
     def _open_storage(self) -> tuple[Storage, Path]:
         if self.spec.checkpoint_root is None:
-            return DriverStorage(), self._workdir
+            return DriverStorage(self._driver_host()), self._workdir
         root = current_lineage(Path(self.spec.checkpoint_root), self.spec.checkpointing)
         return LocalStorage(str(root)), root
+
+    def _driver_host(self) -> str:
+        """Loopback, unless the user chose a cluster: then its executors must reach the driver."""
+        conf = self._spark.sparkContext.getConf()
+        return "127.0.0.1" if conf.get("spark.master", "").startswith("local") else conf.get("spark.driver.host", "")
 
     # -- life ------------------------------------------------------------------------------------------------------
 
@@ -152,7 +161,7 @@ class Job:
         last = self.driver.recover() if self.spec.checkpointing else None
         if last is not None and last.ended:
             return
-        self._log.rewrite(last, self._parent_of)
+        self._log.rewrite(last, lambda number: load(self._storage, number)[0])
         if self.spec.physical.sources():
             writer = self._stream().writeStream.foreachBatch(self._on_batch)
             writer = writer.option("checkpointLocation", str(self._log.root))
@@ -177,7 +186,7 @@ class Job:
     def _clean_up(self, ended: bool) -> None:
         self._storage.close()
         shutil.rmtree(self._workdir, ignore_errors=True)
-        if ended:
+        if ended or not self.spec.checkpointing:
             shutil.rmtree(os.path.join(self.spec.settings.replica_root, self.driver.lineage), ignore_errors=True)
             root = self.spec.checkpoint_root
             if root is not None:
@@ -209,8 +218,9 @@ class Job:
                 )
             self._batch_frame = frame
             files = self._log.appeared(batch)
-            statistics = self.driver.run_epoch(batch, files)
-            self._log.published(files)
+            index = self._log.index(self.driver.next_number, files)
+            statistics = self.driver.run_epoch(batch, files, log_index=index)
+            self._log.published(index)
             self._notify(statistics)
             return
         except BaseException as error:  # see docstring
@@ -244,10 +254,13 @@ class Job:
             frame = frame.mapInArrow(LevelStage(self._shipped, level), ROW_SCHEMA)
         return frame
 
-    def _parent_of(self, manifest: Manifest) -> Manifest | None:
-        if not manifest.parent:
-            return None
-        return load(self._storage, manifest.id - 1, manifest.parent)[0]
+
+def sweep_workdirs() -> None:
+    """Remove the working directories of drivers that were killed: everything in them can be made again."""
+    for path in Path(tempfile.gettempdir()).glob(f"{_WORKDIR}*"):
+        owner = path.name.removeprefix(_WORKDIR).split("-")[0]
+        if owner.isdigit() and not Path("/proc", owner).exists():
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def current_lineage(root: Path, resume: bool) -> Path:

@@ -1,12 +1,13 @@
-"""Spark's own log of a query: a cache of what the manifests say, rewritten from them before a query starts.
+"""Spark's own log of a query: a cache of what the manifests say, made anew from them before a query starts.
 
 Spark does not fsync its log, and a lost entry would let it cut another epoch of the same number. So each manifest
-carries the files that appeared with its epoch, and at the start the log is made to agree with the last manifest.
+carries the files that appeared with its epoch, and an index of where to find the others that a restart needs.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import uuid
 from collections.abc import Callable
@@ -15,53 +16,49 @@ from pathlib import Path
 from penstock.checkpoint.manifest import Manifest
 
 _COMMIT = b'v1\n{"nextBatchWatermarkMs":0}'
+_OFFSETS_KEPT = 2
+"""Spark reads the last entry of `offsets` and the one before."""
 
 
 class SparkLog:
-    """The directory given to a query as its checkpoint location. Lives on the driver's own disk."""
+    """The directory given to a query as its checkpoint location. Lives on the driver's own disk, for one query."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self._known: set[str] = set()
+        self._index: dict[str, int] = {}
 
     def appeared(self, batch: int) -> dict[str, bytes]:
         """The files of this batch that no manifest holds yet. Called inside the batch, when Spark has logged it."""
         paths = [f"offsets/{batch}", *self._source_files()]
-        found = {path: (self.root / path).read_bytes() for path in paths if path not in self._known}
-        return found
+        return {path: (self.root / path).read_bytes() for path in paths if path not in self._index}
 
-    def published(self, files: dict[str, bytes]) -> None:
-        """These files are in a manifest now."""
-        self._known.update(files)
+    def index(self, number: int, files: dict[str, bytes]) -> dict[str, int]:
+        """Where each file that a restart after checkpoint `number` needs is: path to number of the manifest."""
+        index = {**self._index, **dict.fromkeys(files, number)}
+        return {path: where for path, where in index.items() if not _superseded(path, index)}
 
-    def rewrite(self, last: Manifest | None, parent_of: Callable[[Manifest], Manifest | None]) -> None:
+    def published(self, index: dict[str, int]) -> None:
+        """The manifest with this index is published."""
+        self._index = index
+
+    def rewrite(self, last: Manifest | None, load: Callable[[int], Manifest]) -> None:
         """Make the log say what the manifests up to `last` say, and nothing more."""
-        wanted: dict[str, bytes] = {}
-        batches: list[int] = []
-        compacted: set[str] = set()
-        manifest = last
-        while manifest is not None:
-            if manifest.batch is not None:
-                batches.append(manifest.batch)
-            for path, data in manifest.spark_log.items():
-                source = path.rsplit("/", 1)[0]
-                if source not in compacted:
-                    wanted.setdefault(path, data)
-            compacted.update(path.rsplit("/", 1)[0] for path in manifest.spark_log if path.endswith(".compact"))
-            manifest = parent_of(manifest)
-        for batch in batches:
-            wanted[f"commits/{batch}"] = _COMMIT
-        for folder in ("offsets", "commits", "sources", "state"):
-            shutil.rmtree(self.root / folder, ignore_errors=True)
-        for path, data in wanted.items():
-            target = self.root / path
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(data)
-        metadata = self.root / "metadata"
-        if wanted and not metadata.exists():
+        shutil.rmtree(self.root, ignore_errors=True)
+        self._index = {} if last is None else dict(last.log_index)
+        holders = {number: load(number) for number in set(self._index.values())}
+        for path, number in self._index.items():
+            self._write(path, holders[number].spark_log[path])
+            folder, name = path.rsplit("/", 1)
+            if folder == "offsets":
+                self._write(f"commits/{name}", _COMMIT)
+        if self._index:
             # Spark refuses a log without it; the id is that of the query, new like the query itself.
-            metadata.write_text(json.dumps({"id": str(uuid.uuid4())}))
-        self._known = {path for path in wanted if not path.startswith("commits/")}
+            self._write("metadata", json.dumps({"id": str(uuid.uuid4())}).encode())
+
+    def _write(self, path: str, data: bytes) -> None:
+        target = self.root / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(data)
 
     def _source_files(self) -> list[str]:
         return sorted(
@@ -69,3 +66,18 @@ class SparkLog:
             for path in (self.root / "sources").glob("*/*")
             if path.is_file() and not path.name.startswith(".")
         )
+
+
+def _superseded(path: str, index: dict[str, int]) -> bool:
+    """Whether later files say all that this one says: old offsets, and source entries before a compaction."""
+    folder = path.rsplit("/", 1)[0]
+    number = _number(path)
+    later = [other for other in index if other.rsplit("/", 1)[0] == folder and _number(other) > number]
+    if folder == "offsets":
+        return len(later) >= _OFFSETS_KEPT
+    return any(other.endswith(".compact") for other in later)
+
+
+def _number(path: str) -> int:
+    match = re.match(r"\d+", path.rsplit("/", 1)[1])
+    return int(match[0]) if match else -1
