@@ -311,8 +311,9 @@ class EpochDriver:
         assert last is not None
         # The last manifest and its parent stay: the link between them is checked at a recovery.
         oldest = min(last.id - 1, self._oldest_base())
+        logged = set(map(manifest_name, last.log_index.values()))
         for name in self.storage.list("manifests/"):
-            if name < manifest_name(oldest):
+            if name < manifest_name(oldest) and name not in logged:
                 self.storage.delete(name)
         needed = {base.name for blocks in last.bases.values() for base in blocks.values()}
         for name in self.storage.list("bases/"):

@@ -12,7 +12,7 @@ _COMBINE: dict[str, Callable[[Any, Any], Any]] = {"sum": lambda a, b: a + b, "mi
 
 
 class FieldReducer:
-    """A reduce function over one field of tuples, lists or Rows; position 0 of a plain number is the number."""
+    """A reduce function over one field of tuples, lists or Rows; position 0 of a plain value is the value."""
 
     def __init__(self, what: str, position: int | str) -> None:
         self.what = what
@@ -29,10 +29,11 @@ class FieldReducer:
             values = list(first)
             values[position] = combine(first[position], second[position])
             return type(first)(values) if type(first) in (tuple, list) else type(first)(*values)
-        if isinstance(first, (int, float)) and position == 0:
+        if position == 0 and not isinstance(first, (tuple, list, dict)):
             return combine(first, second)
         raise PenstockError(
-            f"{self.what}({position!r}) needs records that are tuples, lists, Rows or numbers, not {type(first).__name__}."
+            f"{self.what}({position!r}) takes a field of tuples, lists or Rows, and {self.what}(0) plain values such as "
+            f"numbers; it was given a {type(first).__name__}. Map the records to one of these."
         )
 
 

@@ -75,7 +75,8 @@ class DataStream:
         _positive(parallelism, "parallelism")
         if self._node.source is not None:
             raise GraphError(
-                f"The parallelism of source '{self._node.name}' is Spark's to choose: it has one task per input partition."
+                f"The parallelism of source '{self._node.name}' is Spark's to choose: "
+                f"it has one task per input partition."
             )
         self._node.parallelism = parallelism
         return self
@@ -108,7 +109,8 @@ class DataStream:
     def process(self, func: ProcessFunction | Callable[[Any, Any], Any], output_type: Any = None) -> DataStream:
         if isinstance(func, KeyedProcessFunction):
             raise GraphError(
-                f"{describe(func)} is a KeyedProcessFunction, but the stream is not keyed: call key_by(...) before process."
+                f"{describe(func)} is a KeyedProcessFunction, but the stream is not keyed: "
+                f"call key_by(...) before process."
             )
         _check(func, ProcessFunction, "process")
         return self._add("Process", ProcessOperator(func), output_type)
@@ -291,7 +293,8 @@ def _check(func: Any, kind: type[Function], method: str) -> None:
         raise GraphError(f"{method} got the class {func.__name__}; give it an object: {func.__name__}().")
     if isinstance(func, Function) and not isinstance(func, kind):
         raise GraphError(
-            f"{method} needs a {kind.__name__} or a function, not the {type(func).__bases__[0].__name__} {describe(func)}."
+            f"{method} needs a {kind.__name__} or a function, "
+            f"not the {type(func).__bases__[0].__name__} {describe(func)}."
         )
     if not isinstance(func, kind) and not callable(func):
         raise GraphError(f"{method} needs a {kind.__name__} or a function, not {type(func).__name__}.")

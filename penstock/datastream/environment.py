@@ -133,7 +133,8 @@ class StreamExecutionEnvironment:
             serializer = serializer_for(type_info)
             for position, record in enumerate(records):
                 try:
-                    serializer.encode(record)
+                    # As an exchange would give it: an int declared as DOUBLE is a float from the start.
+                    records[position] = serializer.decode(serializer.encode(record))
                 except PenstockError as error:
                     raise GraphError(
                         f"from_collection: record {position} is not of the declared type. {error}"
@@ -258,8 +259,9 @@ class StreamExecutionEnvironment:
         if nodes and root is not None:
             names = ", ".join(f"'{node.name}' ({node.uid})" for node in nodes)
             warnings.warn(
-                f"These operators hold state but have no uid, so theirs is derived from the shape of the program: {names}. "
-                f"If the program changes, their state is not found again. Give each a uid: stream.process(...).uid('name').",
+                f"These operators hold state but have no uid, so theirs is derived from the shape of the program: "
+                f"{names}. If the program changes, their state is not found again. Give each a uid: "
+                f"stream.process(...).uid('name').",
                 stacklevel=4,
             )
 

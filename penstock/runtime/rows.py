@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 
 import cloudpickle
 import msgspec
+import xxhash
 
 from penstock.common.row import Row, RowKind
-import xxhash
 
 DATA, BARRIER, REPORT, FAILURE = 0, 1, 2, 3
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import tempfile
 import threading
@@ -17,7 +18,6 @@ from typing import Any
 import msgspec
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.functions import col
 
 from penstock.checkpoint.epochs import (
     CommittingSink,
@@ -27,17 +27,18 @@ from penstock.checkpoint.epochs import (
     EpochStatistics,
     Settings,
 )
-from penstock.checkpoint.manifest import Manifest, load
+from penstock.checkpoint.manifest import load
 from penstock.common.job import JobCancelled, JobExecutionResult, JobStatus
 from penstock.errors import PenstockError
 from penstock.graph.logical import LogicalGraph
 from penstock.runtime.plan import PhysicalGraph
 from penstock.runtime.probe import crash_probe
+from penstock.spark.executors import check_executors
 from penstock.spark.log import SparkLog
 from penstock.spark.sources import open_stream
+from penstock.spark.stages import Exchange, Stage
 from penstock.spark.worker import EPOCH_PROPERTY, ROW_SCHEMA, EndStage, LevelStage, ShippedGraph, SourceStage
 from penstock.state.storage import DriverStorage, LocalStorage, Storage
-
 
 _WORKDIR = "penstock-job-"
 
@@ -85,6 +86,9 @@ class Job:
             for node in spec.logical.nodes.values()
             if node.operator is not None and hasattr(node.operator, "sink")
         }
+        self._line: list[Exchange | Stage] = []
+        for level in range(1, len(spec.physical.levels)):
+            self._line += [Exchange(spec.physical.targets(level)), Stage(LevelStage(self._shipped, level))]
         self.driver = EpochDriver(
             spec.physical,
             self._storage,
@@ -103,8 +107,12 @@ class Job:
 
     def _driver_host(self) -> str:
         """Loopback, unless the user chose a cluster: then its executors must reach the driver."""
-        conf = self._spark.sparkContext.getConf()
-        return "127.0.0.1" if conf.get("spark.master", "").startswith("local") else conf.get("spark.driver.host", "")
+        if self._master().startswith("local"):
+            return "127.0.0.1"
+        return str(self._spark.sparkContext.getConf().get("spark.driver.host", "127.0.0.1"))
+
+    def _master(self) -> str:
+        return str(self._spark.sparkContext.master)
 
     # -- life ------------------------------------------------------------------------------------------------------
 
@@ -158,6 +166,8 @@ class Job:
             self._done.set()
 
     def _run_query(self) -> None:
+        if not re.fullmatch(r"local(\[.*\])?", self._master()):
+            check_executors(self._spark, self.spec.checkpoint_root)
         last = self.driver.recover() if self.spec.checkpointing else None
         if last is not None and last.ended:
             return
@@ -213,8 +223,8 @@ class Job:
             expected = 0 if self.driver.last is None else (self.driver.last.batch or 0) + 1
             if batch != expected:
                 raise PenstockError(
-                    f"Spark runs batch {batch}, but after checkpoint "
-                    f"{self.driver.last.id if self.driver.last else 0} batch {expected} must follow: its log was changed."
+                    f"Spark runs batch {batch}, but after checkpoint {self.driver.next_number - 1} batch {expected} "
+                    f"must follow: its log was changed."
                 )
             self._batch_frame = frame
             files = self._log.appeared(batch)
@@ -245,13 +255,11 @@ class Job:
         return [(row.kind, bytes(row.payload)) for row in rows]
 
     def _plan(self) -> DataFrame:
-        graph = self.spec.physical
         frame = self._batch_frame
         if frame is None:
             frame = self._spark.range(0, 1, 1, 1).mapInArrow(EndStage(self._shipped), ROW_SCHEMA)
-        for level in range(1, len(graph.levels)):
-            frame = frame.repartitionById(graph.targets(level), col("target"))
-            frame = frame.mapInArrow(LevelStage(self._shipped, level), ROW_SCHEMA)
+        for part in self._line:
+            frame = part.over(frame)
         return frame
 
 

@@ -110,7 +110,9 @@ def _same_imports(master: str) -> Iterator[None]:
     before = os.environ.get("PYTHONPATH")
     if master.startswith("local"):
         os.environ["PYTHONPATH"] = os.pathsep.join(
-            os.path.abspath(path) for path in sys.path if path == "" or (os.path.isdir(path) and "site-packages" not in path)
+            os.path.abspath(path)
+            for path in sys.path
+            if path == "" or (os.path.isdir(path) and "site-packages" not in path)
         )
     try:
         yield

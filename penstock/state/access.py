@@ -37,7 +37,7 @@ class StateAccess:
         return Replicas(uid, max_parallelism, self.history, self.open_engine)
 
     def write_delta(self, epoch: int, changes: list[GroupChanges], max_parallelism: int) -> WrittenDelta:
-        """Make an epoch's changes durable. Content-named: a retry writes the same file or another one, never over it."""
+        """Make an epoch's changes durable. Named by content: a retry writes the same file or another, never over it."""
         data = encode_changes(changes)
         blocks = sorted({block_of(change.group, max_parallelism) for change in changes})
         entries = sum(len(change.entries) for change in changes)

@@ -118,7 +118,7 @@ class BadStateType(PenstockError):
     """
 
 
-class StateDescriptor(ABC):
+class StateDescriptor(ABC):  # noqa: B024  only its kinds are made
     """Names a state and its type. A type is a `Types.…` or a Python type hint; both mean the same encoder."""
 
     def __init__(self, name: str, type_info: Any) -> None:

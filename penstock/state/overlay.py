@@ -308,7 +308,8 @@ class _List(_Keyed, ListState[Any]):
         self._added: dict[bytes, list[Any]] = {}
         self._replaced: set[bytes] = set()
         self._read: dict[bytes, list[Any]] = {}
-        self._read_elements = 0
+        self._read_before: dict[bytes, list[Any]] = {}
+        self._loaded = 0
 
     def add(self, value: Any) -> None:
         if value is None:
@@ -356,16 +357,23 @@ class _List(_Keyed, ListState[Any]):
     def _below(self, key: bytes) -> list[Any]:
         elements = self._read.get(key)
         if elements is None:
-            if self._read_elements > _CACHE_LIMIT:
-                self._read.clear()
-                self._read_elements = 0
-            elements = []
-            reader, entry = self._locate(key)
-            if reader is not None:
-                for _, chunk in reader.scan(entry):
-                    elements.extend(map(self._load, _decode_chunk(chunk)))
+            elements = self._read_before.pop(key, None)
+            if elements is None:
+                elements = self._scan(key)
+                self._loaded += len(elements) + 1
+                if self._loaded > _CACHE_LIMIT:
+                    # Lists may be long. What was not used while this many elements were loaded is let go; a list in use
+                    # stays however long it is, for loading it again for every record would be quadratic.
+                    self._read_before, self._read, self._loaded = self._read, {}, 0
             self._read[key] = elements
-            self._read_elements += len(elements) + 1
+        return elements
+
+    def _scan(self, key: bytes) -> list[Any]:
+        elements: list[Any] = []
+        reader, entry = self._locate(key)
+        if reader is not None:
+            for _, chunk in reader.scan(entry):
+                elements.extend(map(self._load, _decode_chunk(chunk)))
         return elements
 
     def drain(self, groups: dict[int, GroupChanges]) -> None:

@@ -37,6 +37,7 @@ class JobHarness:
     """Runs the program that ends in `stream` (or, given an environment, one whose sinks are all declared).
 
     Records wait in the sources, as in a log, until an epoch takes them; a crash takes back what no checkpoint holds.
+    Given the `storage` of another harness, it goes on from that one's last checkpoint, at whatever parallelism.
     """
 
     def __init__(
@@ -94,6 +95,9 @@ class JobHarness:
             self._graph, self.storage, self._settings, self._engine.execute, self._sinks, self._driver_probe
         )
         self._driver.recover()
+        for uid, log in self._log.items():
+            # What another harness on the same storage has read is not here, and will not be asked for.
+            log.extend([None] * (self._position(uid) - len(log)))
 
     # -- input -----------------------------------------------------------------------------------------------------
 
@@ -170,6 +174,10 @@ class JobHarness:
             for key in sorted(keys):
                 overlay.key = key
                 result[decode_key(key)] = _plain(overlay._states[name])
+            if len(result) < len(keys):
+                raise PenstockError(
+                    f"Some of the {len(keys)} keys of '{name}' are equal in Python, as 1 and True: ask for each."
+                )
             return result
 
     @property

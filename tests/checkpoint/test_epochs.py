@@ -409,6 +409,15 @@ class TestTheMemoryBackend:
             driver.run_epoch(None, {})
         assert storage.list("manifests/") == [manifest_name(19), manifest_name(20)]
 
+    def test_keeps_the_manifests_that_hold_what_sparks_log_needs(self, start, engine, storage):
+        driver = start(backend="memory", merge_bytes=0)
+        for number in range(1, 11):
+            engine.values = {"a": number}
+            driver.run_epoch(number, {}, log_index={"sources/0/9.compact": 3, f"offsets/{number}": number})
+        kept = {int(name[-3:]) for name in storage.list("manifests/")}
+        assert {3, 9, 10} <= kept
+        assert not {1, 2, 4, 5} & kept
+
     def test_survives_a_driver_that_dies_right_after_merging(self, start, engine, storage):
         for number in range(6):
             driver = start(backend="memory", merge_bytes=0)

@@ -39,11 +39,23 @@ class Chain:
         self.bases = {}
 
     def publish(self, *deltas, uid=UID):
-        number = len(self.versions) + 1
-        snapshot = OperatorSnapshot("count", 1, GROUPS, {"n": "value long"}, list(deltas))
-        parent = self.versions[-1].digest if self.versions else b""
-        fields = (FORMAT, "lineage", number, None, parent, self.token, 0, False)
-        manifest = Manifest(*fields, {uid: snapshot}, [], {}, {}, {UID: self.bases} if self.bases else {}, {})
+        manifest = Manifest(
+            format=FORMAT,
+            lineage="lineage",
+            id=len(self.versions) + 1,
+            batch=None,
+            parent=self.versions[-1].digest if self.versions else b"",
+            token=self.token,
+            timestamp=0,
+            ended=False,
+            operators={uid: OperatorSnapshot("count", 1, GROUPS, {"n": "value long"}, list(deltas))},
+            committables=[],
+            records={},
+            spark_log={},
+            log_index={},
+            bases={UID: self.bases},
+            delta_bytes={},
+        )
         self.versions.append(publish(self.storage, manifest))
         return self.versions[-1]
 

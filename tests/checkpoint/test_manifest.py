@@ -37,6 +37,7 @@ def manifest(number=1, parent=b"", token="driver", **fields):
         "committables": [],
         "records": {"source": 10 * number},
         "spark_log": {f"offsets/{number - 1}": b"v1"},
+        "log_index": {f"offsets/{number - 1}": number},
         "bases": {},
         "delta_bytes": {},
     }

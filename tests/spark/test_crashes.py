@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from programs import expected_counts, expected_sums, two_stages, words
 
 from penstock.checkpoint.manifest import Manifest, load
 from penstock.datastream.connectors import DiscardingSink
 from penstock.testing.snapshots import last_manifest, newest_lineage, read_values
-from programs import expected_counts, expected_sums, two_stages, words
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

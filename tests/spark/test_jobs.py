@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from programs import Count, expected_counts, expected_output, expected_sums, words
 
 from penstock.datastream import StreamExecutionEnvironment
 from penstock.testing.snapshots import last_manifest, newest_lineage, read_values
-from programs import Count, expected_counts, expected_output, expected_sums, words
 
 pytestmark = pytest.mark.spark
 

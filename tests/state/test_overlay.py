@@ -99,10 +99,24 @@ class Job:
         written = self.access.write_delta(self.number, changes, self.max_parallelism)
         delta = DeltaHandle(written.name, written.size, written.entries, written.blocks, written.inline)
         snapshot = OperatorSnapshot("name", 1, self.max_parallelism, self.overlay.schemas(), [delta] if changes else [])
-        parent = b"" if self.version is None else self.version.digest
-        fields = (FORMAT, "lineage", self.number, None, parent, "token", 0, False)
         self.replicas.close()
-        manifest = Manifest(*fields, {"uid": snapshot}, [], {}, {}, {"uid": self.bases} if self.bases else {}, {})
+        manifest = Manifest(
+            format=FORMAT,
+            lineage="lineage",
+            id=self.number,
+            batch=None,
+            parent=b"" if self.version is None else self.version.digest,
+            token="token",
+            timestamp=0,
+            ended=False,
+            operators={"uid": snapshot},
+            committables=[],
+            records={},
+            spark_log={},
+            log_index={},
+            bases={"uid": self.bases},
+            delta_bytes={},
+        )
         self.version = publish(self.storage, manifest)
         self.begin()
         return changes
@@ -774,7 +788,24 @@ class TestLists:
         for key in range(20):
             job.overlay.key = encode_key(key)
             assert len(list(state.get())) == 500
-            assert sum(map(len, state._read.values())) <= 2000
+            held = [*state._read.values(), *state._read_before.values()]
+            assert sum(map(len, held)) <= 2500
+
+    def test_but_a_list_in_use_stays_there_however_long_it_is(self, job, monkeypatch):
+        monkeypatch.setattr(overlay_module, "_CACHE_LIMIT", 1000)
+        state = job.states["list"]
+        for key, length in (("hot", 5000), *((f"cold {number}", 300) for number in range(20))):
+            job.overlay.key = encode_key(key)
+            state.add_all(["x"] * length)
+        job.cut()
+        scans = []
+        monkeypatch.setattr(state, "_scan", lambda key, scan=state._scan: scans.append(key) or scan(key))
+        for number in range(20):
+            for key in ("hot", f"cold {number}", "hot"):
+                job.overlay.key = encode_key(key)
+                next(state.get())
+        assert scans.count(encode_key("hot")) == 1
+        assert len(scans) == 21
 
 
 class TestMaps:

@@ -1,0 +1,30 @@
+"""The look at the executors before a job starts."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.spark import executors
+from penstock.spark.executors import ExecutorsNotReady, check_executors
+
+pytestmark = pytest.mark.spark
+
+
+def test_executors_that_see_the_directory_leave_nothing_in_it(session: Any, tmp_path: Path) -> None:
+    check_executors(session, str(tmp_path / "checkpoints"))
+    assert list((tmp_path / "checkpoints").iterdir()) == []
+
+
+def test_a_directory_that_only_executors_see_is_refused(
+    session: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Path, "exists", lambda self: False)
+    with pytest.raises(ExecutorsNotReady, match=r"state\.checkpoints\.dir must be on storage that all hosts share"):
+        check_executors(session, str(tmp_path))
+
+
+def test_executors_of_another_version_are_refused(session: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(executors, "__version__", "9.9")
+    with pytest.raises(ExecutorsNotReady, match=r"the driver 9\.9"):
+        check_executors(session, None)

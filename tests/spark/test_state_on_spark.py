@@ -1,0 +1,99 @@
+"""Keys and state as they behave over real worker processes, on both backends."""
+
+import math
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from programs import Count, words
+
+from penstock.common import Types
+from penstock.datastream import KeyedProcessFunction, MemoryStateBackend, RuntimeContext
+from penstock.datastream.state import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
+from penstock.errors import PenstockError
+
+pytestmark = pytest.mark.spark
+
+BACKENDS = [False, True]
+
+
+@pytest.mark.parametrize("checkpoints", BACKENDS, ids=["memory", "filesystem"])
+def test_keys_are_the_same_or_different_as_documented(make_env: Any, checkpoints: bool) -> None:
+    numpy = pytest.importorskip("numpy")
+    keys = [1, 1.0, True, numpy.int64(1), (1,), None, math.nan, float("nan"), numpy.float64(1), "1", b"1"]
+    env = make_env(records=3, checkpoints=checkpoints)
+    stream = env.from_collection(keys * 2).key_by(lambda key: key).process(Count())
+    with stream.execute_and_collect("keys") as results:
+        counted = Counter((repr(key), n) for key, n in results)
+    expected: Counter[Any] = Counter()
+    for name, count in {"1": 4, "1.0": 4, "True": 2, "(1,)": 2, "None": 2, "nan": 4, "'1'": 2, "b'1'": 2}.items():
+        expected.update((name, n + 1) for n in range(count))
+    assert counted == expected
+
+
+def test_a_list_as_key_is_refused_with_the_fix(make_env: Any) -> None:
+    env = make_env()
+    env.from_collection([[1]]).key_by(lambda key: key).process(Count()).name("count").print()
+    with pytest.raises(PenstockError, match=r"key selector of count.*\n.*tuple"):
+        env.execute()
+
+
+class Everything(KeyedProcessFunction):
+    """Uses a value, a list and a map, and mutates what it read without storing it."""
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        self.seen = runtime_context.get_state(ValueStateDescriptor("seen", list[int]))
+        self.all = runtime_context.get_list_state(ListStateDescriptor("all", int))
+        self.by_length = runtime_context.get_map_state(MapStateDescriptor("by_length", int, int))
+
+    def process_element(self, value: Any, ctx: Any) -> Any:
+        seen = self.seen.value() or []
+        seen.append(len(value))
+        self.seen.update(seen)
+        seen.append(-1)
+        self.all.add(len(value))
+        self.by_length[len(value)] = (self.by_length[len(value)] or 0) + 1
+        (self.seen.value() or []).append(-2)
+        yield value[0], tuple(self.seen.value() or ()), tuple(self.all), tuple(self.by_length.items())
+
+
+@pytest.mark.parametrize("checkpoints", BACKENDS, ids=["memory", "filesystem"])
+def test_all_states_give_the_same_in_one_epoch_and_in_many(make_env: Any, checkpoints: bool) -> None:
+    outputs = []
+    for records in (0, 4):
+        env = make_env(parallelism=1, records=records, checkpoints=checkpoints)
+        stream = env.from_collection(words(40, 5)).key_by(lambda word: word[0]).process(Everything())
+        with stream.execute_and_collect(f"states-{records}") as results:
+            outputs.append(sorted(results))
+    assert outputs[0] == outputs[1]
+    assert not any(-1 in seen or -2 in seen for _, seen, _, _ in outputs[0])
+
+
+def test_the_memory_backend_refuses_state_over_its_limit(make_env: Any) -> None:
+    class Hoard(KeyedProcessFunction):
+        def open(self, runtime_context: RuntimeContext) -> None:
+            self.text = runtime_context.get_state(ValueStateDescriptor("text", Types.STRING()))
+
+        def process_element(self, value: Any, ctx: Any) -> None:
+            self.text.update("x" * 1000)
+
+    env = make_env(records=500)
+    env.set_state_backend(MemoryStateBackend(max_state_size=100_000))
+    env.from_collection(range(1000)).key_by(lambda n: n).process(Hoard()).name("hoard").uid("h").print()
+    with pytest.raises(PenstockError) as raised:
+        env.execute()
+    message = str(raised.value)
+    assert "'text'" in message
+    assert "'hoard' (uid 'h')" in message
+    assert "max_state_size" in message
+    assert "state.checkpoints.dir" in message
+
+
+def test_state_over_many_epochs_in_memory_is_held_once(make_env: Any, tmp_path: Path) -> None:
+    """A thousand updates of few keys stay far below the limit: the driver holds state, not history."""
+    env = make_env(records=100)
+    env.set_state_backend(MemoryStateBackend(max_state_size=20_000))
+    stream = env.from_collection([n % 5 for n in range(2000)]).key_by(lambda n: n).process(Count())
+    with stream.execute_and_collect() as results:
+        assert Counter(results) == Counter((key, n + 1) for key in range(5) for n in range(400))

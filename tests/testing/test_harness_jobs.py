@@ -1,0 +1,683 @@
+"""Whole programs in the harness: results, state and output whatever the parallelism, the epochs and the crashes."""
+
+import pickle
+from collections import Counter
+from decimal import Decimal
+
+import pytest
+
+from penstock.checkpoint.epochs import UserFunctionFailed
+from penstock.checkpoint.manifest import Fenced
+from penstock.common import Row, Types
+from penstock.datastream import (
+    KeyedProcessFunction,
+    MapFunction,
+    ReduceFunction,
+    StreamExecutionEnvironment,
+)
+from penstock.datastream.connectors import Sink, SinkWriter
+from penstock.datastream.state import ListStateDescriptor, ValueStateDescriptor
+from penstock.errors import PenstockError
+from penstock.runtime.operators import Operator
+from penstock.state.engines import lmdb as lmdb_module
+from penstock.state.engines import memory as memory_module
+from penstock.state.serializers import serializer_for
+from penstock.testing import JobHarness, keyed_harness
+
+BACKENDS = ["memory", "filesystem"]
+
+
+@pytest.fixture
+def env():
+    return StreamExecutionEnvironment.get_execution_environment()
+
+
+class Count(KeyedProcessFunction):
+    """(key, running count) for every record."""
+
+    def open(self, runtime_context):
+        self.n = runtime_context.get_state(ValueStateDescriptor("n", int))
+
+    def process_element(self, value, ctx):
+        n = (self.n.value() or 0) + 1
+        self.n.update(n)
+        yield ctx.get_current_key(), n
+
+
+class Sum(KeyedProcessFunction):
+    """(key, running sum) over the second field."""
+
+    def open(self, runtime_context):
+        self.total = runtime_context.get_state(ValueStateDescriptor("total", int))
+
+    def process_element(self, value, ctx):
+        total = (self.total.value() or 0) + value[1]
+        self.total.update(total)
+        yield ctx.get_current_key(), total
+
+
+def letters(number, seed):
+    return [f"{'abcdefg'[i * seed % 7]}{i * i * seed % 31}" for i in range(number)]
+
+
+LEFT, RIGHT = letters(200, 3), letters(100, 5)
+
+
+def two_stages(env):
+    """Words of two sources, counted by word; the counts summed by first letter."""
+    left, right = env.from_collection(LEFT).uid("left"), env.from_collection(RIGHT).uid("right")
+    counted = left.union(right.map(str.lower).uid("lower")).key_by(lambda word: word).process(Count()).uid("count")
+    return counted.key_by(lambda pair: pair[0][0]).process(Sum()).uid("sum")
+
+
+def oracle():
+    """The final states of `two_stages`: counts by word, sums by letter."""
+    counts = Counter(LEFT + RIGHT)
+    sums = Counter()
+    for word, n in counts.items():
+        sums[word[0]] += n * (n + 1) // 2
+    return dict(counts), dict(sums)
+
+
+def states_of(job):
+    return job.states("n", operator="count"), job.states("total", operator="sum")
+
+
+class TestTheSameResults:
+    """Two keyed stages and a union of two sources."""
+
+    @pytest.mark.parametrize("backend", BACKENDS)
+    @pytest.mark.parametrize("per_epoch", [None, 4], ids=["1 epoch", "50 epochs"])
+    @pytest.mark.parametrize("parallelism", [1, 2, 5])
+    def test_at_any_parallelism_in_any_epochs_on_both_backends(self, env, parallelism, per_epoch, backend):
+        # The order in which the counts of a letter's words arrive is not fixed, so the running sums are not either:
+        # what is, are the counts, and the last sum of each letter, which is the largest.
+        stream = two_stages(env)
+        counts = JobHarness(stream, parallelism=parallelism, backend=backend)
+        with counts as job:
+            output = job.run(per_epoch)
+            assert job.epochs_run == (2 if per_epoch is None else 51)
+            assert states_of(job) == oracle()
+        assert len(output) == 300
+        assert {letter: max(n for key, n in output if key == letter) for letter, _ in output} == oracle()[1]
+
+    @pytest.mark.parametrize("backend", BACKENDS)
+    def test_as_a_multiset(self, backend):
+        """With sums that do not depend on the order between words, the whole output is the same."""
+        outputs = []
+        for parallelism in (1, 2, 5):
+            for per_epoch in (None, 4):
+                env = StreamExecutionEnvironment.get_execution_environment()
+                words = env.from_collection(LEFT).union(env.from_collection(RIGHT))
+                counted = words.key_by(lambda word: word).process(Count()).uid("count")
+                # Keyed by count: every record of a key is the same, so any order gives the same running sums.
+                stream = counted.key_by(lambda pair: pair[1]).process(Sum()).uid("sum")
+                with JobHarness(stream, parallelism=parallelism, backend=backend) as job:
+                    outputs.append(Counter(job.run(per_epoch)))
+        assert all(output == outputs[0] for output in outputs)
+        assert outputs[0].total() == 300
+
+    def test_with_more_input_partitions(self, env):
+        with JobHarness(two_stages(env), parallelism=2) as job:
+            for source in ("left", "right"):
+                job.set_partitions(3, source=source)
+            job.run(10)
+            assert states_of(job) == oracle()
+
+    def test_with_chaining_off(self, env):
+        env.disable_operator_chaining()
+        with JobHarness(two_stages(env), parallelism=3) as job:
+            job.run(50)
+            assert states_of(job) == oracle()
+
+    @pytest.mark.parametrize("backend", BACKENDS)
+    def test_when_replicas_are_lost_between_epochs(self, env, backend):
+        with JobHarness(two_stages(env), parallelism=2, backend=backend) as job:
+            for _ in range(20):
+                job.epoch(10)
+                job.lose_replicas()
+            assert states_of(job) == oracle()
+
+    @pytest.mark.parametrize(("before", "after"), [(4, 2), (2, 4), (1, 5), (15, 77), (77, 15)])
+    def test_when_the_parallelism_changes_on_the_way(self, before, after):
+        """42 keys, 1000 each; then 500 more each at another parallelism."""
+
+        def stream():
+            env = StreamExecutionEnvironment.get_execution_environment()
+            return env.from_collection([]).uid("numbers").key_by(lambda pair: pair[0]).process(Sum()).uid("sum")
+
+        with JobHarness(stream(), parallelism=before, max_parallelism=128) as job:
+            job.push(*((key, key * 100) for key in range(42) for _ in range(10))).epochs(100)
+            assert job.states("total") == {key: key * 1000 for key in range(42)}
+            with JobHarness(stream(), parallelism=after, max_parallelism=128, storage=job.storage) as rescaled:
+                rescaled.push(*((key, key * 100) for key in range(42) for _ in range(5))).epochs(100)
+                assert rescaled.states("total") == {key: key * 1500 for key in range(42)}
+                with pytest.raises(Fenced):
+                    job.push((1, 1)).epoch()
+
+
+CALLS = []
+
+
+def counted(word):
+    CALLS.append(word)
+    return word
+
+
+def test_an_operator_that_feeds_two_others_runs_once_per_record(env):
+    CALLS.clear()
+    shared = env.from_collection(LEFT).map(counted).uid("shared")
+    by_word = shared.key_by(lambda word: word).process(Count()).uid("words")
+    by_letter = shared.key_by(lambda word: word[0]).process(Count()).uid("letters")
+    stream = by_word.union(by_letter).map(lambda pair: pair)
+    with JobHarness(stream, parallelism=2) as job:
+        job.run(20)
+        assert job.states("n", operator="words") == dict(Counter(LEFT))
+        assert job.states("n", operator="letters") == dict(Counter(word[0] for word in LEFT))
+        assert len(job.output) == 2 * len(LEFT)
+    assert CALLS == LEFT
+
+
+class Ledger(Sink):
+    """A durable sink: what a subtask wrote in an epoch is one page, and a page committed again is the same page."""
+
+    def __init__(self):
+        self.pages = {}
+        self.commits = 0
+
+    def __getstate__(self):
+        return {}
+
+    def create_writer(self, context):
+        return PageWriter()
+
+    def commit(self, subtask, committable):
+        self.commits += 1
+        page = pickle.loads(committable)
+        assert self.pages.setdefault((self.job.checkpoint, subtask), page) == page
+
+    @property
+    def records(self):
+        return [record for page in self.pages.values() for record in page]
+
+
+class PageWriter(SinkWriter):
+    def __init__(self):
+        self.page = []
+
+    def write(self, value):
+        self.page.append(value)
+
+    def prepare_commit(self):
+        page, self.page = self.page, []
+        return pickle.dumps(page) if page else None
+
+
+POINTS = [
+    *(f"source.{point}" for point in ("processed", "snapshot", "reported")),
+    *(f"level{level}.{point}" for level in (1, 2) for point in ("received", "processed", "snapshot", "reported")),
+    *(f"driver.{point}" for point in ("triggered", "collected", "published", "committed")),
+]
+
+
+class TestCrashes:
+    def job(self, env, backend):
+        ledger = Ledger()
+        two_stages(env).sink_to(ledger).uid("ledger")
+        ledger.job = JobHarness(env, parallelism=2, backend=backend)
+        return ledger.job, ledger
+
+    @pytest.mark.parametrize("backend", BACKENDS)
+    @pytest.mark.parametrize("point", POINTS)
+    def test_at_any_point_lose_and_double_nothing(self, env, point, backend):
+        job, ledger = self.job(env, backend)
+        with job:
+            for crashing in (True, False, True):
+                if crashing:
+                    job.crash_at(point)
+                    assert job.epoch(40) is None
+                job.epoch(40)
+            job.run(40)
+            assert states_of(job) == oracle()
+        assert len(ledger.records) == 300
+        assert {letter: max(n for key, n in ledger.records if key == letter) for letter in "abcdefg"} == oracle()[1]
+
+    @pytest.mark.parametrize("point", POINTS)
+    def test_while_the_input_ends(self, env, point):
+        job, ledger = self.job(env, "memory")
+        with job:
+            job.epochs(60)
+            before = len(ledger.records)
+            job.crash_at(point)
+            job.end()
+            assert states_of(job) == oracle()
+            assert len(ledger.records) == before == 300
+            assert job._driver.last.ended
+
+    def test_between_manifest_and_sinks_the_new_driver_commits(self, env):
+        job, ledger = self.job(env, "memory")
+        with job:
+            job.crash_at("driver.published")
+            assert job.epoch() is None
+            assert len(ledger.records) == 300, "committed by the recovery, without another epoch"
+            assert job.checkpoint == 1
+
+    def test_after_the_sinks_the_new_driver_commits_once_more(self, env):
+        job, ledger = self.job(env, "memory")
+        with job:
+            job.crash_at("driver.committed")
+            job.epoch()
+            assert ledger.commits == 2 * len(ledger.pages)
+            assert len(ledger.records) == 300
+
+    @pytest.mark.parametrize("point", POINTS)
+    def test_leave_the_state_right_where_the_output_is_not_kept(self, env, point):
+        # What is only collected goes with the driver that dies after the manifest, as a console would.
+        with JobHarness(two_stages(env), parallelism=2) as job:
+            job.crash_at(point)
+            job.epoch(60)
+            job.run(60)
+            assert states_of(job) == oracle()
+            lost = 120 if point == "driver.published" else 0
+            assert len(job.output) == 300 - lost
+
+    def test_take_back_what_no_checkpoint_holds(self, env):
+        with keyed_harness(Count()) as job:
+            job.push("a", "a").epoch()
+            job.crash()
+            assert job.states("n") == {"a": 2}
+            job.push("a")
+            job.crash_at("level1.snapshot")
+            job.epoch()
+            assert job.states("n") == {"a": 2}
+            job.epoch()
+            assert job.states("n") == {"a": 3}
+
+    def test_asked_for_where_no_epoch_comes_are_an_error(self):
+        with keyed_harness(Count()) as job:
+            job.crash_at("level3.snapshot")
+            with pytest.raises(
+                PenstockError, match=r"to crash at 'level3.snapshot', but passed only driver.triggered, so"
+            ):
+                job.push("a").epoch()
+
+
+class Flush(Operator):
+    """Passes records on, and at the end of input tells what it has seen."""
+
+    def __init__(self, label, keyed=False):
+        super().__init__()
+        self.label = label
+        self.keyed = keyed
+        self.seen = []
+
+    def process(self, value):
+        self.seen.append(value)
+        self.emit(value)
+
+    def end_input(self):
+        self.emit((self.label, list(self.seen)))
+
+
+class ReadsStateAtTheEnd(Flush):
+    def open(self, context, emit):
+        super().open(context, emit)
+        self.state = context.get_state(ValueStateDescriptor("n", int))
+
+    def process(self, value):
+        self.state.update(1)
+
+    def end_input(self):
+        self.state.value()
+
+
+class TestTheEndOfInput:
+    def test_flushes_operators_in_order_through_chains_and_exchanges(self, env):
+        first = env.from_collection(["a"])._add("first", Flush("first"), None)
+        second = first._add("second", Flush("second"), None)
+        third = second.key_by(lambda value: 1)._add("third", Flush("third", keyed=True), None)
+        with JobHarness(third) as job:
+            output = job.run()
+        from_first = ("first", ["a"])
+        from_second = ("second", ["a", from_first])
+        from_third = ("third", ["a", from_first, from_second])
+        assert output == ["a", from_first, from_second, from_third]
+
+    def test_comes_once_after_the_last_record_however_many_epochs(self, env):
+        with JobHarness(env.from_collection(["a", "b", "c"])._add("first", Flush("first"), None)) as job:
+            assert job.run(1) == ["a", "b", "c", ("first", ["a", "b", "c"])]
+            assert job.epochs_run == 4
+
+    def test_comes_to_every_subtask_also_to_one_without_records(self, env):
+        flushing = env.from_collection(["a"])._add("flush", Flush("flush"), None).set_parallelism(3)
+        with JobHarness(flushing) as job:
+            output = job.run()
+        assert sorted(record for record in output if record != "a") == [("flush", []), ("flush", []), ("flush", ["a"])]
+
+    def test_comes_to_a_program_without_records(self, env):
+        with JobHarness(env.from_collection([])._add("flush", Flush("flush"), None)) as job:
+            assert job.run() == [("flush", [])]
+
+    def test_has_no_current_key(self, env):
+        stream = env.from_collection(["a"]).key_by(lambda value: 1)._add("end", ReadsStateAtTheEnd("end", True), None)
+        with JobHarness(stream) as job, pytest.raises(UserFunctionFailed, match="State 'n' was used without a current"):
+            job.run()
+
+
+class TestKeys:
+    """The table of docs/keys.md, through exchanges, key groups and state."""
+
+    np = pytest.importorskip("numpy")
+    NAN = float("nan")
+    CLASSES = {
+        "int": [1, np.int64(1), np.uint8(1)],
+        "float": [1.0, np.float64(1.0)],
+        "bool": [True, np.bool_(True)],
+        "tuple": [(1,), (np.int64(1),)],
+        "none": [None],
+        "nan": [NAN, float("-nan"), np.float64("nan")],
+        "text": ["1"],
+        "decimal": [Decimal("1"), Decimal("1.00")],
+    }
+
+    @pytest.mark.parametrize("backend", BACKENDS)
+    @pytest.mark.parametrize("parallelism", [1, 3])
+    @pytest.mark.parametrize("per_epoch", [None, 1], ids=["1 epoch", "an epoch each"])
+    def test_are_the_same_or_different_as_documented(self, backend, parallelism, per_epoch):
+        records = [(name, key) for name, keys in self.CLASSES.items() for key in keys]
+        options = {"key": lambda record: record[1], "backend": backend, "parallelism": parallelism}
+        with keyed_harness(Named(), **options) as job:
+            job.push(*records).run(per_epoch)
+            counts = Counter()
+            for name, n in job.output:
+                counts[name] = max(counts[name], n)
+            # Every record of a class raised the same count, and no record of another class did.
+            assert counts == {name: len(keys) for name, keys in self.CLASSES.items()}
+            for name, keys in self.CLASSES.items():
+                assert [job.state("n", key) for key in keys] == [len(keys)] * len(keys), name
+            with pytest.raises(PenstockError, match="8 keys of 'n' are equal in Python, as 1 and True: ask for each"):
+                job.states("n")
+
+    def test_come_back_as_pythons(self):
+        with keyed_harness(Count(), key=lambda value: value) as job:
+            job.push(self.np.int64(1), (self.np.float64(2.5), "x"), None).epoch()
+            keys = [key for key, _ in job.output]
+        assert [(type(key), key) for key in keys] == [(int, 1), (tuple, (2.5, "x")), (type(None), None)]
+        assert type(keys[1][0]) is float
+
+    @pytest.mark.parametrize("backend", BACKENDS)
+    @pytest.mark.parametrize(("key", "advice"), [([1], "tuple"), ({"id": 1}, "lambda r: r"), ({1}, "sorted tuple")])
+    def test_that_change_are_refused_with_advice(self, key, advice, backend):
+        with keyed_harness(Count(), key=lambda value: value, backend=backend) as job:
+            with pytest.raises(
+                UserFunctionFailed, match=rf"(?s)key selector of Keyed Process.*cannot be a key.*{advice}"
+            ):
+                job.push(key).epoch()
+            assert job.checkpoint == 0
+
+    def test_of_a_declared_type_are_brought_to_it(self, env):
+        stream = env.from_collection([[1], (1,)]).key_by(lambda value: value, key_type=Types.TUPLE([Types.LONG()]))
+        with JobHarness(stream.process(Count())) as job:
+            assert job.run() == [((1,), 1), ((1,), 2)]
+
+
+class Named(Count):
+    def process_element(self, value, ctx):
+        for _, n in super().process_element(value, ctx):
+            yield value[0], n
+
+
+class Remember(KeyedProcessFunction):
+    """Adds to a list of any length and looks at its first element."""
+
+    def open(self, runtime_context):
+        self.items = runtime_context.get_list_state(ListStateDescriptor("items", list[int]))
+
+    def process_element(self, value, ctx):
+        if type(value[1]) is range:
+            self.items.add_all([[number] for number in value[1]])
+        else:
+            self.items.add([value[1]])
+            next(iter(self.items.get()))
+
+
+class Counting:
+    """How often the serializer and the engines were asked."""
+
+    def __init__(self, monkeypatch):
+        self.encoded = self.decoded = self.scans = self.scanned = self.gets = 0
+        serializer = serializer_for(list[int])
+        encode, decode = serializer.encode, serializer.decode
+
+        def counting_encode(value):
+            self.encoded += 1
+            return encode(value)
+
+        def counting_decode(data):
+            self.decoded += 1
+            return decode(data)
+
+        monkeypatch.setattr(serializer, "encode", counting_encode)
+        monkeypatch.setattr(serializer, "decode", counting_decode)
+        for reader in (memory_module._MemoryReader, lmdb_module._LmdbReader):
+            monkeypatch.setattr(reader, "scan", self.counting_scan(reader.scan))
+
+    def counting_scan(self, scan):
+        def counting(reader, prefix):
+            self.scans += 1
+            for entry in scan(reader, prefix):
+                self.scanned += 1
+                yield entry
+
+        return counting
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_hot_key_and_long_lists_take_no_quadratic_time(backend, monkeypatch):
+    """300,000 records, 90 % of them for one key, over lists of 10,000 entries: work grows as the input does."""
+    keys, entries, per_epoch = 10, 10_000, 30_000
+    work = {}
+    for records in (150_000, 300_000):
+        with monkeypatch.context() as patch, keyed_harness(Remember(), key=lambda r: r[0], backend=backend) as job:
+            counting = Counting(patch)
+            job.push(*((key, range(entries)) for key in range(keys))).epoch()
+            assert counting.encoded == keys * entries
+            # Nine of ten for key 0, the others in turn.
+            job.push(*((0 if number % 10 else 1 + number // 10 % (keys - 1), number) for number in range(records)))
+            deltas = [statistics.delta_entries for statistics in iter(lambda: next_epoch(job, per_epoch), None)]
+            epochs = records // per_epoch
+            # Each element is encoded when it is added and never again, and decoded when it is looked at.
+            assert counting.encoded == keys * entries + records
+            assert counting.decoded == records
+            # In an epoch a key's list is read once, by its chunks: one per epoch in which it grew.
+            assert counting.scans == epochs * keys
+            assert counting.scanned == keys * sum(range(1, epochs + 1))
+            assert deltas == [keys] * epochs
+            assert len(job.state("items", 0)) == entries + records * 9 // 10
+            work[records] = counting.encoded + counting.decoded
+    assert work[300_000] <= 2 * work[150_000]
+
+
+def next_epoch(job, records):
+    return job.epoch(records) if job._waiting(next(iter(job._log))) else None
+
+
+class Concatenate(ReduceFunction):
+    def reduce(self, value1, value2):
+        return value1[0] + value2[0], value2[1]
+
+
+class TestRolling:
+    """As PyFlink's: one result per record; the other fields are those of the first."""
+
+    def run(self, env, records, apply, key=lambda record: record[0], type_info=None, per_epoch=None):
+        with JobHarness(apply(env.from_collection(records, type_info).key_by(key))) as job:
+            return job.run(per_epoch)
+
+    @pytest.mark.parametrize("per_epoch", [None, 1])
+    def test_reduce(self, env, per_epoch):
+        records = [("a", 0), ("c", 1), ("d", 1), ("b", 0), ("e", 1)]
+        output = self.run(
+            env, records, lambda keyed: keyed.reduce(Concatenate()), lambda record: record[1], per_epoch=per_epoch
+        )
+        assert [text for text, key in output if key == 0] == ["a", "ab"]
+        assert [text for text, key in output if key == 1] == ["c", "cd", "cde"]
+        assert [text for text, _ in output] == ["a", "c", "cd", "ab", "cde"]
+
+    def test_reduce_with_a_plain_function_and_a_declared_type(self, env):
+        declared = Types.TUPLE([Types.STRING(), Types.INT()])
+        output = self.run(
+            env, [("a", 1), ("a", 2)], lambda keyed: keyed.reduce(lambda x, y: (x[0], x[1] + y[1])), type_info=declared
+        )
+        assert output == [("a", 1), ("a", 3)]
+
+    @pytest.mark.parametrize("per_epoch", [None, 1])
+    @pytest.mark.parametrize(
+        ("method", "expected"), [("sum", [5, 7, 8, 4]), ("min", [5, 2, 1, 4]), ("max", [5, 5, 5, 4])]
+    )
+    def test_sum_min_max_of_a_field(self, env, method, expected, per_epoch):
+        records = [("a", 5, "first"), ("a", 2, "second"), ("a", 1, "third"), ("b", 4, "other")]
+        output = self.run(env, records, lambda keyed: getattr(keyed, method)(1), per_epoch=per_epoch)
+        # min and max give the least and largest value, not the record that had it.
+        assert output == [(key, n, "other" if key == "b" else "first") for (key, _, _), n in zip(records, expected)]
+
+    def test_of_lists(self, env):
+        assert self.run(env, [["a", 1], ["a", 2]], lambda keyed: keyed.sum(1)) == [["a", 1], ["a", 3]]
+
+    @pytest.mark.parametrize("position", [1, "n"])
+    def test_of_rows_by_position_and_name(self, env, position):
+        rows = [Row(key="a", n=1), Row(key="a", n=2)]
+        assert self.run(env, rows, lambda keyed: keyed.sum(position)) == [Row(key="a", n=1), Row(key="a", n=3)]
+
+    @pytest.mark.parametrize(
+        "values", [[1, 2, 3], [1.5, 2.5, 3.0], [Decimal("0.1"), Decimal("0.2"), Decimal(3)], ["x", "y", "z"]], ids=str
+    )
+    def test_of_plain_values(self, env, values):
+        output = self.run(env, values, lambda keyed: keyed.sum(), key=lambda value: "all")
+        assert output == [values[0], values[0] + values[1], values[0] + values[1] + values[2]]
+        assert self.run(env_again(), values, lambda keyed: keyed.max(), key=lambda value: 0) == values
+
+    def test_of_a_field_that_the_records_do_not_have(self, env):
+        with pytest.raises(UserFunctionFailed, match=r"sum\('n'\) takes a field of tuples, lists or Rows.*given a int"):
+            self.run(env, [1, 2], lambda keyed: keyed.sum("n"), key=lambda value: 0)
+
+    def test_of_something_that_is_no_field(self, env):
+        with pytest.raises(PenstockError, match="sum takes a field's position or name, not float"):
+            env.from_collection([1]).key_by(lambda value: 0).sum(1.5)
+
+
+def env_again():
+    return StreamExecutionEnvironment.get_execution_environment()
+
+
+class Where(MapFunction):
+    def open(self, runtime_context):
+        self.where = (
+            runtime_context.get_task_name_with_subtasks(),
+            runtime_context.get_index_of_this_subtask(),
+            runtime_context.get_number_of_parallel_subtasks(),
+            runtime_context.get_max_number_of_parallel_subtasks(),
+        )
+
+    def map(self, value):
+        return self.where
+
+
+class OpensLate(MapFunction):
+    """Hides the question from the graph, so it is asked in a source's chain."""
+
+    def open(self, runtime_context):
+        getattr(runtime_context, "get_index_of_this_subtask")()  # noqa: B009
+
+    def map(self, value):
+        return value
+
+
+class TestTheHarness:
+    def test_in_its_own_words(self, env):
+        job = JobHarness(env.from_collection([]).key_by(lambda v: v).process(Count()))
+        job.push("a", "b", "a")
+        job.epoch()
+        assert job.output == [("a", 1), ("b", 1), ("a", 2)]
+        job.close()
+
+    def test_takes_records_from_where_the_last_checkpoint_left_off(self):
+        with keyed_harness(Count()) as job:
+            job.push("a", "b", "c")
+            job.epoch(2)
+            assert job.output == [("a", 1), ("b", 1)]
+            assert job.checkpoint == 1
+            job.epoch(2)
+            assert job.output[2:] == [("c", 1)]
+
+    def test_takes_a_plain_generator_function(self):
+        def twice(value, context):
+            yield value
+            yield context.get_current_key()
+
+        with keyed_harness(twice, key=len) as job:
+            assert job.push("abc").run() == ["abc", 3]
+
+    def test_names_sources(self, env):
+        left, right = env.from_collection([]).uid("l"), env.from_collection([]).name("right")
+        with JobHarness(left.union(right).map(str)) as job:
+            job.push("a", source="l").push("b", source="right").epoch()
+            assert sorted(job.output) == ["a", "b"]
+            with pytest.raises(PenstockError, match="The program has 2 sources: say which"):
+                job.push("c")
+            with pytest.raises(PenstockError, match="has no source 'x'"):
+                job.push("c", source="x")
+
+    def test_names_states(self, env):
+        with JobHarness(two_stages(env)) as job:
+            job.epoch()
+            assert job.state("n", LEFT[0]) == oracle()[0][LEFT[0]]
+            assert job.state("n", "never seen") is None
+            with pytest.raises(PenstockError, match=r"0 operators hold a state 'm'; there are .*'count': \['n'\]"):
+                job.state("m", "a")
+
+    def test_does_not_guess_between_operators(self, env):
+        words = env.from_collection(["a"])
+        stream = words.key_by(len).process(Count()).uid("x").union(words.key_by(len).process(Count()).uid("y")).map(str)
+        with JobHarness(stream) as job:
+            job.epoch()
+            with pytest.raises(PenstockError, match="2 operators hold a state 'n'"):
+                job.state("n", 1)
+            assert job.state("n", 1, operator="y") == 1
+
+    def test_shows_lists_as_lists(self):
+        with keyed_harness(Remember(), key=lambda pair: pair[0]) as job:
+            job.push(("a", range(3)), ("a", 7)).epoch()
+            assert job.state("items", "a") == [[0], [1], [2], [7]]
+            assert job.states("items") == {"a": [[0], [1], [2], [7]]}
+
+    def test_runs_functions_as_subtasks(self, env):
+        with JobHarness(env.from_collection([0, 0]).map(Where()).name("where").set_parallelism(2)) as job:
+            assert sorted(job.run()) == [("where (1/2)", 0, 2, 128), ("where (2/2)", 1, 2, 128)]
+
+    def test_knows_no_subtask_in_a_sources_chain(self, env):
+        message = r"'late' .* first chain of a source.*set_parallelism\(n\)"
+        stream = env.from_collection([0]).map(OpensLate()).name("late")
+        with JobHarness(stream) as job, pytest.raises(UserFunctionFailed, match=message):
+            job.run()
+
+    def test_obeys_the_environment(self, env):
+        env.set_parallelism(3).set_max_parallelism(64).disable_operator_chaining()
+        with JobHarness(env.from_collection([1]).map(str).map(str)) as job:
+            assert [(chain.parallelism, chain.max_parallelism) for chain in job._graph.chains[1:]] == [(3, 64)] * 3
+
+    def test_gives_records_of_a_declared_type_as_an_exchange_would(self, env):
+        with JobHarness(env.from_collection([1, 2], Types.DOUBLE()).map(lambda value: type(value).__name__)) as job:
+            assert job.run() == ["float", "float"]
+
+    def test_state_is_there_right_after_a_crash(self):
+        with keyed_harness(Count()) as job:
+            job.push("a").epoch()
+            job.crash()
+            assert job.state("n", "a") == 1
+
+    def test_a_uid_may_be_any_text(self, env):
+        stream = env.from_collection(["a"]).key_by(len).process(Count()).uid("../a/b: " + "x" * 300)
+        with JobHarness(stream, backend="filesystem") as job:
+            job.run()
+            assert job.states("n") == {1: 1}
