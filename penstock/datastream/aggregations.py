@@ -32,7 +32,7 @@ class FieldReducer:
         if position == 0 and not isinstance(first, (tuple, list, dict)):
             return combine(first, second)
         raise PenstockError(
-            f"{self.what}({position!r}) takes a field of tuples, lists or Rows, and {self.what}(0) plain values such as "
+            f"{self.what}({position!r}) takes a field of tuples, lists, Rows, and {self.what}(0) plain values, such as "
             f"numbers; it was given a {type(first).__name__}. Map the records to one of these."
         )
 

@@ -255,6 +255,13 @@ class TestWrongResults:
         assert (failure.operator, failure.uid) == ("locker", "l")
         assert "locker gave a record that cannot be sent to the next task: cannot pickle '_thread.lock'" in text
 
+    @pytest.mark.parametrize("records", [1, 1000])
+    def test_which_is_not_the_fault_of_the_key_selector_behind_it(self, records):
+        # With many records the buffer is full, and written, while the selector's loop runs.
+        locks = words(*range(records)).map(lambda number: (number, threading.Lock())).name("locker").uid("l")
+        _, failure = failure_of(locks.key_by(lambda pair: pair[0]).process(RejectKeyedProcess()))
+        assert (failure.operator, failure.uid) == ("locker", "l")
+
     def test_a_result_that_its_declared_type_cannot_write(self):
         stream = words("a").map(lambda word: 2**64, output_type=int).uid("big").map(str).set_parallelism(2)
         text, failure = failure_of(stream)

@@ -305,9 +305,91 @@ class LmdbMachine(OverlayMachine):
 
 
 TestOverMemory = MemoryMachine.TestCase
-TestOverMemory.settings = settings(max_examples=120, stateful_step_count=40, deadline=None)
+TestOverMemory.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
 TestOverLmdb = LmdbMachine.TestCase
-TestOverLmdb.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+TestOverLmdb.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+
+
+@pytest.fixture(params=["memory", "lmdb"])
+def job(request):
+    job = Job(request.param)
+    job.overlay.key = encode_key("key")
+    yield job
+    job.close()
+
+
+@pytest.fixture
+def overlay():
+    overlay = Overlay(4)
+    overlay.begin(1, Nothing())
+    overlay.key = encode_key("key")
+    return overlay
+
+
+def fill(states):
+    states["value"].update(1)
+    states["list"].add("a")
+    states["map"].put("x", 1)
+    states["reducing"].add(1)
+    states["aggregating"].add(1)
+
+
+def contents(states):
+    return (
+        states["value"].value(),
+        list(states["list"].get()),
+        dict(states["map"].items()),
+        states["reducing"].get(),
+        states["aggregating"].get(),
+    )
+
+
+class TestClearing:
+    FULL = (1, ["a"], {"x": 1}, 1, 1.0)
+    EMPTY = (None, [], {}, None, None)
+
+    @pytest.mark.parametrize("cuts", [(), ("before",), ("after",), ("before", "after")], ids=str)
+    def test_takes_everything_of_the_key_and_nothing_of_another(self, job, cuts):
+        for key in ("key", "other"):
+            job.overlay.key = encode_key(key)
+            fill(job.states)
+        if "before" in cuts:
+            job.cut()
+        job.overlay.key = encode_key("key")
+        for state in job.states.values():
+            state.clear()
+        if "after" in cuts:
+            job.cut()
+        job.overlay.key = encode_key("key")
+        assert contents(job.states) == self.EMPTY
+        assert job.states["map"].is_empty()
+        assert "x" not in job.states["map"]
+        job.overlay.key = encode_key("other")
+        assert contents(job.states) == self.FULL
+
+    @pytest.mark.parametrize("cut", [False, True])
+    def test_and_what_comes_after_it_stays(self, job, cut):
+        fill(job.states)
+        job.cut()
+        job.overlay.key = encode_key("key")
+        for state in job.states.values():
+            state.clear()
+        fill(job.states)
+        if cut:
+            job.cut()
+            job.overlay.key = encode_key("key")
+        assert contents(job.states) == self.FULL
+
+    def test_a_map_whose_entries_were_all_removed_is_empty(self, job):
+        state = job.states["map"]
+        state.put_all({"x": 1, "y": 2})
+        job.cut()
+        job.overlay.key = encode_key("key")
+        state.remove("x")
+        assert not state.is_empty()
+        state.remove("y")
+        assert state.is_empty()
+        assert list(state.items()) == []
 
 
 # -- mutable values --------------------------------------------------------------------------------------------------
@@ -495,22 +577,6 @@ def test_changing_an_object_without_storing_it_changes_nothing_in_one_epoch_or_f
 
 
 # -- what is refused -------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(params=["memory", "lmdb"])
-def job(request):
-    job = Job(request.param)
-    job.overlay.key = encode_key("key")
-    yield job
-    job.close()
-
-
-@pytest.fixture
-def overlay():
-    overlay = Overlay(4)
-    overlay.begin(1, Nothing())
-    overlay.key = encode_key("key")
-    return overlay
 
 
 class TestWrongTypes:
