@@ -66,6 +66,4 @@ class JobExecutionResult:
 
     def __repr__(self) -> str:
         records = sum(epoch.records for epoch in self.epochs)
-        return (
-            f"<job {self._job_id}: {records:,} records in {len(self.epochs)} epochs, {self._net_runtime} ms>"
-        )
+        return f"<job {self._job_id}: {records:,} records in {len(self.epochs)} epochs, {self._net_runtime} ms>"

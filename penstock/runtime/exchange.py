@@ -8,12 +8,26 @@ from typing import Any
 import xxhash
 
 from penstock.errors import PenstockError
+from penstock.runtime.columns import RowBatch, plain_field
 from penstock.runtime.failures import Blamed, Party
 from penstock.runtime.report import ChannelCount
-from penstock.runtime.rows import BARRIER, DATA, Barrier, Buffer, Codec, ExchangeRow, add_checksum, encode_struct
+from penstock.runtime.rows import (
+    BARRIER,
+    COLUMNS,
+    DATA,
+    PICKLED,
+    Barrier,
+    Buffer,
+    Codec,
+    ExchangeRow,
+    add_checksum,
+    encode_struct,
+)
 from penstock.state.keys import encode_key
 
 _hash = xxhash.xxh64_intdigest
+
+Records = list[Any] | RowBatch
 
 _FIRST_LIMIT = 256
 """Records in an edge's first buffers of an epoch, until their size is known."""
@@ -61,7 +75,7 @@ class Exchange:
     def process(self, value: Any) -> None:
         raise NotImplementedError
 
-    def process_many(self, values: list[Any]) -> None:
+    def process_many(self, values: Records) -> None:
         for value in values:
             self.process(value)
 
@@ -69,15 +83,19 @@ class Exchange:
         values = self._values[index]
         if not values:
             return
-        payload = encode_struct(Buffer(self._keys[index] if self.keyed else None, self._encode(values)))
+        size = self._send(index, Buffer(self._keys[index] if self.keyed else None, self._encode(values)), len(values))
+        self._limit = max(1, min(_LARGEST_LIMIT, self._buffer_bytes * len(values) // size))
+        self._values[index] = []
+        self._keys[index] = []
+
+    def _send(self, index: int, buffer: Buffer, records: int) -> int:
+        payload = encode_struct(buffer)
         hop, seq = self._hops[index], self._sent_buffers[index]
         self._out.append(ExchangeRow(hop.target, hop.route, self._channel, seq, DATA, payload))
         self._sent_buffers[index] += 1
-        self._sent_records[index] += len(values)
+        self._sent_records[index] += records
         self._checksums[index] = add_checksum(self._checksums[index], payload, seq)
-        self._limit = max(1, min(_LARGEST_LIMIT, self._buffer_bytes * len(values) // len(payload)))
-        self._values[index] = []
-        self._keys[index] = []
+        return len(payload)
 
     def _encode(self, values: list[Any]) -> bytes:
         try:
@@ -129,12 +147,19 @@ class KeyExchange(Exchange):
         """Key group to subtask."""
         self._coerce = coerce
         self._selector = selector
+        # Only Rows have fields to be read as columns, and rows in Python's pickle are what columns can stand for.
+        self._field = plain_field(select) if coerce is None and codec is PICKLED else None
 
     def process(self, value: Any) -> None:
         self.process_many([value])
 
     # Hot path: about 0.6 µs per record with a string key.
-    def process_many(self, values: list[Any]) -> None:
+    def process_many(self, values: Records) -> None:
+        if self._field is not None and isinstance(values, RowBatch):
+            column = values.field(self._field)
+            if column is not None:
+                self._process_columns(values, column)
+                return
         select, encode, digest = self._select, encode_key, _hash
         owners, count, coerce = self._owners, len(self._owners), self._coerce
         all_values, all_keys = self._values, self._keys
@@ -154,6 +179,24 @@ class KeyExchange(Exchange):
             raise
         except Exception as error:  # the selector is user code, and may raise anything
             raise Blamed(self._selector) from error
+
+    # Hot path of a Spark source: about 0.3 µs per record, no rows, no call of the selector.
+    def _process_columns(self, batch: RowBatch, column: list[Any]) -> None:
+        encode, digest, owners, count = encode_key, _hash, self._owners, len(self._owners)
+        positions: list[list[int]] = [[] for _ in self._hops]
+        all_keys: list[list[bytes]] = [[] for _ in self._hops]
+        try:
+            for position, key in enumerate(column):
+                data = encode(key)
+                index = owners[digest(data) % count]
+                all_keys[index].append(data)
+                positions[index].append(position)
+        except PenstockError as error:
+            raise Blamed(self._selector) from error
+        for index, keys in enumerate(all_keys):
+            if keys:
+                self._flush(index)
+                self._send(index, Buffer(keys, COLUMNS + batch.take(positions[index])), len(keys))
 
 
 class RebalanceExchange(Exchange):

@@ -16,6 +16,7 @@ import msgspec
 import xxhash
 
 from penstock.common.row import Row, RowKind
+from penstock.runtime.columns import rows_from
 
 DATA, BARRIER, REPORT, FAILURE = 0, 1, 2, 3
 
@@ -111,15 +112,17 @@ def _dumps(content: Any) -> bytes:
 
 
 def _unpickle_many(data: bytes) -> list[Any]:
+    if data[:1] == COLUMNS:
+        return rows_from(memoryview(data)[1:])
     content = pickle.loads(memoryview(data)[1:])
     if data[:1] == _ROWS:
         names, rows = content
-        of = Row.of
-        return [of(names, values) for values in rows]
+        return Row.many(names, rows)
     return content  # type: ignore[no-any-return]
 
 
-_ROWS, _OBJECTS = b"R", b"O"
+COLUMNS, _ROWS, _OBJECTS = b"C", b"R", b"O"
+"""What the first byte says of a buffer's values. Columns are written by `RowBatch.take`."""
 _INSERT = RowKind.INSERT
 
 PICKLED = Codec(_pickle_many, _unpickle_many)

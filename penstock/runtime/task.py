@@ -9,7 +9,7 @@ from typing import Any
 
 from penstock.errors import PenstockError
 from penstock.runtime.context import RuntimeContext
-from penstock.runtime.exchange import Exchange, ForwardExchange, Hop, KeyExchange, RebalanceExchange
+from penstock.runtime.exchange import Exchange, ForwardExchange, Hop, KeyExchange, RebalanceExchange, Records
 from penstock.runtime.failures import Party, describe_failure, party_of
 from penstock.runtime.inbox import Inbox, UpstreamFailed
 from penstock.runtime.operators import Emit, Operator, WrongResult, describe, load_operator, method_of
@@ -90,12 +90,12 @@ class ChainRun:
             self.operators[place].open(context, _unrouted)
             self._opened.append(self.operators[place])
 
-    def connect(self, exchanges: dict[int, Exchange]) -> list[Callable[[list[Any]], None]]:
+    def connect(self, exchanges: dict[int, Exchange]) -> list[Callable[[Records], None]]:
         """Wire operators to each other and to this epoch's exchanges; what the chain's input is to be given to."""
         for place in reversed(range(len(self.operators))):
             consumers = self._consumers(place, exchanges)
             self.operators[place].emit = self._checked(place, _fan_out(consumers))
-        roots: list[Callable[[list[Any]], None]] = [
+        roots: list[Callable[[Records], None]] = [
             _each(self.operators[place]) for place, op in enumerate(self.chain.operators) if op.parent is None
         ]
         roots += [exchanges[edge.id].process_many for edge in self._edges if edge.from_operator is None]
@@ -196,10 +196,10 @@ class Task:
         finally:
             inbox.close()
 
-    def over_records(self, epoch: TaskEpoch, batches: Iterable[list[Any]]) -> Iterator[ExchangeRow]:
+    def over_records(self, epoch: TaskEpoch, batches: Iterable[Records]) -> Iterator[ExchangeRow]:
         """For a source's chain: records come from Spark, batch by batch."""
 
-        def feed(roots: list[Callable[[list[Any]], None]]) -> Iterator[int]:
+        def feed(roots: list[Callable[[Records], None]]) -> Iterator[int]:
             for records in batches:
                 for root in roots:
                     root(records)
@@ -207,7 +207,7 @@ class Task:
 
         yield from self._run_epoch(epoch, feed, list)
 
-    def _read(self, inbox: Inbox, roots: list[Callable[[list[Any]], None]]) -> Iterator[int]:
+    def _read(self, inbox: Inbox, roots: list[Callable[[Records], None]]) -> Iterator[int]:
         overlay = self._run.overlay
         decode = self._run.decode
         head = self._run.operators[0] if overlay is not None else None
@@ -226,7 +226,7 @@ class Task:
     def _run_epoch(
         self,
         epoch: TaskEpoch,
-        feed: Callable[[list[Callable[[list[Any]], None]]], Iterator[int]],
+        feed: Callable[[list[Callable[[Records], None]]], Iterator[int]],
         received: Callable[[], list[ChannelCount]],
     ) -> Iterator[ExchangeRow]:
         run, out = self._run, self._out
@@ -346,8 +346,8 @@ class _TypeCheck:
         self._emit(value)
 
 
-def _each(operator: Operator) -> Callable[[list[Any]], None]:
-    def feed(values: list[Any]) -> None:
+def _each(operator: Operator) -> Callable[[Records], None]:
+    def feed(values: Records) -> None:
         process = operator.process
         for value in values:
             process(value)

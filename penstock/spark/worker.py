@@ -15,7 +15,8 @@ from pyspark import TaskContext
 
 from penstock.checkpoint.epochs import EpochParameters
 from penstock.checkpoint.history import ManifestHistory
-from penstock.common.row import Row
+from penstock.runtime.columns import RowBatch
+from penstock.runtime.exchange import Records
 from penstock.runtime.plan import PhysicalGraph
 from penstock.runtime.probe import crash_probe
 from penstock.runtime.rows import ExchangeRow
@@ -225,12 +226,6 @@ def _batch(rows: list[ExchangeRow]) -> pa.RecordBatch:
     )
 
 
-def _read_rows(batch: pa.RecordBatch) -> list[Any]:
-    names = tuple(batch.schema.names)
-    of = Row.of
-    return [of(names, values) for values in zip(*(column.to_pylist() for column in batch.columns), strict=True)]
-
-
 def _read_chunks(batch: pa.RecordBatch) -> list[Any]:
     records: list[Any] = []
     for chunk in batch.column(0).to_pylist():
@@ -238,4 +233,4 @@ def _read_chunks(batch: pa.RecordBatch) -> list[Any]:
     return records
 
 
-_READERS: dict[str, Callable[[pa.RecordBatch], list[Any]]] = {"rows": _read_rows, "chunks": _read_chunks}
+_READERS: dict[str, Callable[[pa.RecordBatch], Records]] = {"rows": RowBatch, "chunks": _read_chunks}

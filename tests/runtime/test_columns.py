@@ -1,0 +1,147 @@
+"""Records that travel as columns must be the records that would have travelled as rows."""
+
+import operator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from penstock.common import Row
+from penstock.runtime.columns import RowBatch, plain_field
+from penstock.runtime.exchange import Exchange, Hop, KeyExchange
+from penstock.runtime.failures import Blamed, Party
+from penstock.runtime.rows import DATA, PICKLED, ExchangeRow, decode_buffer, route_to
+
+
+class ByUser:
+    def get_key(self, value: Any) -> Any:
+        return value.user
+
+    def two(self, value: Any, other: Any) -> Any:
+        return value.user
+
+
+def statement(row: Any) -> Any:
+    return row["user"]
+
+
+def remembers(row: Any) -> Any:
+    try:
+        return row.user.lower()
+    except AttributeError:
+        return row.user
+
+
+def keeps(row: Any, seen: Any = None) -> Any:
+    return row.user
+
+
+ANOTHER = Row(user="someone")
+
+
+class TestAPlainFieldIsKnownByItsCode:
+    @pytest.mark.parametrize(
+        ("select", "field"),
+        [
+            (lambda row: row[0], 0),
+            (lambda row: row["user"], "user"),
+            (lambda row: row.user, "user"),
+            (statement, "user"),
+            (ByUser().get_key, "user"),
+            (operator.itemgetter(1), 1),
+        ],
+    )
+    def test_where_nothing_else_is_done(self, select: Any, field: Any) -> None:
+        assert plain_field(select) == field
+
+    @pytest.mark.parametrize(
+        "select",
+        [
+            lambda row: row,
+            lambda row: row[0][1],
+            lambda row: row[:1],
+            lambda row: row[True],
+            lambda row: row.user.id,
+            lambda row: row.user or "nobody",
+            lambda row: row.user if row.n else row.other,
+            lambda row: (row.user,),
+            lambda row: row.get_row_kind(),
+            lambda row: str(row.user),
+            lambda row: ANOTHER.user,
+            lambda *rows: rows[0],
+            remembers,
+            keeps,
+            ByUser().two,
+            operator.itemgetter(0, 1),
+            operator.attrgetter("user"),
+            len,
+        ],
+    )
+    def test_and_anything_else_is_left_alone(self, select: Any) -> None:
+        assert plain_field(select) is None
+
+
+class TestFieldsOfABatch:
+    BATCH = RowBatch(pa.record_batch({"user": ["a", None], "n": [1, 2], "as_dict": [3, 4]}))
+
+    def test_are_what_a_row_would_give(self) -> None:
+        assert self.BATCH.field("user") == [row["user"] for row in self.BATCH] == ["a", None]
+        assert self.BATCH.field(1) == [row[1] for row in self.BATCH]
+
+    @pytest.mark.parametrize("field", ["missing", "as_dict", 3, -1])
+    def test_and_unknown_where_a_row_would_give_something_else_or_fail(self, field: Any) -> None:
+        assert self.BATCH.field(field) is None
+
+    def test_of_a_name_that_comes_twice_are_unknown(self) -> None:
+        batch = pa.RecordBatch.from_arrays([pa.array([1]), pa.array([2])], names=["n", "n"])
+        assert RowBatch(batch).field("n") is None
+
+
+def key_exchange(select: Any, out: list[ExchangeRow]) -> KeyExchange:
+    hops = [Hop(target, route_to(1, target)) for target in range(3)]
+    owners = [group * 3 // 128 for group in range(128)]
+    return KeyExchange(
+        Party("source", "s"), 0, hops, PICKLED, 1024, out, select, owners, None, Party("key selector", "k")
+    )
+
+
+def received(out: list[ExchangeRow]) -> list[tuple[int, bytes, Any]]:
+    result = []
+    for row in out:
+        if row.kind == DATA:
+            buffer = decode_buffer(row.payload)
+            assert buffer.keys is not None
+            values = PICKLED.decode_many(buffer.values)
+            result += [(row.target, key, value) for key, value in zip(buffer.keys, values, strict=True)]
+    return sorted(result, key=lambda record: record[0])
+
+
+def test_columns_reach_the_targets_that_rows_would_in_the_same_order() -> None:
+    table = {"user": [f"u{n % 17}" for n in range(1000)], "n": list(range(1000)), "tags": [[n] for n in range(1000)]}
+    batches = [RowBatch(batch) for batch in pa.table(table).to_batches(max_chunksize=300)]
+    as_columns: list[ExchangeRow] = []
+    as_rows: list[ExchangeRow] = []
+    columns, rows = key_exchange(lambda row: row.user, as_columns), key_exchange(lambda row: str(row.user), as_rows)
+    for batch in batches:
+        columns.process_many(batch)
+        rows.process_many(batch)
+    sent = [sum(count.records for count in exchange.close(1, False)) for exchange in (columns, rows)]
+    assert sent == [1000, 1000]
+    assert received(as_columns) == received(as_rows)
+    assert len(as_columns) == len(batches) * 3 + 3
+
+
+def test_records_that_wait_as_rows_go_first() -> None:
+    out: list[ExchangeRow] = []
+    exchange = key_exchange(lambda row: row.user, out)
+    exchange.process_many([Row(user="a", n=1)])
+    exchange.process_many(RowBatch(pa.record_batch({"user": ["a"], "n": [2]})))
+    exchange.close(1, False)
+    assert [value.n for _, _, value in received(out)] == [1, 2]
+
+
+def test_a_key_that_cannot_be_one_is_the_selector_s_fault() -> None:
+    exchange: Exchange = key_exchange(lambda row: row.tags, [])
+    with pytest.raises(Blamed) as raised:
+        exchange.process_many(RowBatch(pa.record_batch({"tags": [["x"]]})))
+    assert raised.value.party.name == "key selector"
