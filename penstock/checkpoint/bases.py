@@ -6,6 +6,7 @@ from penstock.checkpoint.history import ManifestHistory
 from penstock.checkpoint.manifest import BaseHandle, Version
 from penstock.state.files import GroupChanges, content_name, encode_changes, merge_changes, read_changes
 from penstock.state.key_groups import block_count, block_range
+from penstock.state.replica import History
 from penstock.state.storage import Storage
 
 
@@ -14,11 +15,7 @@ def merge_bases(storage: Storage, version: Version, uid: str, max_parallelism: i
     history = ManifestHistory(storage, version)
     bases = {}
     for block in range(block_count(max_parallelism)):
-        layers: dict[int, list[GroupChanges]] = {}
-        for data in history.steps(uid, block, None) or []:
-            for changes in read_changes(data, block_range(block, max_parallelism)):
-                layers.setdefault(changes.group, []).append(changes)
-        merged = [merge_changes(layers[group], as_base=True) for group in sorted(layers)]
+        merged = block_state(history, uid, block, max_parallelism)
         if any(changes.entries for changes in merged):
             data = encode_changes(merged)
             name = f"bases/{version.id:012d}/{content_name(data)}.arrow"
@@ -27,3 +24,12 @@ def merge_bases(storage: Storage, version: Version, uid: str, max_parallelism: i
         else:
             bases[block] = BaseHandle(version.id, "", 0)
     return bases
+
+
+def block_state(history: History, uid: str, block: int, max_parallelism: int) -> list[GroupChanges]:
+    """All of a block's state at the wanted version, by key group, as what would be put into an empty replica."""
+    layers: dict[int, list[GroupChanges]] = {}
+    for step in history.steps(uid, block, None) or []:
+        for changes in read_changes(step.data, block_range(block, max_parallelism), name=step.name):
+            layers.setdefault(changes.group, []).append(changes)
+    return [merge_changes(layers[group], as_base=True) for group in sorted(layers)]

@@ -113,7 +113,7 @@ class CommittingSink(Protocol):
 
     durable: bool
 
-    def commit(self, subtask: int, committable: bytes) -> None: ...
+    def commit(self, epoch: int, subtask: int, committable: bytes) -> None: ...
 
 
 @dataclass
@@ -150,7 +150,7 @@ class EpochDriver:
         manifest, version = found
         self._check_restorable(manifest)
         self.last, self.version, self.lineage = manifest, version, manifest.lineage
-        self._commit(manifest.committables)
+        self._commit(manifest.id, manifest.committables)
         return manifest
 
     @property
@@ -192,8 +192,8 @@ class EpochDriver:
         self.last, self.version = manifest, version
         for follow in self.coordinator.handle(Published(number, self._now())):
             assert isinstance(follow, CommitSinks)
-            self._commit(manifest.committables)
-            self._commit(passing)
+            self._commit(number, manifest.committables)
+            self._commit(number, passing)
         self.probe("committed")
         if self.settings.backend == "memory":
             self._forget()
@@ -359,15 +359,15 @@ class EpochDriver:
                     f"call set_max_parallelism({snapshot.max_parallelism}) on the operator."
                 )
 
-    def _commit(self, committables: list[Committable]) -> None:
+    def _commit(self, epoch: int, committables: list[Committable]) -> None:
         for committable in committables:
             sink = self.sinks.get(committable.uid)
             if sink is None:
                 raise PenstockError(
-                    f"Checkpoint {self.last.id if self.last else 0} holds output of sink '{committable.uid}', which "
+                    f"Checkpoint {epoch} holds output of sink '{committable.uid}', which "
                     f"this program does not have. Give the sink the uid it had."
                 )
-            sink.commit(committable.subtask, committable.payload)
+            sink.commit(epoch, committable.subtask, committable.payload)
 
     def _count(self, reports: tuple[Report, ...], duration_ms: float) -> EpochStatistics:
         deltas = [delta for report in reports for part in report.operators for delta in part.deltas]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 
 from penstock.checkpoint.manifest import Manifest, Version, decode_version, encode_version, load
-from penstock.state.replica import StaleAttempt
+from penstock.state.replica import StaleAttempt, Step
 from penstock.state.storage import Storage
 
 _CACHED_MANIFESTS = 64
@@ -19,13 +19,19 @@ class ManifestHistory:
     def __init__(self, storage: Storage, wanted: Version | None) -> None:
         self._storage = storage
         self._wanted = wanted
-        self._files: dict[str, bytes] = {}
+        self._files: dict[str, Step] = {}
 
     @property
     def wanted(self) -> bytes | None:
         return None if self._wanted is None else encode_version(self._wanted)
 
-    def steps(self, uid: str, block: int, position: bytes | None) -> list[bytes] | None:
+    def schemas(self, uid: str) -> dict[str, str]:
+        if self._wanted is None:
+            return {}
+        snapshot = self._load(self._wanted).operators.get(uid)
+        return {} if snapshot is None else snapshot.states
+
+    def steps(self, uid: str, block: int, position: bytes | None) -> list[Step] | None:
         wanted = self._wanted
         assert wanted is not None
         stands_at = None if position is None else decode_version(position)
@@ -34,7 +40,7 @@ class ManifestHistory:
                 f"The replica of operator '{uid}' stands at checkpoint {stands_at.id}, this task wants {wanted.id}: "
                 f"a newer attempt of the job is running."
             )
-        steps: list[bytes] = []
+        steps: list[Step] = []
         version = wanted
         base = self._load(wanted).bases.get(uid, {}).get(block)
         while True:
@@ -53,7 +59,8 @@ class ManifestHistory:
             if snapshot is not None:
                 for delta in reversed(snapshot.deltas):
                     if block in delta.blocks:
-                        steps.append(delta.inline if delta.inline is not None else self._read(delta.name))
+                        inline = delta.inline
+                        steps.append(self._read(delta.name) if inline is None else Step(delta.name, inline))
             if not manifest.parent:
                 if stands_at is not None:
                     return None
@@ -71,8 +78,8 @@ class ManifestHistory:
                 _manifests.popitem(last=False)
         return manifest
 
-    def _read(self, name: str) -> bytes:
-        data = self._files.get(name)
-        if data is None:
-            data = self._files[name] = self._storage.read(name)
-        return data
+    def _read(self, name: str) -> Step:
+        step = self._files.get(name)
+        if step is None:
+            step = self._files[name] = Step(f"{name} in {self._storage.where}", self._storage.view(name))
+        return step

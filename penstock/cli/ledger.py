@@ -7,7 +7,6 @@ was lost. A number that comes twice, or is larger than n, was counted double.
 from __future__ import annotations
 
 import os
-import uuid
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,18 +21,14 @@ Run = tuple[int, int]
 """Counts given one after the other: the first and the last of them."""
 
 
-class Page(msgspec.Struct, frozen=True):
-    """What one subtask of the sink got in one epoch. `id` tells it from any other page, even one of equal content."""
-
-    id: str
-    runs: dict[str, list[Run]]
-    """By URL, in the order they came."""
+Page = dict[str, list[Run]]
+"""What one subtask of the sink got in one epoch: by URL, in the order they came."""
 
 
 class LedgerSink(Sink):
     """Takes (url, count). A page is a file in `folder`, there once its epoch is complete.
 
-    After a recovery the last pages are committed again: same name, same content.
+    After a recovery the last pages are committed again: same epoch and subtask, so the same file.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -42,8 +37,8 @@ class LedgerSink(Sink):
     def create_writer(self, context: RuntimeContext) -> SinkWriter:
         return _PageWriter()
 
-    def commit(self, subtask: int, committable: bytes) -> None:
-        name = msgspec.json.decode(committable, type=Page).id
+    def commit(self, epoch: int, subtask: int, committable: bytes) -> None:
+        name = f"{epoch:06d}-{subtask}"
         temporary = self._folder / f".{name}"
         with temporary.open("wb") as file:
             file.write(committable)
@@ -68,16 +63,14 @@ class _PageWriter(SinkWriter):
 
     def prepare_commit(self) -> bytes | None:
         runs, self._runs = self._runs, {}
-        # A name by content would hide an epoch that was counted twice. A random one may not cross a shuffle, but
-        # this sink is in the job's last stage.
-        return msgspec.json.encode(Page(uuid.uuid4().hex, runs)) if runs else None
+        return msgspec.json.encode(runs) if runs else None
 
 
 def read_ledger(folder: Path) -> dict[str, list[Run]]:
     """All runs of every page, by URL."""
     ledger: defaultdict[str, list[Run]] = defaultdict(list)
     for path in folder.glob("*.json"):
-        for url, runs in msgspec.json.decode(path.read_bytes(), type=Page).runs.items():
+        for url, runs in msgspec.json.decode(path.read_bytes(), type=Page).items():
             ledger[url] += runs
     return dict(ledger)
 

@@ -15,7 +15,9 @@ from typing import Any
 
 import msgspec
 
+from penstock.common.pickling import to_pickle
 from penstock.runtime.context import RuntimeContext
+from penstock.runtime.sharing import independent
 
 
 class SinkWriter(ABC):
@@ -35,7 +37,8 @@ class Sink(ABC):
     def create_writer(self, context: RuntimeContext) -> SinkWriter: ...
 
     @abstractmethod
-    def commit(self, subtask: int, committable: bytes) -> None: ...
+    def commit(self, epoch: int, subtask: int, committable: bytes) -> None:
+        """Make one subtask's records of one epoch visible. (epoch, subtask) is the same whenever it is repeated."""
 
 
 class DiscardingSink(Sink):
@@ -44,7 +47,7 @@ class DiscardingSink(Sink):
     def create_writer(self, context: RuntimeContext) -> SinkWriter:
         return _Discard()
 
-    def commit(self, subtask: int, committable: bytes) -> None:
+    def commit(self, epoch: int, subtask: int, committable: bytes) -> None:
         pass
 
 
@@ -73,7 +76,7 @@ class PrintSink(Sink):
         prefix = ":".join(part for part in (self._identifier, number) if part)
         return _Lines(f"{prefix}> " if prefix else "")
 
-    def commit(self, subtask: int, committable: bytes) -> None:
+    def commit(self, epoch: int, subtask: int, committable: bytes) -> None:
         sys.stdout.write("".join(f"{line}\n" for line in msgspec.msgpack.decode(committable, type=list[str])))
         sys.stdout.flush()
 
@@ -105,7 +108,7 @@ class CollectSink(Sink):
     def create_writer(self, context: RuntimeContext) -> SinkWriter:
         return _Collect()
 
-    def commit(self, subtask: int, committable: bytes) -> None:
+    def commit(self, epoch: int, subtask: int, committable: bytes) -> None:
         # Written a moment ago by this job's own task, and never read from a manifest: the sink is not durable.
         self.results.put(pickle.loads(committable))
 
@@ -115,8 +118,8 @@ class _Collect(SinkWriter):
         self._values: list[Any] = []
 
     def write(self, value: Any) -> None:
-        self._values.append(value)
+        self._values.append(independent(value))
 
     def prepare_commit(self) -> bytes | None:
         values, self._values = self._values, []
-        return pickle.dumps(values, protocol=5) if values else None
+        return to_pickle(values) if values else None

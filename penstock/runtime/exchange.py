@@ -57,12 +57,20 @@ class Exchange:
     keyed = False
 
     def __init__(
-        self, sender: Party, channel: int, hops: list[Hop], codec: Codec, buffer_bytes: int, out: list[ExchangeRow]
+        self,
+        sender: Party,
+        channel: int,
+        hops: list[Hop],
+        codec: Codec,
+        buffer_bytes: int,
+        out: list[ExchangeRow],
     ) -> None:
         self._sender = sender
         self._channel = channel
         self._hops = hops
         self._codec = codec
+        # What a source gives is new with every record; what an operator gives may be given again, changed.
+        self._hold = None if sender.is_source else codec.hold
         self._buffer_bytes = buffer_bytes
         self._out = out
         self._limit = _FIRST_LIMIT
@@ -78,6 +86,14 @@ class Exchange:
     def process_many(self, values: Records) -> None:
         for value in values:
             self.process(value)
+
+    def _held(self, value: Any) -> Any:
+        if self._hold is None:
+            return value
+        try:
+            return self._hold(value)
+        except Exception as error:  # writing a record runs arbitrary __reduce__ code and may raise anything
+            raise Blamed(self._sender) from self._unsendable(error)
 
     def _flush(self, index: int) -> None:
         values = self._values[index]
@@ -100,14 +116,16 @@ class Exchange:
     def _encode(self, values: list[Any]) -> bytes:
         try:
             return self._codec.encode_many(values)
-        except PenstockError as error:
-            raise Blamed(self._sender) from error
-        except Exception as error:  # pickling runs arbitrary __reduce__ code and may raise anything
-            wrong = NotSendable(
-                f"{self._sender.name} gave a record that cannot be sent to the next task: {error}. "
-                f"Give data, not what holds files, locks or connections, or generators."
-            )
-            raise Blamed(self._sender) from wrong
+        except Exception as error:  # as above
+            raise Blamed(self._sender) from self._unsendable(error)
+
+    def _unsendable(self, error: Exception) -> PenstockError:
+        if isinstance(error, PenstockError):
+            return error
+        return NotSendable(
+            f"{self._sender.name} gave a record that cannot be sent to the next task: {error}. "
+            f"Give data, not what holds files, locks or connections, or generators."
+        )
 
     def close(self, epoch: int, failed: bool) -> list[ChannelCount]:
         """Send what is left and a barrier on every channel; the counts of what was sent."""
@@ -162,7 +180,8 @@ class KeyExchange(Exchange):
                 return
         select, encode, digest = self._select, encode_key, _hash
         owners, count, coerce = self._owners, len(self._owners), self._coerce
-        all_values, all_keys = self._values, self._keys
+        all_values, all_keys, held = self._values, self._keys, self._held
+        sourced = self._hold is None
         try:
             for value in values:
                 key = select(value)
@@ -172,7 +191,7 @@ class KeyExchange(Exchange):
                 index = owners[digest(data) % count]
                 keys = all_keys[index]
                 keys.append(data)
-                all_values[index].append(value)
+                all_values[index].append(value if sourced else held(value))
                 if len(keys) >= self._limit:
                     self._flush(index)
         except Blamed:
@@ -219,7 +238,7 @@ class RebalanceExchange(Exchange):
         index = self._next
         self._next = (index + 1) % len(self._hops)
         values = self._values[index]
-        values.append(value)
+        values.append(self._held(value))
         if len(values) >= self._limit:
             self._flush(index)
 
@@ -242,6 +261,6 @@ class ForwardExchange(Exchange):
 
     def process(self, value: Any) -> None:
         values = self._values[self._index]
-        values.append(value)
+        values.append(self._held(value))
         if len(values) >= self._limit:
             self._flush(self._index)

@@ -27,6 +27,7 @@ class Party(NamedTuple):
 
     name: str
     uid: str
+    is_source: bool = False
 
 
 def party_of(operator: Operator) -> Party:

@@ -11,12 +11,13 @@ import pickle
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import cloudpickle
 import msgspec
 import xxhash
 
+from penstock.common.pickling import to_pickle
 from penstock.common.row import Row, RowKind
 from penstock.runtime.columns import rows_from
+from penstock.runtime.sharing import Frozen, hold
 
 DATA, BARRIER, REPORT, FAILURE = 0, 1, 2, 3
 
@@ -90,42 +91,42 @@ class Codec(NamedTuple):
     """How the records of one edge become bytes: typed where the type is known, pickled otherwise."""
 
     encode_many: Callable[[list[Any]], bytes]
+    """Of at least one record, each held by `hold` if an operator gave it."""
     decode_many: Callable[[bytes], list[Any]]
+    hold: Callable[[Any], Any]
+    """A record as it may be kept until its buffer is written, whatever its giver does with it."""
 
 
 def _pickle_many(values: list[Any]) -> bytes:
-    if type(values[0]) is Row:
+    kinds = set(map(type, values))
+    if Frozen in kinds:
+        return _ONE_BY_ONE + encode_struct([v.data if type(v) is Frozen else to_pickle(v) for v in values])
+    if kinds == {Row}:
         # Rows of one shape, as a Spark source gives them, travel as lists of their values: a third of the cost.
         names = values[0]._fields
-        bare = [row._values for row in values if type(row) is Row and row._fields == names and row._row_kind is _INSERT]
+        bare = [row._values for row in values if row._fields == names and row._row_kind is _INSERT]
         if len(bare) == len(values):
-            return _ROWS + _dumps((names, bare))
-    return _OBJECTS + _dumps(values)
-
-
-def _dumps(content: Any) -> bytes:
-    try:
-        return pickle.dumps(content, protocol=5)
-    except (pickle.PicklingError, AttributeError):
-        # A class of the user's script or of a function: it exists in no module of a worker and must travel along.
-        return cloudpickle.dumps(content, protocol=5)  # type: ignore[no-any-return]
+            return _ROWS + to_pickle((names, bare))
+    return _OBJECTS + to_pickle(values)
 
 
 def _unpickle_many(data: bytes) -> list[Any]:
-    if data[:1] == COLUMNS:
-        return rows_from(memoryview(data)[1:])
-    content = pickle.loads(memoryview(data)[1:])
-    if data[:1] == _ROWS:
-        names, rows = content
-        return Row.many(names, rows)
-    return content  # type: ignore[no-any-return]
+    kind, content = data[:1], memoryview(data)[1:]
+    if kind == COLUMNS:
+        return rows_from(content)
+    if kind == _ONE_BY_ONE:
+        return list(map(pickle.loads, _decode_each(content)))
+    if kind == _ROWS:
+        return Row.many(*pickle.loads(content))
+    return pickle.loads(content)  # type: ignore[no-any-return]
 
 
-COLUMNS, _ROWS, _OBJECTS = b"C", b"R", b"O"
+COLUMNS, _ROWS, _OBJECTS, _ONE_BY_ONE = b"C", b"R", b"O", b"1"
 """What the first byte says of a buffer's values. Columns are written by `RowBatch.take`."""
 _INSERT = RowKind.INSERT
+_decode_each = msgspec.msgpack.Decoder(list[bytes]).decode
 
-PICKLED = Codec(_pickle_many, _unpickle_many)
+PICKLED = Codec(_pickle_many, _unpickle_many, hold)
 """For records without a declared type. Both ends are tasks of one job, so nothing foreign is unpickled."""
 
 encode_struct = msgspec.msgpack.Encoder().encode

@@ -30,10 +30,15 @@ from penstock.runtime.rows import (
     route_target,
     route_to,
 )
+from penstock.runtime.sharing import independent
 from penstock.state.access import StateAccess
 from penstock.state.key_groups import owner_of
 from penstock.state.overlay import Overlay
 from penstock.state.serializers import Serializer, serializer_for
+
+
+class StateTypeChanged(PenstockError):
+    """A state's declared type is not the one its checkpoint holds. Nothing was read or changed."""
 
 
 @dataclass
@@ -60,7 +65,7 @@ class ChainRun:
         self.operators = [load_operator(chained.pickled) for chained in chain.operators]
         keyed = any(chained.keyed for chained in chain.operators)
         self.overlay = Overlay(chain.max_parallelism) if keyed else None
-        self.source = Party(chain.source_name, chain.source_uid or "")
+        self.source = Party(chain.source_name, chain.source_uid or "", is_source=True)
         self._edges = [graph.edges[number] for number in chain.outputs]
         self._selectors = {edge.id: _key_function(edge) for edge in self._edges if edge.pickled_key is not None}
         self._codecs = {edge.id: _codec(edge) for edge in self._edges}
@@ -93,19 +98,24 @@ class ChainRun:
     def connect(self, exchanges: dict[int, Exchange]) -> list[Callable[[Records], None]]:
         """Wire operators to each other and to this epoch's exchanges; what the chain's input is to be given to."""
         for place in reversed(range(len(self.operators))):
-            consumers = self._consumers(place, exchanges)
-            self.operators[place].emit = self._checked(place, _fan_out(consumers))
+            sending, chained = self._consumers(place, exchanges)
+            self.operators[place].emit = self._checked(place, _fan_out(sending, chained))
         roots: list[Callable[[Records], None]] = [
             _each(self.operators[place]) for place, op in enumerate(self.chain.operators) if op.parent is None
         ]
-        roots += [exchanges[edge.id].process_many for edge in self._edges if edge.from_operator is None]
-        return roots
+        sending = [exchanges[edge.id].process_many for edge in self._edges if edge.from_operator is None]
+        if len(roots) + len(sending) > 1:
+            # Each operator may change what it is given; the others must not see it.
+            roots = [_with_copies(root) for root in roots]
+        return roots + sending
 
-    def _consumers(self, place: int, exchanges: dict[int, Exchange]) -> list[Emit]:
+    def _consumers(self, place: int, exchanges: dict[int, Exchange]) -> tuple[list[Emit], list[Emit]]:
+        """Those who keep a copy of their own, and those who are given the record itself."""
+        sending: list[Emit] = [exchanges[edge.id].process for edge in self._edges if edge.from_operator == place]
         chained: list[Emit] = [
             self.operators[index].process for index, op in enumerate(self.chain.operators) if op.parent == place
         ]
-        return chained + [exchanges[edge.id].process for edge in self._edges if edge.from_operator == place]
+        return sending, chained
 
     def _checked(self, place: int, emit: Emit) -> Emit:
         declared = self.chain.operators[place].output_type
@@ -237,6 +247,7 @@ class Task:
             run.open()
             roots = run.connect(exchanges)
             if run.overlay is not None:
+                self._check_types(epoch)
                 replicas = epoch.state.replicas(run.chain.operators[0].uid, run.chain.max_parallelism)
                 run.overlay.begin(epoch.number, replicas)
             for operator in run.operators:
@@ -276,6 +287,18 @@ class Task:
         report = Report(run.chain.id, self._producer, epoch.number, records, sent, counts, reports)
         yield self._to_driver(REPORT, encode_report(report))
         epoch.probe("reported")
+
+    def _check_types(self, epoch: TaskEpoch) -> None:
+        """Refuse, before a record is touched, a state that is stored as another type than it is declared now."""
+        assert self._run.overlay is not None
+        head = self._run.operators[0]
+        stored = epoch.state.history.schemas(head.uid)
+        for name, schema in self._run.overlay.schemas().items():
+            if stored.get(name, schema) != schema:
+                raise StateTypeChanged(
+                    f"State '{name}' of operator '{head.name}' (uid '{head.uid}') is stored as '{stored[name]}' but "
+                    f"declared as '{schema}'. Declare it as it was, or give the new state another name."
+                )
 
     def _snapshot(self, epoch: TaskEpoch) -> list[OperatorReport]:
         run = self._run
@@ -355,17 +378,28 @@ def _each(operator: Operator) -> Callable[[Records], None]:
     return feed
 
 
-def _fan_out(consumers: list[Emit]) -> Emit:
-    if len(consumers) == 1:
-        return consumers[0]
-    if not consumers:
+def _fan_out(sending: list[Emit], chained: list[Emit]) -> Emit:
+    if len(sending) + len(chained) == 1:
+        return (sending or chained)[0]
+    if not sending and not chained:
         return _discard
 
     def emit(value: Any) -> None:
-        for consumer in consumers:
-            consumer(value)
+        for send in sending:
+            send(value)
+        # All copies before the first operator can change the record.
+        copies = [value, *(independent(value) for _ in chained[1:])]
+        for process, copy in zip(chained, copies, strict=False):
+            process(copy)
 
     return emit
+
+
+def _with_copies(root: Callable[[Records], None]) -> Callable[[Records], None]:
+    def feed(values: Records) -> None:
+        root([independent(value) for value in values])
+
+    return feed
 
 
 def _discard(value: Any) -> None:
@@ -380,7 +414,13 @@ def _codec(edge: Edge) -> Codec:
     if edge.pickled_type is None:
         return PICKLED
     serializer = serializer_for(pickle.loads(edge.pickled_type))
-    return Codec(serializer.encode_many, serializer.decode_many)
+    return Codec(serializer.encode_many, serializer.decode_many, _typed_hold(serializer))
+
+
+def _typed_hold(serializer: Serializer) -> Callable[[Any], Any]:
+    if serializer.immutable:
+        return lambda value: value
+    return lambda value: serializer.decode(serializer.encode(value))
 
 
 def _key_function(edge: Edge) -> tuple[Callable[[Any], Any], Callable[[Any], Any] | None]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pickle
 from collections.abc import Iterable
 from itertools import islice
 from pathlib import Path
@@ -12,6 +11,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
+
+from penstock.common.pickling import to_pickle
 
 _CHUNK = 1000
 """Records per row of a collection's file."""
@@ -41,7 +42,7 @@ def open_stream(spark: SparkSession, origin: list[Any] | DataFrame, folder: Path
 
 def _write_collection(records: list[Any], folder: Path, per_file: int) -> None:
     for number, part in enumerate(_parts(records, per_file or len(records) or 1)):
-        chunks = [pickle.dumps(chunk, protocol=5) for chunk in _parts(part, _CHUNK)]
+        chunks = [to_pickle(chunk) for chunk in _parts(part, _CHUNK)]
         _write(folder / f"{number:06d}.parquet", pa.table({"chunk": pa.array(chunks, pa.binary())}), number)
 
 

@@ -7,6 +7,7 @@ import hashlib
 import os
 import pickle
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -144,7 +145,9 @@ def _with_run(
     task = Task(run, producer)
     yield from rows(task)
     if task.failed:
-        run.close()
+        # The failure is on its way to the driver; another one while closing would only hide it.
+        with suppress(Exception):
+            run.close()
     else:
         _runs[name] = run
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from typing import Protocol
+from typing import NamedTuple, Protocol
+
+import pyarrow as pa
 
 from penstock.errors import PenstockError
 from penstock.state.engines.base import Engine, Reader
@@ -19,6 +21,13 @@ class StaleAttempt(PenstockError):
     """
 
 
+class Step(NamedTuple):
+    """A delta or base to be applied."""
+
+    name: str
+    data: bytes | pa.Buffer
+
+
 class History(Protocol):
     """The committed versions up to the one a task wants, as far as a replica needs to know."""
 
@@ -26,7 +35,10 @@ class History(Protocol):
     def wanted(self) -> bytes | None:
         """The position to reach; None before the first checkpoint."""
 
-    def steps(self, uid: str, block: int, position: bytes | None) -> list[bytes] | None:
+    def schemas(self, uid: str) -> dict[str, str]:
+        """The states an operator had at the wanted version, and their types."""
+
+    def steps(self, uid: str, block: int, position: bytes | None) -> list[Step] | None:
         """The files to apply, oldest first, to lead a replica from `position` to `wanted`.
 
         None where `position` is not an ancestor of `wanted`: the replica must start anew. Raises StaleAttempt
@@ -89,10 +101,10 @@ class Replicas:
             f"Replica of block {block} of operator '{self._uid}' does not settle; delete the replica root."
         )
 
-    def _changes(self, steps: list[bytes], block: int) -> Iterator[GroupChanges]:
+    def _changes(self, steps: list[Step], block: int) -> Iterator[GroupChanges]:
         groups = block_range(block, self._max_parallelism)
-        for data in steps:
-            yield from read_changes(data, groups)
+        for step in steps:
+            yield from read_changes(step.data, groups, name=step.name)
 
     def close(self) -> None:
         for context in self._contexts:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from penstock.checkpoint.bases import block_state
 from penstock.checkpoint.history import ManifestHistory
 from penstock.checkpoint.manifest import Manifest, latest
 from penstock.errors import PenstockError
-from penstock.state.files import GroupChanges, merge_changes, read_changes
-from penstock.state.key_groups import block_count, block_range
+from penstock.state.key_groups import block_count
 from penstock.state.keys import decode_key
 from penstock.state.overlay import entry_prefix, state_id
 from penstock.state.serializers import serializer_for
@@ -44,12 +44,8 @@ def read_values(storage: Storage, uid: str, state: str, value_type: Any) -> dict
     wanted = state_id(state).to_bytes(4, "big")
     values = {}
     for block in range(block_count(max_parallelism)):
-        layers: dict[int, list[GroupChanges]] = {}
-        for data in history.steps(uid, block, None) or []:
-            for changes in read_changes(data, block_range(block, max_parallelism)):
-                layers.setdefault(changes.group, []).append(changes)
-        for group in layers.values():
-            for key, value in merge_changes(group, as_base=True).entries:
+        for changes in block_state(history, uid, block, max_parallelism):
+            for key, value in changes.entries:
                 if key[2:6] == wanted and value is not None:
                     values[decode_key(key[header:])] = decode(value)
     return values

@@ -44,7 +44,7 @@ class CommitLog:
         self.durable = durable
         self.committed = []
 
-    def commit(self, subtask, committable):
+    def commit(self, epoch, subtask, committable):
         self.committed.append((subtask, committable))
 
 
@@ -151,7 +151,7 @@ class TestAnEpoch:
         passed = []
 
         class Watching(CommitLog):
-            def commit(self, subtask, committable):
+            def commit(self, epoch, subtask, committable):
                 passed.append(f"commit with {len(storage.list('manifests/'))} manifests")
 
         engine.committable = b"page"

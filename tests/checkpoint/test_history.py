@@ -63,7 +63,8 @@ class Chain:
         return ManifestHistory(self.storage, version or self.versions[-1])
 
     def steps(self, position=None, block=0, **options):
-        return self.history(**options).steps(UID, block, None if position is None else encode_version(position))
+        steps = self.history(**options).steps(UID, block, None if position is None else encode_version(position))
+        return None if steps is None else [bytes(step.data) for step in steps]
 
 
 def delta(content, *blocks):

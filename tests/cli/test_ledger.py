@@ -52,10 +52,10 @@ def test_a_page_committed_again_is_the_same_page_but_equal_content_is_another(tm
         writer.write(("/a", 1))
         writer.write(("/a", 2))
         pages.append(writer.prepare_commit())
-    sink.commit(0, pages[0])
-    sink.commit(0, pages[0])
+    sink.commit(1, 0, pages[0])
+    sink.commit(1, 0, pages[0])
     assert read_ledger(tmp_path) == {"/a": [(1, 2)]}
-    sink.commit(0, pages[1])
+    sink.commit(2, 0, pages[1])
     assert read_ledger(tmp_path) == {"/a": [(1, 2), (1, 2)]}
 
 

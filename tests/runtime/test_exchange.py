@@ -155,7 +155,7 @@ class TestBuffers:
 
     def test_records_of_a_declared_type_travel_in_its_encoding(self):
         serializer = serializer_for(int)
-        codec = Codec(serializer.encode_many, serializer.decode_many)
+        codec = Codec(serializer.encode_many, serializer.decode_many, lambda value: value)
         out = []
         exchange = key_exchange(out, targets=1, codec=codec)
         exchange.process_many([1, 2, 3])

@@ -186,7 +186,7 @@ class FullSink(Sink):
     def create_writer(self, context):
         return FullWriter()
 
-    def commit(self, subtask, committable):
+    def commit(self, epoch, subtask, committable):
         raise AssertionError("nothing may be committed")
 
 

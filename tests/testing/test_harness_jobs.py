@@ -230,7 +230,7 @@ class Ledger(Sink):
     def create_writer(self, context):
         return PageWriter()
 
-    def commit(self, subtask, committable):
+    def commit(self, epoch, subtask, committable):
         self.commits += 1
         page = pickle.loads(committable)
         assert self.pages.setdefault((self.job.checkpoint, subtask), page) == page
@@ -722,3 +722,26 @@ class TestTheHarness:
         with JobHarness(stream, backend="filesystem") as job:
             job.run()
             assert job.states("n") == {1: 1}
+
+
+class TestAStateWhoseTypeChanged:
+    @pytest.mark.parametrize("backend", ["memory", "filesystem"])
+    def test_is_refused_before_a_record_is_touched(self, backend):
+        def remember(kind):
+            class Remember(KeyedProcessFunction):
+                def open(self, runtime_context):
+                    self.last = runtime_context.get_state(ValueStateDescriptor("last", kind))
+
+                def process_element(self, value, ctx):
+                    assert kind is int, "a record was touched"
+                    self.last.update(value)
+
+            return Remember()
+
+        with keyed_harness(remember(int), backend=backend) as before:
+            before.push(1, 2)
+            before.epoch()
+            with keyed_harness(remember(str), backend=backend, storage=before.storage) as after:
+                after.push(1, 2, 3)
+                with pytest.raises(PenstockError, match=r"State 'last' of operator .* is stored as 'value long'"):
+                    after.epoch()

@@ -8,6 +8,7 @@ import struct
 from datetime import UTC, datetime, time, timezone
 from typing import Any
 
+from penstock.common.pickling import to_pickle
 from penstock.common.time import Instant
 from penstock.state.scalars import python_scalar
 from penstock.state.serializers.node import Node, NotEncodable
@@ -269,7 +270,7 @@ class Pickled(Node):
 
     def _wire(self, value: Any) -> bytes:
         try:
-            return pickle.dumps(value, 5)
+            return to_pickle(value)
         except Exception as error:  # an object's own __reduce__ may raise anything
             raise NotEncodable(
                 f"A {type(value).__module__}.{type(value).__qualname__} could not be pickled: {error}",
