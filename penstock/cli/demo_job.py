@@ -23,10 +23,6 @@ from penstock.datastream.state import ValueStateDescriptor
 
 NAME = "url-count"
 
-# Spark's workers that are killed leave their sockets, so these belong in the work directory. But a socket's path may
-# have 107 characters at most, and its name takes 42.
-_LONGEST_SOCKET_FOLDER = 60
-
 
 class Work:
     """The places in the demo's work directory."""
@@ -72,8 +68,6 @@ def configuration(work: Work) -> Configuration:
     # More cores than this help a small job little.
     config.set_string("spark.master", f"local[{min(os.cpu_count() or 1, 4)}]")
     config.set_string("spark.local.dir", str(work.scratch))
-    if len(str(work.scratch)) < _LONGEST_SOCKET_FOLDER:
-        config.set_string("spark.python.unix.domain.socket.dir", str(work.scratch))
     # Without it a file of a few MB goes to one core, and the others wait.
     config.set_string("spark.sql.files.openCostInBytes", "0")
     config.set_string("state.checkpoints.dir", work.checkpoints.as_uri())

@@ -28,8 +28,8 @@ class UpstreamFailed(Exception):
 class Inbox:
     """Order of calls: `add` for every row, `align` once, then `buffers`, then `counts`."""
 
-    def __init__(self, epoch: int, expected: list[int] | None, budget: int = MEMORY_BUDGET) -> None:
-        """`expected`: the channels that must be there; None where only Spark knows them (a source's partitions)."""
+    def __init__(self, epoch: int, expected: list[int], budget: int = MEMORY_BUDGET) -> None:
+        """`expected`: the channels that must close; those of sources, whose number only Spark knows, may be more."""
         self._epoch = epoch
         self._expected = expected
         self._budget = budget
@@ -62,10 +62,9 @@ class Inbox:
         """Check that every channel is closed and whole. Raises UpstreamFailed where a producer gave up."""
         if any(barrier.failed for barrier in self._barriers.values()):
             raise UpstreamFailed
-        if self._expected is not None:
-            missing = set(self._expected) - set(self._barriers)
-            if missing:
-                raise Misaligned(f"Epoch {self._epoch}: no barrier from channels {sorted(map(hex, missing))}.")
+        missing = set(self._expected) - set(self._barriers)
+        if missing:
+            raise Misaligned(f"Epoch {self._epoch}: no barrier from channels {sorted(map(hex, missing))}.")
         # By (seq, channel): the order inside a channel holds, channels advance together, and the same input gives
         # the same order whatever the order of arrival.
         self._arrived.sort(key=lambda buffer: (buffer[0], buffer[1]))

@@ -149,14 +149,12 @@ class ChainRun:
             return ForwardExchange(sender, channel, hops, codec, size, out, producer)
         return RebalanceExchange(sender, channel, hops, codec, size, out, producer)
 
-    def expected_channels(self) -> list[int] | None:
-        """The channels that must close; None if a source, whose partitions only Spark knows, is among them."""
+    def expected_channels(self) -> list[int]:
+        """The channels that must close, as far as they are known: how many a source has, only Spark knows."""
         channels = []
         for number in self.chain.inputs:
             edge = self.graph.edges[number]
             producers = self.graph.chains[edge.from_chain].parallelism
-            if producers == 0:
-                return None
             channels += [channel_of(number, producer) for producer in range(producers)]
         return channels
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import tempfile
 import threading
 import time
 import uuid
@@ -35,12 +34,11 @@ from penstock.runtime.plan import PhysicalGraph
 from penstock.runtime.probe import crash_probe
 from penstock.spark.executors import check_executors
 from penstock.spark.log import SparkLog
+from penstock.spark.scratch import scratch_directory
 from penstock.spark.sources import open_stream
 from penstock.spark.stages import Exchange, Stage
 from penstock.spark.worker import EPOCH_PROPERTY, ROW_SCHEMA, EndStage, LevelStage, ShippedGraph, SourceStage
 from penstock.state.storage import DriverStorage, LocalStorage, Storage
-
-_WORKDIR = "penstock-job-"
 
 
 @dataclass
@@ -75,8 +73,7 @@ class Job:
         self._query: Any = None
         self._batch_frame: DataFrame | None = None
         self._started_at = time.time()
-        sweep_workdirs()
-        self._workdir = Path(tempfile.mkdtemp(prefix=f"{_WORKDIR}{os.getpid()}-"))
+        self._workdir = scratch_directory()
         self._shipped = ShippedGraph(spec.physical)
         self._storage, root = self._open_storage()
         self._log = SparkLog(self._workdir / "spark")
@@ -261,14 +258,6 @@ class Job:
         for part in self._line:
             frame = part.over(frame)
         return frame
-
-
-def sweep_workdirs() -> None:
-    """Remove the working directories of drivers that were killed: everything in them can be made again."""
-    for path in Path(tempfile.gettempdir()).glob(f"{_WORKDIR}*"):
-        owner = path.name.removeprefix(_WORKDIR).split("-")[0]
-        if owner.isdigit() and not Path("/proc", owner).exists():
-            shutil.rmtree(path, ignore_errors=True)
 
 
 def current_lineage(root: Path, resume: bool) -> Path:

@@ -13,6 +13,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from penstock.errors import PenstockError
+from penstock.spark.scratch import scratch_directory
 
 _NOISE = (
     "WARNING: Using incubator modules",
@@ -21,6 +22,9 @@ _NOISE = (
     "To adjust logging level use",
     "WARNING: package sun.security.action not in java.base",
 )
+
+_LONGEST_SOCKET_FOLDER = 60
+"""A socket's path may have 107 characters, and Spark's name for one takes 42."""
 
 _REQUIRED = {
     # A partition index must be a subtask index.
@@ -73,6 +77,10 @@ def start_session(overrides: dict[str, str]) -> SparkSession:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         conf.setdefault("spark.driver.host", "127.0.0.1")
         conf.setdefault("spark.driver.bindAddress", "127.0.0.1")
+        # Workers that are killed leave their sockets behind.
+        sockets = str(scratch_directory())
+        if len(sockets) < _LONGEST_SOCKET_FOLDER:
+            conf.setdefault("spark.python.unix.domain.socket.dir", sockets)
     builder = SparkSession.builder
     for key, value in conf.items():
         builder = builder.config(key, value)

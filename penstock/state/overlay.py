@@ -1,54 +1,18 @@
 """The overlay: what one operator subtask reads and writes in one epoch, above its replicas.
 
-Each state keeps what was written this epoch in dicts by canonical key bytes, and below them a cache of what was
-read; a hot key costs a dict access. Values of immutable types are kept decoded; mutable ones are kept encoded, so
-that changing an object after reading or storing it never changes state: only `update`, `add` and `put` do.
-At the end of the epoch `changes()` gives the delta.
+It holds the keyed states (`penstock.state.keyed`) and the current key. At the end of an epoch `changes()` is its delta.
 """
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
-import msgspec
-import xxhash
-
 from penstock.errors import PenstockError
-from penstock.state.descriptors import (
-    AggregatingState,
-    AggregatingStateDescriptor,
-    ListState,
-    ListStateDescriptor,
-    MapState,
-    MapStateDescriptor,
-    ReducingState,
-    ReducingStateDescriptor,
-    State,
-    StateDescriptor,
-    ValueState,
-    ValueStateDescriptor,
-)
+from penstock.state.descriptors import StateDescriptor
 from penstock.state.engines.base import Reader
+from penstock.state.entries import StateError, state_id
 from penstock.state.files import GroupChanges
-from penstock.state.keys import KeyTypeError, decode_key, encode_key
-
-_MISSING: Any = object()
-_HEADER = struct.Struct(">HII")
-_SEQUENCE = struct.Struct(">Q")
-_CACHE_LIMIT = 200_000
-"""Entries read but not written that a state keeps decoded; past it the cache starts anew."""
-
-_INT_MIN, _INT_MAX = -(2**63), 2**63 - 1
-
-_hash = xxhash.xxh64_intdigest
-_encode_chunk = msgspec.msgpack.Encoder().encode
-_decode_chunk = msgspec.msgpack.Decoder(list[bytes]).decode
-
-
-class StateError(PenstockError):
-    """A state was used in a way it does not allow; the message names the state."""
+from penstock.state.keyed import STATES, KeyedState, entry_key
 
 
 class Replicated(Protocol):
@@ -64,16 +28,6 @@ class Nothing:
         return None
 
 
-def state_id(name: str) -> int:
-    """A state's number inside entry keys: a hash of its name, so that it needs no registry and never changes."""
-    return xxhash.xxh32_intdigest(name.encode())
-
-
-def entry_prefix(group: int, state: int, key: bytes) -> bytes:
-    """`key group · state id · key`, the key with its length, so that one key's entries are one range."""
-    return _HEADER.pack(group, state, len(key)) + key
-
-
 class Overlay:
     """All keyed states of one operator subtask. The task sets `key` before each record.
 
@@ -85,7 +39,7 @@ class Overlay:
         self.epoch = 0
         self.max_parallelism = max_parallelism
         self._replicas: Replicated = Nothing()
-        self._states: dict[str, _Keyed] = {}
+        self._states: dict[str, KeyedState] = {}
 
     def begin(self, epoch: int, replicas: Replicated) -> None:
         """Forget everything of the last epoch and stand on `replicas`."""
@@ -113,7 +67,7 @@ class Overlay:
             raise StateError(
                 f"The name '{descriptor.name}' collides with another state of this operator; choose another name."
             )
-        state = _STATES[type(descriptor)](self, descriptor)
+        state = STATES[type(descriptor)](self, descriptor)
         self._states[descriptor.name] = state
         return state
 
@@ -143,379 +97,5 @@ class Overlay:
         result = [groups[group] for group in sorted(groups)]
         for change in result:
             change.cleared.sort()
-            change.entries.sort(key=_entry_key)
+            change.entries.sort(key=entry_key)
         return result
-
-
-def _entry_key(entry: tuple[bytes, bytes | None]) -> bytes:
-    return entry[0]
-
-
-class _Keyed:
-    """What all keyed states share: finding entries below, and checking values on the way in."""
-
-    def __init__(self, overlay: Overlay, descriptor: StateDescriptor) -> None:
-        self.descriptor = descriptor
-        self._overlay = overlay
-        self._id = state_id(descriptor.name)
-        serializer = descriptor.serializer
-        self._encode = serializer.encode
-        self._decode = serializer.decode
-        self._immutable = serializer.immutable
-        self._exact = serializer.exact
-
-    def reset(self) -> None:
-        raise NotImplementedError
-
-    def drain(self, groups: dict[int, GroupChanges]) -> None:
-        raise NotImplementedError
-
-    def _key(self) -> bytes:
-        return self._overlay.key or self._overlay.current_key(self.descriptor.name)
-
-    def _locate(self, key: bytes) -> tuple[Reader | None, bytes]:
-        group = _hash(key) % self._overlay.max_parallelism
-        return self._overlay.reader(group), entry_prefix(group, self._id, key)
-
-    def _hold(self, value: Any) -> Any:
-        """`value` as the overlay keeps it; raises, naming the state, if it is not of the declared type."""
-        kind = type(value)
-        if kind is self._exact and (kind is not int or _INT_MIN <= value <= _INT_MAX):
-            return value
-        try:
-            data = self._encode(value)
-        except PenstockError as error:
-            raise StateError(f"State '{self.descriptor.name}': {error}") from None
-        return self._decode(data) if self._immutable else data
-
-    def _give(self, held: Any) -> Any:
-        """A value for the user from what the overlay keeps."""
-        return held if self._immutable else self._decode(held)
-
-    def _load(self, data: bytes) -> Any:
-        """What was stored, as the overlay keeps it."""
-        return self._decode(data) if self._immutable else data
-
-    def _store(self, held: Any) -> bytes:
-        return self._encode(held) if self._immutable else held
-
-    def _changes_of(self, groups: dict[int, GroupChanges], key: bytes) -> tuple[GroupChanges, bytes]:
-        group = _hash(key) % self._overlay.max_parallelism
-        changes = groups.get(group)
-        if changes is None:
-            changes = groups[group] = GroupChanges(group, [], [])
-        return changes, entry_prefix(group, self._id, key)
-
-
-class _Value(_Keyed, ValueState[Any]):
-    def __init__(self, overlay: Overlay, descriptor: StateDescriptor) -> None:
-        super().__init__(overlay, descriptor)
-        self._written: dict[bytes, Any] = {}
-        self._read: dict[bytes, Any] = {}
-
-    def reset(self) -> None:
-        self._written = {}
-        self._read = {}
-
-    # Hot path: about 0.1 µs for a key already seen this epoch.
-    def value(self) -> Any:
-        held = self._written.get(self._overlay.key, _MISSING)  # type: ignore[arg-type]
-        if held is _MISSING:
-            held = self._below(self._key())
-        if held is None or self._immutable:
-            return held
-        return self._decode(held)
-
-    # Hot path: about 0.15 µs for an exact type.
-    def update(self, value: Any) -> None:
-        key = self._overlay.key
-        if key is None:
-            key = self._key()
-        kind = type(value)
-        if kind is self._exact and (kind is not int or _INT_MIN <= value <= _INT_MAX):
-            self._written[key] = value
-        else:
-            self._written[key] = None if value is None else self._hold(value)
-
-    def clear(self) -> None:
-        self._written[self._key()] = None
-
-    def _below(self, key: bytes) -> Any:
-        held = self._read.get(key, _MISSING)
-        if held is _MISSING:
-            if len(self._read) > _CACHE_LIMIT:
-                self._read.clear()
-            reader, entry = self._locate(key)
-            data = reader.get(entry) if reader is not None else None
-            held = self._read[key] = None if data is None else self._load(data)
-        return held
-
-    def drain(self, groups: dict[int, GroupChanges]) -> None:
-        # About 1 µs per changed key; written out because it is the bulk of the end of an epoch.
-        count = self._overlay.max_parallelism
-        number = self._id
-        encode = self._encode
-        pack = _HEADER.pack
-        immutable = self._immutable
-        for key, held in self._written.items():
-            group = _hash(key) % count
-            changes = groups.get(group)
-            if changes is None:
-                changes = groups[group] = GroupChanges(group, [], [])
-            data = held if held is None or not immutable else encode(held)
-            changes.entries.append((pack(group, number, len(key)) + key, data))
-
-
-class _Reducing(_Value, ReducingState[Any]):
-    def __init__(self, overlay: Overlay, descriptor: ReducingStateDescriptor) -> None:
-        super().__init__(overlay, descriptor)
-        self._reduce = descriptor.reducer()
-
-    def get(self) -> Any:
-        return self.value()
-
-    def add(self, value: Any) -> None:
-        if value is None:
-            raise StateError(f"State '{self.descriptor.name}': None cannot be added to a reducing state.")
-        current = self.value()
-        self.update(value if current is None else self._reduce(current, value))
-
-
-class _Aggregating(_Value, AggregatingState[Any, Any]):
-    def __init__(self, overlay: Overlay, descriptor: AggregatingStateDescriptor) -> None:
-        super().__init__(overlay, descriptor)
-        self._function = descriptor.get_agg_function()
-
-    def get(self) -> Any:
-        accumulator = self.value()
-        return None if accumulator is None else self._function.get_result(accumulator)
-
-    def add(self, value: Any) -> None:
-        accumulator = self.value()
-        if accumulator is None:
-            accumulator = self._function.create_accumulator()
-        self.update(self._function.add(value, accumulator))
-
-
-class _List(_Keyed, ListState[Any]):
-    """One entry per key and epoch: `key · epoch` → the elements added in that epoch. Adding never reads."""
-
-    def __init__(self, overlay: Overlay, descriptor: StateDescriptor) -> None:
-        super().__init__(overlay, descriptor)
-        self.reset()
-
-    def reset(self) -> None:
-        self._added: dict[bytes, list[Any]] = {}
-        self._replaced: set[bytes] = set()
-        self._read: dict[bytes, list[Any]] = {}
-        self._read_before: dict[bytes, list[Any]] = {}
-        self._loaded = 0
-
-    def add(self, value: Any) -> None:
-        if value is None:
-            raise StateError(f"State '{self.descriptor.name}': None cannot be added to a list state.")
-        held = self._hold(value)
-        key = self._key()
-        added = self._added.get(key)
-        if added is None:
-            self._added[key] = [held]
-        else:
-            added.append(held)
-
-    def add_all(self, values: Iterable[Any]) -> None:
-        for value in list(values):
-            self.add(value)
-
-    def update(self, values: Iterable[Any]) -> None:
-        values = list(values)
-        if any(value is None for value in values):
-            raise StateError(f"State '{self.descriptor.name}': None cannot be added to a list state.")
-        held = [self._hold(value) for value in values]
-        self.clear()
-        if held:
-            self._added[self._key()] = held
-
-    def clear(self) -> None:
-        key = self._key()
-        self._replaced.add(key)
-        self._added.pop(key, None)
-
-    def get(self) -> Iterator[Any]:
-        key = self._key()
-        below = [] if key in self._replaced else self._below(key)
-        added = self._added.get(key, ())
-        return self._iterate(below, added, len(added))
-
-    def _iterate(self, below: list[Any], added: Any, count: int) -> Iterator[Any]:
-        # `count` is fixed at the call: what the caller adds while iterating is not seen, and lists are never cut.
-        give = self._give
-        for held in below:
-            yield give(held)
-        for index in range(count):
-            yield give(added[index])
-
-    def _below(self, key: bytes) -> list[Any]:
-        elements = self._read.get(key)
-        if elements is None:
-            elements = self._read_before.pop(key, None)
-            if elements is None:
-                elements = self._scan(key)
-                self._loaded += len(elements) + 1
-                if self._loaded > _CACHE_LIMIT:
-                    # Lists may be long. What was not used while this many elements were loaded is let go; a list in use
-                    # stays however long it is, for loading it again for every record would be quadratic.
-                    self._read_before, self._read, self._loaded = self._read, {}, 0
-            self._read[key] = elements
-        return elements
-
-    def _scan(self, key: bytes) -> list[Any]:
-        elements: list[Any] = []
-        reader, entry = self._locate(key)
-        if reader is not None:
-            for _, chunk in reader.scan(entry):
-                elements.extend(map(self._load, _decode_chunk(chunk)))
-        return elements
-
-    def drain(self, groups: dict[int, GroupChanges]) -> None:
-        for key in self._replaced:
-            changes, entry = self._changes_of(groups, key)
-            changes.cleared.append(entry)
-        sequence = _SEQUENCE.pack(self._overlay.epoch)
-        for key, added in self._added.items():
-            changes, entry = self._changes_of(groups, key)
-            changes.entries.append((entry + sequence, _encode_chunk([self._store(held) for held in added])))
-
-
-class _Map(_Keyed, MapState[Any, Any]):
-    """One entry per map key: `key · map key` → value. A changed entry costs that entry."""
-
-    def __init__(self, overlay: Overlay, descriptor: MapStateDescriptor) -> None:
-        super().__init__(overlay, descriptor)
-        self._key_serializer = descriptor.key_serializer
-        self.reset()
-
-    def reset(self) -> None:
-        self._written: dict[bytes, dict[bytes, Any]] = {}
-        self._replaced: set[bytes] = set()
-        self._read: dict[tuple[bytes, bytes], Any] = {}
-
-    def _map_key(self, key: Any) -> bytes:
-        """A map key as bytes: canonical where it could be a stream's key, so that equal ones are one entry."""
-        serializer = self._key_serializer
-        try:
-            key = serializer.check(key)
-            try:
-                return b"\0" + encode_key(key)
-            except KeyTypeError:
-                return b"\1" + serializer.encode(key)
-        except PenstockError as error:
-            raise StateError(f"State '{self.descriptor.name}', map key: {error}") from None
-
-    def _decode_key(self, data: bytes) -> Any:
-        if data[0] == 1:
-            return self._key_serializer.decode(data[1:])
-        return self._key_serializer.check(decode_key(data[1:]))
-
-    def put(self, key: Any, value: Any) -> None:
-        if value is None:
-            raise StateError(f"State '{self.descriptor.name}': None cannot be put into a map state; use remove().")
-        held = self._hold(value)
-        self._of_key()[self._map_key(key)] = held
-
-    def put_all(self, dict_value: Mapping[Any, Any]) -> None:
-        for key, value in list(dict_value.items()):
-            self.put(key, value)
-
-    def remove(self, key: Any) -> None:
-        self._of_key()[self._map_key(key)] = None
-
-    def clear(self) -> None:
-        key = self._key()
-        self._replaced.add(key)
-        self._written[key] = {}
-
-    def get(self, key: Any) -> Any:
-        held = self._find(self._map_key(key))
-        return None if held is None else self._give(held)
-
-    def contains(self, key: Any) -> bool:
-        return self._find(self._map_key(key)) is not None
-
-    def items(self) -> Iterator[tuple[Any, Any]]:
-        return iter([(self._decode_key(key), self._give(held)) for key, held in self._merged()])
-
-    def keys(self) -> Iterator[Any]:
-        return iter([self._decode_key(key) for key, _ in self._merged()])
-
-    def values(self) -> Iterator[Any]:
-        return iter([self._give(held) for _, held in self._merged()])
-
-    def is_empty(self) -> bool:
-        key = self._key()
-        written = self._written.get(key, {})
-        if any(held is not None for held in written.values()):
-            return False
-        if key in self._replaced:
-            return True
-        return not any(map_key not in written for map_key, _ in self._scan(key))
-
-    def _of_key(self) -> dict[bytes, Any]:
-        key = self._key()
-        written = self._written.get(key)
-        if written is None:
-            written = self._written[key] = {}
-        return written
-
-    def _find(self, map_key: bytes) -> Any:
-        key = self._key()
-        written = self._written.get(key)
-        if written is not None:
-            held = written.get(map_key, _MISSING)
-            if held is not _MISSING:
-                return held
-        if key in self._replaced:
-            return None
-        held = self._read.get((key, map_key), _MISSING)
-        if held is _MISSING:
-            if len(self._read) > _CACHE_LIMIT:
-                self._read.clear()
-            reader, entry = self._locate(key)
-            data = reader.get(entry + map_key) if reader is not None else None
-            held = self._read[key, map_key] = None if data is None else self._load(data)
-        return held
-
-    def _scan(self, key: bytes) -> Iterator[tuple[bytes, bytes]]:
-        reader, entry = self._locate(key)
-        if reader is not None:
-            skip = len(entry)
-            for full, data in reader.scan(entry):
-                yield full[skip:], data
-
-    def _merged(self) -> list[tuple[bytes, Any]]:
-        key = self._key()
-        merged: dict[bytes, Any] = {}
-        if key not in self._replaced:
-            merged.update((map_key, self._load(data)) for map_key, data in self._scan(key))
-        merged.update(self._written.get(key, {}))
-        return sorted((entry for entry in merged.items() if entry[1] is not None), key=_entry_key)
-
-    def drain(self, groups: dict[int, GroupChanges]) -> None:
-        for key in self._replaced:
-            changes, entry = self._changes_of(groups, key)
-            changes.cleared.append(entry)
-        for key, written in self._written.items():
-            changes, entry = self._changes_of(groups, key)
-            changes.entries.extend(
-                (entry + map_key, None if held is None else self._store(held)) for map_key, held in written.items()
-            )
-
-
-_STATES: dict[type[StateDescriptor], Any] = {
-    ValueStateDescriptor: _Value,
-    ListStateDescriptor: _List,
-    MapStateDescriptor: _Map,
-    ReducingStateDescriptor: _Reducing,
-    AggregatingStateDescriptor: _Aggregating,
-}
-
-__all__ = ["Nothing", "Overlay", "Replicated", "State", "StateError", "entry_prefix", "state_id"]

@@ -22,8 +22,9 @@ from penstock.datastream.environment import StreamExecutionEnvironment
 from penstock.errors import PenstockError
 from penstock.graph.physical import build
 from penstock.state.descriptors import AggregatingState, ListState, MapState, ReducingState
+from penstock.state.entries import entry_prefix, state_id
 from penstock.state.keys import decode_key, encode_key
-from penstock.state.overlay import Overlay, entry_prefix, state_id
+from penstock.state.overlay import Overlay
 from penstock.state.replica import Replicas
 from penstock.state.storage import DriverStorage, LocalStorage, Storage
 from penstock.testing.engine import LocalEngine

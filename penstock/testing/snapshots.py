@@ -9,9 +9,9 @@ from penstock.checkpoint.bases import block_state
 from penstock.checkpoint.history import ManifestHistory
 from penstock.checkpoint.manifest import Manifest, latest
 from penstock.errors import PenstockError
+from penstock.state.entries import entry_prefix, state_id
 from penstock.state.key_groups import block_count
 from penstock.state.keys import decode_key
-from penstock.state.overlay import entry_prefix, state_id
 from penstock.state.serializers import serializer_for
 from penstock.state.storage import LocalStorage, Storage
 

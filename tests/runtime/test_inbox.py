@@ -208,7 +208,7 @@ class TestWhatIsSaid:
             self.inbox(self.rows(), expected=(0, 1)).align()
 
     def test_buffers_of_a_source_that_nobody_closed(self):
-        inbox = Inbox(EPOCH, None)
+        inbox = Inbox(EPOCH, [])
         inbox.add_buffer(self.rows()[0])
         with pytest.raises(Misaligned, match=r"no barrier closes channels \['0x0'\]"):
             inbox.align()
@@ -253,7 +253,7 @@ class TestSpooling:
     def test_what_exceeds_the_budget_is_in_a_file_and_not_in_memory(self):
         rows = [row for row in rows_of([list(range(200))], keyed=False) if row.target == 0 and row.kind == DATA]
         budget = sum(len(row.payload) for row in rows[:10])
-        inbox = Inbox(EPOCH, None, budget)
+        inbox = Inbox(EPOCH, [], budget)
         for row in rows:
             inbox.add_buffer(row)
         held = [payload for _, _, payload in inbox._arrived if isinstance(payload, bytes)]

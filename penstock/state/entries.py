@@ -1,0 +1,29 @@
+"""The keys of state entries: `key group · state id · key · rest`, big-endian, so that a key's entries are one range."""
+
+from __future__ import annotations
+
+import struct
+
+import xxhash
+
+from penstock.errors import PenstockError
+
+HEADER = struct.Struct(">HII")
+"""Key group, state id, length of the key."""
+
+key_hash = xxhash.xxh64_intdigest
+"""Of a key's canonical bytes; its remainder by the max parallelism is the key group."""
+
+
+class StateError(PenstockError):
+    """A state was used in a way it does not allow; the message names the state."""
+
+
+def state_id(name: str) -> int:
+    """A state's number inside entry keys: a hash of its name, so that it needs no registry and never changes."""
+    return xxhash.xxh32_intdigest(name.encode())
+
+
+def entry_prefix(group: int, state: int, key: bytes) -> bytes:
+    """`key group · state id · key`, the key with its length, so that one key's entries are one range."""
+    return HEADER.pack(group, state, len(key)) + key
