@@ -41,7 +41,7 @@ def run_timed(env: StreamExecutionEnvironment) -> list[float]:
     """Run the job; the seconds of every epoch with records, in order.
 
     An epoch lasts from the end of the one before to its own end, as the peer is timed: Spark's work between
-    two calls of `foreachBatch` is inside. `EpochStatistics.duration_ms` leaves that out.
+    two calls of `foreachBatch` is inside.
     """
     ended = [time.perf_counter()]
     seconds = []
@@ -52,7 +52,7 @@ def run_timed(env: StreamExecutionEnvironment) -> list[float]:
         if epoch.records:
             seconds.append(ended[-1] - ended[-2])
 
-    env._on_epoch.append(on_epoch)
+    env.add_epoch_listener(on_epoch)
     env.execute("bench")
     return seconds
 

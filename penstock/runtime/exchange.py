@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import xxhash
 
 from penstock.errors import PenstockError
-from penstock.runtime.columns import RowBatch, plain_field
+from penstock.runtime.columns import RowBatch
 from penstock.runtime.failures import Blamed, Party
 from penstock.runtime.report import ChannelCount
 from penstock.runtime.rows import (
@@ -48,6 +48,31 @@ class Hop:
         self.route = route
 
 
+class Outlet(NamedTuple):
+    """What every exchange needs: who sends on which channel, where to, how, and where the rows pile up."""
+
+    sender: Party
+    channel: int
+    hops: list[Hop]
+    codec: Codec
+    buffer_bytes: int
+    out: list[ExchangeRow]
+
+
+class Keying(NamedTuple):
+    """How a record's key is found and where it belongs."""
+
+    select: Callable[[Any], Any]
+    coerce: Callable[[Any], Any] | None
+    """Brings a key to its declared type."""
+    owners: list[int]
+    """Key group to subtask."""
+    selector: Party
+    """Whom to blame for what `select` does."""
+    field: int | str | None = None
+    """The field, where `select` gives a plain field of a Row."""
+
+
 class Exchange:
     """One edge as seen by one producer. Made per task and epoch; rows pile up in `out` for the task to send on.
 
@@ -56,23 +81,11 @@ class Exchange:
 
     keyed = False
 
-    def __init__(
-        self,
-        sender: Party,
-        channel: int,
-        hops: list[Hop],
-        codec: Codec,
-        buffer_bytes: int,
-        out: list[ExchangeRow],
-    ) -> None:
-        self._sender = sender
-        self._channel = channel
-        self._hops = hops
-        self._codec = codec
+    def __init__(self, outlet: Outlet) -> None:
+        self._sender, self._channel, self._hops, self._codec, self._buffer_bytes, self._out = outlet
+        hops = outlet.hops
         # What a source gives is new with every record; what an operator gives may be given again, changed.
-        self._hold = None if sender.is_source else codec.hold
-        self._buffer_bytes = buffer_bytes
-        self._out = out
+        self._hold = None if outlet.sender.is_source else outlet.codec.hold
         self._limit = _FIRST_LIMIT
         self._values: list[list[Any]] = [[] for _ in hops]
         self._keys: list[list[bytes]] = [[] for _ in hops]
@@ -146,27 +159,11 @@ class KeyExchange(Exchange):
 
     keyed = True
 
-    def __init__(
-        self,
-        sender: Party,
-        channel: int,
-        hops: list[Hop],
-        codec: Codec,
-        buffer_bytes: int,
-        out: list[ExchangeRow],
-        select: Callable[[Any], Any],
-        owners: list[int],
-        coerce: Callable[[Any], Any] | None,
-        selector: Party,
-    ) -> None:
-        super().__init__(sender, channel, hops, codec, buffer_bytes, out)
-        self._select = select
-        self._owners = owners
-        """Key group to subtask."""
-        self._coerce = coerce
-        self._selector = selector
-        # Only Rows have fields to be read as columns, and rows in Python's pickle are what columns can stand for.
-        self._field = plain_field(select) if coerce is None and codec is PICKLED else None
+    def __init__(self, outlet: Outlet, keying: Keying) -> None:
+        super().__init__(outlet)
+        self._select, self._coerce, self._owners, self._selector, field = keying
+        # Columns can stand for rows only where rows would be pickled.
+        self._field = field if keying.coerce is None and outlet.codec is PICKLED else None
 
     def process(self, value: Any) -> None:
         self.process_many([value])
@@ -221,18 +218,9 @@ class KeyExchange(Exchange):
 class RebalanceExchange(Exchange):
     """Round robin, starting at the producer's own number so that small epochs spread too."""
 
-    def __init__(
-        self,
-        sender: Party,
-        channel: int,
-        hops: list[Hop],
-        codec: Codec,
-        buffer_bytes: int,
-        out: list[ExchangeRow],
-        start: int,
-    ) -> None:
-        super().__init__(sender, channel, hops, codec, buffer_bytes, out)
-        self._next = start % len(hops)
+    def __init__(self, outlet: Outlet, start: int) -> None:
+        super().__init__(outlet)
+        self._next = start % len(outlet.hops)
 
     def process(self, value: Any) -> None:
         index = self._next
@@ -246,17 +234,8 @@ class RebalanceExchange(Exchange):
 class ForwardExchange(Exchange):
     """To the subtask of the same number, where chaining was not possible."""
 
-    def __init__(
-        self,
-        sender: Party,
-        channel: int,
-        hops: list[Hop],
-        codec: Codec,
-        buffer_bytes: int,
-        out: list[ExchangeRow],
-        index: int,
-    ) -> None:
-        super().__init__(sender, channel, hops, codec, buffer_bytes, out)
+    def __init__(self, outlet: Outlet, index: int) -> None:
+        super().__init__(outlet)
         self._index = index
 
     def process(self, value: Any) -> None:

@@ -8,8 +8,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.errors import PenstockError
+from penstock.runtime.columns import plain_field
 from penstock.runtime.context import RuntimeContext
-from penstock.runtime.exchange import Exchange, ForwardExchange, Hop, KeyExchange, RebalanceExchange, Records
+from penstock.runtime.exchange import (
+    Exchange,
+    ForwardExchange,
+    Hop,
+    KeyExchange,
+    Keying,
+    Outlet,
+    RebalanceExchange,
+    Records,
+)
 from penstock.runtime.failures import Party, describe_failure, party_of
 from penstock.runtime.inbox import Inbox, UpstreamFailed
 from penstock.runtime.operators import Emit, Operator, WrongResult, describe, load_operator, method_of
@@ -67,7 +77,7 @@ class ChainRun:
         self.overlay = Overlay(chain.max_parallelism) if keyed else None
         self.source = Party(chain.source_name, chain.source_uid or "", is_source=True)
         self._edges = [graph.edges[number] for number in chain.outputs]
-        self._selectors = {edge.id: _key_function(edge) for edge in self._edges if edge.pickled_key is not None}
+        self._keyings = {edge.id: _keying(graph, edge) for edge in self._edges if edge.pickled_key is not None}
         self._codecs = {edge.id: _codec(edge) for edge in self._edges}
         self._input_codecs = {number: _codec(graph.edges[number]) for number in chain.inputs}
         self._opened: list[Operator] = []
@@ -134,20 +144,14 @@ class ChainRun:
             Hop(next_target(graph, self.level, chain.level, target), route_to(chain.level, target))
             for target in range(chain.first_target, chain.first_target + chain.parallelism)
         ]
-        channel = channel_of(edge.id, producer)
-        codec, size = self._codecs[edge.id], graph.buffer_bytes
         sender = self.source if edge.from_operator is None else party_of(self.operators[edge.from_operator])
+        channel = channel_of(edge.id, producer)
+        outlet = Outlet(sender, channel, hops, self._codecs[edge.id], graph.buffer_bytes, out)
         if edge.kind == "key":
-            select, coerce = self._selectors[edge.id]
-            owners = [
-                owner_of(group, chain.parallelism, chain.max_parallelism) for group in range(chain.max_parallelism)
-            ]
-            head = chain.operators[0]
-            selector = Party(f"key selector of {head.name}", head.uid)
-            return KeyExchange(sender, channel, hops, codec, size, out, select, owners, coerce, selector)
+            return KeyExchange(outlet, self._keyings[edge.id])
         if edge.kind == "forward":
-            return ForwardExchange(sender, channel, hops, codec, size, out, producer)
-        return RebalanceExchange(sender, channel, hops, codec, size, out, producer)
+            return ForwardExchange(outlet, producer)
+        return RebalanceExchange(outlet, producer)
 
     def expected_channels(self) -> list[int]:
         """The channels that must close, as far as they are known: how many a source has, only Spark knows."""
@@ -421,7 +425,7 @@ def _typed_hold(serializer: Serializer) -> Callable[[Any], Any]:
     return lambda value: serializer.decode(serializer.encode(value))
 
 
-def _key_function(edge: Edge) -> tuple[Callable[[Any], Any], Callable[[Any], Any] | None]:
+def _keying(graph: PhysicalGraph, edge: Edge) -> Keying:
     assert edge.pickled_key is not None
     selector, key_type = pickle.loads(edge.pickled_key)
     coerce = None
@@ -431,4 +435,9 @@ def _key_function(edge: Edge) -> tuple[Callable[[Any], Any], Callable[[Any], Any
         def coerce(key: Any) -> Any:
             return serializer.decode(serializer.encode(key))
 
-    return method_of(selector, "get_key"), coerce
+    chain = graph.chains[edge.to_chain]
+    groups = range(chain.max_parallelism)
+    owners = [owner_of(group, chain.parallelism, chain.max_parallelism) for group in groups]
+    head = chain.operators[0]
+    select = method_of(selector, "get_key")
+    return Keying(select, coerce, owners, Party(f"key selector of {head.name}", head.uid), plain_field(select))

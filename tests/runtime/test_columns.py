@@ -8,7 +8,7 @@ import pytest
 
 from penstock.common import Row
 from penstock.runtime.columns import RowBatch, plain_field
-from penstock.runtime.exchange import Exchange, Hop, KeyExchange
+from penstock.runtime.exchange import Exchange, Hop, KeyExchange, Keying, Outlet
 from penstock.runtime.failures import Blamed, Party
 from penstock.runtime.rows import DATA, PICKLED, ExchangeRow, decode_buffer, route_to
 
@@ -100,9 +100,8 @@ class TestFieldsOfABatch:
 def key_exchange(select: Any, out: list[ExchangeRow]) -> KeyExchange:
     hops = [Hop(target, route_to(1, target)) for target in range(3)]
     owners = [group * 3 // 128 for group in range(128)]
-    return KeyExchange(
-        Party("source", "s"), 0, hops, PICKLED, 1024, out, select, owners, None, Party("key selector", "k")
-    )
+    outlet = Outlet(Party("source", "s"), 0, hops, PICKLED, 1024, out)
+    return KeyExchange(outlet, Keying(select, None, owners, Party("key selector", "k"), plain_field(select)))
 
 
 def received(out: list[ExchangeRow]) -> list[tuple[int, bytes, Any]]:

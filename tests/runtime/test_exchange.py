@@ -2,7 +2,7 @@
 
 from penstock.datastream import StreamExecutionEnvironment
 from penstock.graph.physical import build
-from penstock.runtime.exchange import ForwardExchange, Hop, KeyExchange, RebalanceExchange
+from penstock.runtime.exchange import ForwardExchange, Hop, KeyExchange, Keying, Outlet, RebalanceExchange
 from penstock.runtime.failures import Party
 from penstock.runtime.rows import (
     BARRIER,
@@ -31,7 +31,9 @@ def hops(targets):
 def key_exchange(out, targets=3, groups=128, select=lambda value: value, codec=PICKLED, buffer_bytes=32 * 1024):
     owners = [owner_of(group, targets, groups) for group in range(groups)]
     selector = Party("key selector of count", "count-uid")
-    return KeyExchange(SENDER, CHANNEL, hops(targets), codec, buffer_bytes, out, select, owners, None, selector)
+    return KeyExchange(
+        Outlet(SENDER, CHANNEL, hops(targets), codec, buffer_bytes, out), Keying(select, None, owners, selector)
+    )
 
 
 def sent_to(out, target, codec=PICKLED):
@@ -173,7 +175,7 @@ class TestBuffers:
 
 class TestRebalance:
     def exchange(self, out, start):
-        return RebalanceExchange(SENDER, CHANNEL, hops(3), PICKLED, 32 * 1024, out, start)
+        return RebalanceExchange(Outlet(SENDER, CHANNEL, hops(3), PICKLED, 32 * 1024, out), start)
 
     def test_records_go_round_starting_at_the_producers_own_number(self):
         out = []
@@ -193,7 +195,7 @@ class TestRebalance:
 class TestForward:
     def test_everything_goes_to_the_subtask_of_the_same_number_and_all_channels_are_closed(self):
         out = []
-        exchange = ForwardExchange(SENDER, CHANNEL, hops(3), PICKLED, 32 * 1024, out, 2)
+        exchange = ForwardExchange(Outlet(SENDER, CHANNEL, hops(3), PICKLED, 32 * 1024, out), 2)
         exchange.process_many(list(range(600)))
         exchange.close(1, False)
         assert [sum(map(len, sent_to(out, target))) for target in (10, 11, 12)] == [0, 0, 600]
