@@ -1,4 +1,8 @@
-"""Rolling sum, min and max of one field: the other fields keep the values of the first record, as in Flink."""
+"""Rolling aggregates of one field, and projections.
+
+sum, min and max change that field alone: the others keep the values of the first record, as in Flink. min_by and
+max_by give the whole record that has the least or greatest value, of equal ones the first.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +21,14 @@ class FieldReducer:
     def __init__(self, what: str, position: int | str) -> None:
         self.what = what
         self.position = position
-        self.combine = _COMBINE[what]
+        self.combine = _COMBINE.get(what)
 
     def reduce(self, first: Any, second: Any) -> Any:
         position, combine = self.position, self.combine
+        if combine is None:
+            ahead = self._field(second) < self._field(first)
+            behind = self._field(first) < self._field(second)
+            return second if (ahead if self.what == "min_by" else behind) else first
         if isinstance(first, Row):
             result = Row.of(first._fields, list(first))
             result[position] = combine(first[position], second[position])
@@ -31,9 +39,21 @@ class FieldReducer:
             return type(first)(values) if type(first) in (tuple, list) else type(first)(*values)
         if position == 0 and not isinstance(first, (tuple, list, dict)):
             return combine(first, second)
-        raise PenstockError(
+        raise self._wrong(first)
+
+    def _field(self, record: Any) -> Any:
+        position = self.position
+        if isinstance(record, Row) or (isinstance(record, (tuple, list)) and isinstance(position, int)):
+            return record[position]  # type: ignore[index]
+        if position == 0 and not isinstance(record, (tuple, list, dict)):
+            return record
+        raise self._wrong(record)
+
+    def _wrong(self, record: Any) -> PenstockError:
+        position = self.position
+        return PenstockError(
             f"{self.what}({position!r}) takes a field of tuples, lists, Rows, and {self.what}(0) plain values, such as "
-            f"numbers; it was given a {type(first).__name__}. Map the records to one of these."
+            f"numbers; it was given a {type(record).__name__}. Map the records to one of these."
         )
 
 
@@ -41,3 +61,19 @@ def field_reducer(what: str, position: int | str) -> FieldReducer:
     if not isinstance(position, (int, str)):
         raise PenstockError(f"{what} takes a field's position or name, not {type(position).__name__}.")
     return FieldReducer(what, position)
+
+
+class Projection:
+    """A map function that picks fields of tuples, lists or Rows."""
+
+    def __init__(self, positions: tuple[int, ...]) -> None:
+        self.positions = positions
+
+    def map(self, value: Any) -> Any:
+        if isinstance(value, Row):
+            names = value._fields
+            kept = None if names is None else tuple(names[position] for position in self.positions)
+            return Row.of(kept, [value[position] for position in self.positions])
+        if isinstance(value, (tuple, list)):
+            return tuple(value[position] for position in self.positions)
+        raise PenstockError(f"project takes fields of tuples, lists or Rows; it was given a {type(value).__name__}.")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.common.typeinfo import Types
 from penstock.connectors.sinks import CollectSink, PrintSink, Sink
-from penstock.datastream.aggregations import field_reducer
+from penstock.datastream.aggregations import Projection, field_reducer
 from penstock.datastream.functions import (
     FilterFunction,
     FlatMapFunction,
@@ -16,10 +16,24 @@ from penstock.datastream.functions import (
     KeyedProcessFunction,
     KeySelector,
     MapFunction,
+    Partitioner,
     ProcessFunction,
     ReduceFunction,
 )
-from penstock.graph.logical import FORWARD, KEY, GraphError, Input, Node, Partitioning
+from penstock.graph.logical import (
+    BROADCAST,
+    CUSTOM,
+    FORWARD,
+    GLOBAL,
+    KEY,
+    REBALANCE,
+    RESCALE,
+    SHUFFLE,
+    GraphError,
+    Input,
+    Node,
+    Partitioning,
+)
 from penstock.runtime.operators import (
     FilterOperator,
     FlatMapOperator,
@@ -31,8 +45,10 @@ from penstock.runtime.operators import (
     ProcessOperator,
     ReduceOperator,
     SinkOperator,
+    WithStateOperator,
     describe,
 )
+from penstock.state.descriptors import ValueStateDescriptor
 
 if TYPE_CHECKING:
     from penstock.datastream.environment import StreamExecutionEnvironment
@@ -130,6 +146,66 @@ class DataStream:
             inputs += stream._inputs
         return DataStream(self._env, inputs)
 
+    # -- where records go next -----------------------------------------------------------------------------------------
+
+    def rebalance(self) -> DataStream:
+        """To the subtasks of the next operator one after the other."""
+        return self._partitioned(Partitioning(REBALANCE))
+
+    def rescale(self) -> DataStream:
+        """One after the other among a share of the next operator's subtasks: fewer channels than rebalance."""
+        return self._partitioned(Partitioning(RESCALE))
+
+    def shuffle(self) -> DataStream:
+        """Evenly, in no order to rely on; the same at each attempt."""
+        return self._partitioned(Partitioning(SHUFFLE))
+
+    def forward(self) -> DataStream:
+        """To the subtask of the same number; the next operator must have the same parallelism."""
+        return self._partitioned(Partitioning(FORWARD, explicit=True))
+
+    def broadcast(self) -> DataStream:
+        """Every record to every subtask of the next operator."""
+        return self._partitioned(Partitioning(BROADCAST))
+
+    def global_(self) -> DataStream:
+        """Every record to the first subtask of the next operator."""
+        return self._partitioned(Partitioning(GLOBAL))
+
+    def partition_custom(
+        self,
+        partitioner: Callable[[Any, int], int] | Partitioner,
+        key_selector: Callable[[Any], Any] | KeySelector,
+    ) -> DataStream:
+        """To the subtask that `partitioner(key, number of subtasks)` names."""
+        _check(partitioner, Partitioner, "partition_custom")
+        _check(key_selector, KeySelector, "partition_custom")
+        return self._partitioned(Partitioning(CUSTOM, key_selector, partitioner=partitioner))
+
+    def _partitioned(self, partitioning: Partitioning) -> DataStream:
+        return DataStream(self._env, [Input(edge.node, partitioning) for edge in self._inputs])
+
+    def start_new_chain(self) -> DataStream:
+        """Begin a new chain with this operator."""
+        self._node.chaining = "head"
+        return self
+
+    def disable_chaining(self) -> DataStream:
+        """Chain this operator to nothing, before or after it."""
+        self._node.chaining = "never"
+        return self
+
+    def slot_sharing_group(self, slot_sharing_group: str) -> DataStream:
+        """Accepted and shown in the plan; Spark shares cores among all tasks."""
+        self._node.slot_sharing_group = str(slot_sharing_group)
+        return self
+
+    def project(self, *field_indexes: int) -> DataStream:
+        """These fields of tuples, lists or Rows, in this order."""
+        if not field_indexes or not all(type(index) is int and index >= 0 for index in field_indexes):
+            raise GraphError(f"project takes the positions of fields, from 0 on, not {field_indexes!r}.")
+        return self._add("Projection", MapOperator(Projection(field_indexes)), None)
+
     # -- ends ------------------------------------------------------------------------------------------------------
 
     def print(self, sink_identifier: str | None = None) -> DataStreamSink:
@@ -209,8 +285,47 @@ class KeyedStream(DataStream):
     def max(self, position_to_max: int | str = 0) -> DataStream:
         return self._reduce("Max", field_reducer("max", position_to_max))
 
+    def min_by(self, position_to_min_by: int | str = 0) -> DataStream:
+        """The record with the least value of the field so far; of equal ones the first."""
+        return self._reduce("Min By", field_reducer("min_by", position_to_min_by))
+
+    def max_by(self, position_to_max_by: int | str = 0) -> DataStream:
+        return self._reduce("Max By", field_reducer("max_by", position_to_max_by))
+
+    def map_with_state(
+        self, func: Callable[[Any, Any], tuple[Any, Any]], state_type: Any, output_type: Any = None
+    ) -> DataStream:
+        """`func(value, state or None)` gives (result, new state); None as new state clears it."""
+        return self._with_state("map", func, state_type, output_type)
+
+    def flat_map_with_state(
+        self, func: Callable[[Any, Any], tuple[Any, Any]], state_type: Any, output_type: Any = None
+    ) -> DataStream:
+        """`func(value, state or None)` gives (results, new state); None as new state clears it."""
+        return self._with_state("flat_map", func, state_type, output_type)
+
+    def filter_with_state(self, func: Callable[[Any, Any], tuple[bool, Any]], state_type: Any) -> DataStream:
+        """`func(value, state or None)` gives (whether to keep the record, new state); None clears it."""
+        return self._with_state("filter", func, state_type, self._type())
+
+    def _with_state(self, how: str, func: Any, state_type: Any, output_type: Any) -> DataStream:
+        if not callable(func):
+            raise GraphError(f"{how}_with_state needs a function of (value, state), not {type(func).__name__}.")
+        ValueStateDescriptor("_state", state_type)
+        name = f"{how.replace('_', ' ').title()} With State"
+        return self._add(name, WithStateOperator(func, how, state_type), output_type)
+
     def key_by(self, key_selector: Callable[[Any], Any] | KeySelector, key_type: Any = None) -> KeyedStream:
         return self._origin.key_by(key_selector, key_type)
+
+    def _partitioned(self, partitioning: Partitioning) -> DataStream:
+        raise GraphError(
+            f"A keyed stream is partitioned by its key; {partitioning.kind} would override it. "
+            f"Call it before key_by, or after the keyed operator."
+        )
+
+    def project(self, *field_indexes: int) -> DataStream:
+        return self._origin.project(*field_indexes)
 
     def union(self, *streams: DataStream) -> DataStream:
         return self._origin.union(*(s._origin if isinstance(s, KeyedStream) else s for s in streams))

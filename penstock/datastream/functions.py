@@ -62,6 +62,12 @@ class KeySelector(Function):
     def get_key(self, value: Any) -> Any: ...
 
 
+class Partitioner(Function):
+    @abstractmethod
+    def partition(self, key: Any, num_partitions: int) -> int:
+        """The number of the partition, from 0 on, that records of this key go to."""
+
+
 class ProcessFunction(Function):
     """Sees every record with a context."""
 
@@ -90,6 +96,7 @@ __all__ = [
     "KeySelector",
     "KeyedProcessFunction",
     "MapFunction",
+    "Partitioner",
     "ProcessFunction",
     "ReduceFunction",
     "RuntimeContext",

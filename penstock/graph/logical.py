@@ -10,7 +10,8 @@ from typing import Any
 from penstock.errors import PenstockError
 from penstock.runtime.operators import Operator
 
-FORWARD, KEY, REBALANCE = "forward", "key", "rebalance"
+FORWARD, KEY, REBALANCE, RESCALE, SHUFFLE = "forward", "key", "rebalance", "rescale", "shuffle"
+BROADCAST, GLOBAL, CUSTOM = "broadcast", "global", "custom"
 
 
 class GraphError(PenstockError):
@@ -19,11 +20,14 @@ class GraphError(PenstockError):
 
 @dataclass(frozen=True)
 class Partitioning:
-    """How records of an edge choose their target. A key edge carries the user's key selector."""
+    """How records of an edge choose their target. Key and custom edges carry the user's functions."""
 
     kind: str
     selector: Any = None
     key_type: Any = None
+    partitioner: Any = None
+    explicit: bool = False
+    """Whether the user asked for `forward`, and so for equal parallelism."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +60,9 @@ class Node:
     parallelism: int | None = None
     """As given on the operator; None means the environment's."""
     max_parallelism: int | None = None
+    chaining: str = "always"
+    """`always`; `head`: starts a new chain; `never`: is chained to nothing."""
+    slot_sharing_group: str | None = None
     output_type: Any = None
     uid: str = ""
     """Given or derived; set by `resolve_uids`."""

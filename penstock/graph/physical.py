@@ -8,7 +8,7 @@ through it. Level 0 is the sources' first chains, which run once per Spark parti
 from __future__ import annotations
 
 from penstock.graph.inspect import KEYED_STATE, SUBTASK_IDENTITY, asks_context_for
-from penstock.graph.logical import FORWARD, KEY, REBALANCE, GraphError, LogicalGraph, Node
+from penstock.graph.logical import CUSTOM, FORWARD, KEY, REBALANCE, RESCALE, GraphError, LogicalGraph, Node
 from penstock.graph.ship import dump_named
 from penstock.runtime.context import keyed_state_hint
 from penstock.runtime.plan import Chain, ChainedOperator, Edge, PhysicalGraph
@@ -110,6 +110,8 @@ class _Builder:
         if len(node.inputs) != 1 or node.inputs[0].partitioning.kind != FORWARD:
             return False
         before, _ = self.place[node.inputs[0].node]
+        if node.chaining != "always" or self.graph.nodes[node.inputs[0].node].chaining == "never":
+            return False
         if before.level == 0:
             # A source's partitions are not subtasks: what needs to know its subtask becomes a task of its own.
             assert node.operator is not None
@@ -132,12 +134,28 @@ class _Builder:
         for edge in node.inputs:
             before, place = self.place[edge.node]
             kind = edge.partitioning.kind
+            if (
+                kind == FORWARD
+                and before.level > 0
+                and before.parallelism != parallelism
+                and edge.partitioning.explicit
+            ):
+                raise GraphError(
+                    f"forward() before '{node.name}' (uid '{node.uid}') needs equal parallelism, but it goes from "
+                    f"{before.parallelism} to {parallelism}. Use rescale() or rebalance()."
+                )
             if kind == FORWARD and (before.level == 0 or before.parallelism != parallelism):
+                kind = REBALANCE
+            if kind == RESCALE and before.level == 0:
+                # Which of how many partitions of a source this is, only Spark knows.
                 kind = REBALANCE
             pickled_key = None
             if kind == KEY:
                 key = (edge.partitioning.selector, edge.partitioning.key_type)
                 pickled_key = dump_named(key, key[0], f"key selector of {node.name}", node.uid)
+            elif kind == CUSTOM:
+                custom = (edge.partitioning.selector, edge.partitioning.partitioner)
+                pickled_key = dump_named(custom, custom[1], f"partitioner of {node.name}", node.uid)
             exchange = Edge(
                 len(self.edges),
                 before.id,

@@ -8,7 +8,8 @@ from typing import Any
 from penstock.graph.logical import LogicalGraph
 from penstock.runtime.plan import PhysicalGraph
 
-_STRATEGY = {"forward": "FORWARD", "key": "HASH", "rebalance": "REBALANCE"}
+_STRATEGY = {"key": "HASH"}
+"""Flink's names; the others are the kind in capitals."""
 
 
 def execution_plan(logical: LogicalGraph, physical: PhysicalGraph) -> str:
@@ -37,13 +38,15 @@ def execution_plan(logical: LogicalGraph, physical: PhysicalGraph) -> str:
             "chain": chain_id,
             "level": chain.level,
         }
+        if node.slot_sharing_group is not None:
+            entry["slot_sharing_group"] = node.slot_sharing_group
         if node.inputs:
             entry["predecessors"] = [
                 {
                     "id": edge.node,
-                    "ship_strategy": _STRATEGY[
+                    "ship_strategy": _strategy(
                         kinds[chain_id, logical.nodes[edge.node].uid] if is_head else edge.partitioning.kind
-                    ],
+                    ),
                     "side": "second" if index else "first",
                 }
                 for index, edge in enumerate(node.inputs)
@@ -55,3 +58,7 @@ def execution_plan(logical: LogicalGraph, physical: PhysicalGraph) -> str:
 def _producer_uid(physical: PhysicalGraph, chain: int, place: int | None) -> str | None:
     producer = physical.chains[chain]
     return producer.source_uid if place is None else producer.operators[place].uid
+
+
+def _strategy(kind: str) -> str:
+    return _STRATEGY.get(kind, kind.upper())

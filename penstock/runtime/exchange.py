@@ -100,6 +100,13 @@ class Exchange:
         for value in values:
             self.process(value)
 
+    def _add(self, index: int, value: Any) -> None:
+        """Put a record into a target's buffer; `value` is the exchange's own by now."""
+        values = self._values[index]
+        values.append(value)
+        if len(values) >= self._limit:
+            self._flush(index)
+
     def _held(self, value: Any) -> Any:
         if self._hold is None:
             return value
@@ -213,33 +220,3 @@ class KeyExchange(Exchange):
             if keys:
                 self._flush(index)
                 self._send(index, Buffer(keys, COLUMNS + batch.take(positions[index])), len(keys))
-
-
-class RebalanceExchange(Exchange):
-    """Round robin, starting at the producer's own number so that small epochs spread too."""
-
-    def __init__(self, outlet: Outlet, start: int) -> None:
-        super().__init__(outlet)
-        self._next = start % len(outlet.hops)
-
-    def process(self, value: Any) -> None:
-        index = self._next
-        self._next = (index + 1) % len(self._hops)
-        values = self._values[index]
-        values.append(self._held(value))
-        if len(values) >= self._limit:
-            self._flush(index)
-
-
-class ForwardExchange(Exchange):
-    """To the subtask of the same number, where chaining was not possible."""
-
-    def __init__(self, outlet: Outlet, index: int) -> None:
-        super().__init__(outlet)
-        self._index = index
-
-    def process(self, value: Any) -> None:
-        values = self._values[self._index]
-        values.append(self._held(value))
-        if len(values) >= self._limit:
-            self._flush(self._index)

@@ -194,6 +194,39 @@ class ReduceOperator(Operator):
         self.emit(result)
 
 
+class WithStateOperator(Operator):
+    """map, flat_map or filter whose function is given (value, state or None) and gives (result, new state or None)."""
+
+    keyed = True
+
+    def __init__(self, function: Any, how: str, state_type: Any) -> None:
+        super().__init__(function)
+        self.how = how
+        self.state_type = state_type
+
+    def open(self, context: RuntimeContext, emit: Emit) -> None:
+        super().open(context, emit)
+        self.state = context.get_state(ValueStateDescriptor("_state", self.state_type))
+
+    def process(self, value: Any) -> None:
+        given = self.function(value, self.state.value())
+        if not isinstance(given, tuple) or len(given) != 2:
+            raise WrongResult(
+                f"{describe(self.function)} returned {type(given).__name__}; {self.how}_with_state needs "
+                f"(result, new state), with None as new state to clear it."
+            )
+        result, state = given
+        self.state.update(state)
+        if self.how == "map":
+            self.emit(result)
+        elif self.how == "filter":
+            if result:
+                self.emit(value)
+        elif result is not None:
+            for each in iterate(result, self.function, "flat_map_with_state"):
+                self.emit(each)
+
+
 class SinkOperator(Operator):
     """Hands the records of an epoch to a sink writer. Its snapshot becomes the committable in the manifest."""
 

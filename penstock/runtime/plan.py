@@ -30,7 +30,7 @@ class Edge:
     to_chain: int
     kind: str
     pickled_key: bytes | None = None
-    """(selector, key type) of a key edge."""
+    """(selector, key type) of a key edge, (selector, partitioner) of a custom one."""
     pickled_type: bytes | None = None
     """Declared type of the records; None for pickled ones."""
 

@@ -12,17 +12,23 @@ from penstock.runtime.columns import plain_field
 from penstock.runtime.context import RuntimeContext
 from penstock.runtime.exchange import (
     Exchange,
-    ForwardExchange,
     Hop,
     KeyExchange,
     Keying,
     Outlet,
-    RebalanceExchange,
     Records,
 )
 from penstock.runtime.failures import Party, describe_failure, party_of
 from penstock.runtime.inbox import Inbox, UpstreamFailed
 from penstock.runtime.operators import Emit, Operator, WrongResult, describe, load_operator, method_of
+from penstock.runtime.partitions import (
+    BroadcastExchange,
+    CustomExchange,
+    RoundRobinExchange,
+    ShuffleExchange,
+    SingleExchange,
+    share_of,
+)
 from penstock.runtime.plan import Chain, Edge, PhysicalGraph
 from penstock.runtime.report import ChannelCount, DeltaHandle, OperatorReport, Report, encode_report
 from penstock.runtime.rows import (
@@ -77,7 +83,8 @@ class ChainRun:
         self.overlay = Overlay(chain.max_parallelism) if keyed else None
         self.source = Party(chain.source_name, chain.source_uid or "", is_source=True)
         self._edges = [graph.edges[number] for number in chain.outputs]
-        self._keyings = {edge.id: _keying(graph, edge) for edge in self._edges if edge.pickled_key is not None}
+        self._keyings = {edge.id: _keying(graph, edge) for edge in self._edges if edge.kind == "key"}
+        self._partitioners = {edge.id: _partitioner(graph, edge) for edge in self._edges if edge.kind == "custom"}
         self._codecs = {edge.id: _codec(edge) for edge in self._edges}
         self._input_codecs = {number: _codec(graph.edges[number]) for number in chain.inputs}
         self._opened: list[Operator] = []
@@ -147,11 +154,23 @@ class ChainRun:
         sender = self.source if edge.from_operator is None else party_of(self.operators[edge.from_operator])
         channel = channel_of(edge.id, producer)
         outlet = Outlet(sender, channel, hops, self._codecs[edge.id], graph.buffer_bytes, out)
-        if edge.kind == "key":
-            return KeyExchange(outlet, self._keyings[edge.id])
-        if edge.kind == "forward":
-            return ForwardExchange(outlet, producer)
-        return RebalanceExchange(outlet, producer)
+        match edge.kind:
+            case "key":
+                return KeyExchange(outlet, self._keyings[edge.id])
+            case "forward":
+                return SingleExchange(outlet, producer)
+            case "global":
+                return SingleExchange(outlet, 0)
+            case "broadcast":
+                return BroadcastExchange(outlet)
+            case "shuffle":
+                return ShuffleExchange(outlet, producer)
+            case "custom":
+                return CustomExchange(outlet, *self._partitioners[edge.id])
+            case "rescale":
+                share = share_of(producer, self.chain.parallelism, len(hops))
+                return RoundRobinExchange(outlet, share, producer)
+        return RoundRobinExchange(outlet, range(len(hops)), producer)
 
     def expected_channels(self) -> list[int]:
         """The channels that must close, as far as they are known: how many a source has, only Spark knows."""
@@ -423,6 +442,14 @@ def _typed_hold(serializer: Serializer) -> Callable[[Any], Any]:
     if serializer.immutable:
         return lambda value: value
     return lambda value: serializer.decode(serializer.encode(value))
+
+
+def _partitioner(graph: PhysicalGraph, edge: Edge) -> tuple[Callable[[Any], Any], Callable[[Any, int], int], Party]:
+    assert edge.pickled_key is not None
+    selector, partitioner = pickle.loads(edge.pickled_key)
+    head = graph.chains[edge.to_chain].operators[0]
+    user = Party(f"partitioner of {head.name}", head.uid)
+    return method_of(selector, "get_key"), method_of(partitioner, "partition"), user
 
 
 def _keying(graph: PhysicalGraph, edge: Edge) -> Keying:

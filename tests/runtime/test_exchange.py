@@ -2,8 +2,9 @@
 
 from penstock.datastream import StreamExecutionEnvironment
 from penstock.graph.physical import build
-from penstock.runtime.exchange import ForwardExchange, Hop, KeyExchange, Keying, Outlet, RebalanceExchange
+from penstock.runtime.exchange import Hop, KeyExchange, Keying, Outlet
 from penstock.runtime.failures import Party
+from penstock.runtime.partitions import RoundRobinExchange, SingleExchange
 from penstock.runtime.rows import (
     BARRIER,
     DATA,
@@ -175,7 +176,7 @@ class TestBuffers:
 
 class TestRebalance:
     def exchange(self, out, start):
-        return RebalanceExchange(Outlet(SENDER, CHANNEL, hops(3), PICKLED, 32 * 1024, out), start)
+        return RoundRobinExchange(Outlet(SENDER, CHANNEL, hops(3), PICKLED, 32 * 1024, out), range(3), start)
 
     def test_records_go_round_starting_at_the_producers_own_number(self):
         out = []
@@ -195,7 +196,7 @@ class TestRebalance:
 class TestForward:
     def test_everything_goes_to_the_subtask_of_the_same_number_and_all_channels_are_closed(self):
         out = []
-        exchange = ForwardExchange(Outlet(SENDER, CHANNEL, hops(3), PICKLED, 32 * 1024, out), 2)
+        exchange = SingleExchange(Outlet(SENDER, CHANNEL, hops(3), PICKLED, 32 * 1024, out), 2)
         exchange.process_many(list(range(600)))
         exchange.close(1, False)
         assert [sum(map(len, sent_to(out, target))) for target in (10, 11, 12)] == [0, 0, 600]

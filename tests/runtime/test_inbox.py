@@ -4,9 +4,10 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from penstock.runtime.exchange import Hop, KeyExchange, Keying, Outlet, RebalanceExchange
+from penstock.runtime.exchange import Hop, KeyExchange, Keying, Outlet
 from penstock.runtime.failures import Party
 from penstock.runtime.inbox import Inbox, Misaligned, UpstreamFailed
+from penstock.runtime.partitions import RoundRobinExchange
 from penstock.runtime.rows import BARRIER, DATA, PICKLED, channel_of, route_to
 from penstock.state.key_groups import owner_of
 
@@ -26,7 +27,7 @@ def rows_of(producers, epoch=EPOCH, records_per_buffer=3, keyed=True):
             keying = Keying(lambda value: value, None, owners, SENDER)
             exchange = KeyExchange(Outlet(SENDER, channel, hops, PICKLED, 1, out), keying)
         else:
-            exchange = RebalanceExchange(Outlet(SENDER, channel, hops, PICKLED, 1, out), number)
+            exchange = RoundRobinExchange(Outlet(SENDER, channel, hops, PICKLED, 1, out), range(TARGETS), number)
         # With a buffer of 1 byte wanted, every buffer after the first holds one record.
         exchange._limit = records_per_buffer
         exchange.process_many(records)
@@ -282,7 +283,9 @@ class TestSpooling:
 
 def test_a_producer_that_gave_up_ends_the_task_quietly_whatever_else_is_missing():
     out = []
-    RebalanceExchange(Outlet(SENDER, channel_of(0, 0), [Hop(0, route_to(1, 0))], PICKLED, 1, out), 0).close(EPOCH, True)
+    RoundRobinExchange(Outlet(SENDER, channel_of(0, 0), [Hop(0, route_to(1, 0))], PICKLED, 1, out), range(1), 0).close(
+        EPOCH, True
+    )
     inbox = Inbox(EPOCH, [channel_of(0, 0), channel_of(0, 1)])
     inbox.add_barrier(out[0])
     with pytest.raises(UpstreamFailed):
