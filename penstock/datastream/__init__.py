@@ -1,13 +1,18 @@
 """The DataStream API. Names and behaviour are PyFlink's."""
 
 from penstock.datastream.checkpointing_mode import CheckpointingMode
+from penstock.datastream.connected import ConnectedStreams
 from penstock.datastream.data_stream import CloseableIterator, DataStream, DataStreamSink, KeyedStream
 from penstock.datastream.environment import StreamExecutionEnvironment
 from penstock.datastream.functions import (
     AggregateFunction,
+    CoFlatMapFunction,
+    CoMapFunction,
+    CoProcessFunction,
     FilterFunction,
     FlatMapFunction,
     Function,
+    KeyedCoProcessFunction,
     KeyedProcessFunction,
     KeySelector,
     MapFunction,
@@ -17,12 +22,17 @@ from penstock.datastream.functions import (
     RuntimeContext,
 )
 from penstock.datastream.job_client import JobClient
+from penstock.datastream.output_tag import OutputTag
 from penstock.datastream.state_backend import FsStateBackend, MemoryStateBackend, StateBackend
 
 __all__ = [
     "AggregateFunction",
     "CheckpointingMode",
     "CloseableIterator",
+    "CoFlatMapFunction",
+    "CoMapFunction",
+    "CoProcessFunction",
+    "ConnectedStreams",
     "DataStream",
     "DataStreamSink",
     "FilterFunction",
@@ -31,10 +41,12 @@ __all__ = [
     "Function",
     "JobClient",
     "KeySelector",
+    "KeyedCoProcessFunction",
     "KeyedProcessFunction",
     "KeyedStream",
     "MapFunction",
     "MemoryStateBackend",
+    "OutputTag",
     "Partitioner",
     "ProcessFunction",
     "ReduceFunction",

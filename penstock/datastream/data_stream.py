@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from penstock.common.typeinfo import Types
 from penstock.connectors.sinks import CollectSink, PrintSink, Sink
 from penstock.datastream.aggregations import Projection, field_reducer
+from penstock.datastream.connected import ConnectedStreams
 from penstock.datastream.functions import (
     FilterFunction,
     FlatMapFunction,
@@ -35,6 +37,7 @@ from penstock.graph.logical import (
     Partitioning,
 )
 from penstock.runtime.operators import (
+    CoProcessOperator,
     FilterOperator,
     FlatMapOperator,
     KeyedFilterOperator,
@@ -48,6 +51,7 @@ from penstock.runtime.operators import (
     WithStateOperator,
     describe,
 )
+from penstock.runtime.output_tag import OutputTag
 from penstock.state.descriptors import ValueStateDescriptor
 
 if TYPE_CHECKING:
@@ -106,7 +110,7 @@ class DataStream:
         return self.set_parallelism(1)
 
     def get_type(self) -> Any:
-        return self._node.output_type or Types.PICKLED_BYTE_ARRAY()
+        return self._type() or Types.PICKLED_BYTE_ARRAY()
 
     # -- transformations -------------------------------------------------------------------------------------------
 
@@ -135,7 +139,7 @@ class DataStream:
         """Partition by key. Keys may be numbers, strings, bytes, None, dates, tuples of these: see docs/keys.md."""
         _check(key_selector, KeySelector, "key_by")
         keyed = Partitioning(KEY, key_selector, key_type)
-        return KeyedStream(self._env, [Input(edge.node, keyed) for edge in self._inputs], self)
+        return KeyedStream(self._env, [replace(edge, partitioning=keyed) for edge in self._inputs], self)
 
     def union(self, *streams: DataStream) -> DataStream:
         """All records of these streams, in no order between them."""
@@ -145,6 +149,19 @@ class DataStream:
                 raise GraphError("Only streams of one environment can be united.")
             inputs += stream._inputs
         return DataStream(self._env, inputs)
+
+    def connect(self, ds: DataStream) -> ConnectedStreams:
+        """This stream and another, of any other type, seen by one function."""
+        return ConnectedStreams(self, ds)
+
+    def get_side_output(self, output_tag: OutputTag) -> DataStream:
+        """What the function of this operator yields as `output_tag, value`."""
+        if not isinstance(output_tag, OutputTag):
+            raise GraphError(f"get_side_output needs an OutputTag, not {type(output_tag).__name__}.")
+        node = self._node
+        if not isinstance(node.operator, (ProcessOperator, CoProcessOperator)):
+            raise GraphError(f"'{node.name}' has no side outputs: only process functions can yield `tag, value`.")
+        return DataStream(self._env, [Input(node.id, _FORWARD, output_tag)])
 
     # -- where records go next -----------------------------------------------------------------------------------------
 
@@ -183,7 +200,7 @@ class DataStream:
         return self._partitioned(Partitioning(CUSTOM, key_selector, partitioner=partitioner))
 
     def _partitioned(self, partitioning: Partitioning) -> DataStream:
-        return DataStream(self._env, [Input(edge.node, partitioning) for edge in self._inputs])
+        return DataStream(self._env, [replace(edge, partitioning=partitioning) for edge in self._inputs])
 
     def start_new_chain(self) -> DataStream:
         """Begin a new chain with this operator."""
@@ -230,11 +247,12 @@ class DataStream:
     # -- inside ----------------------------------------------------------------------------------------------------
 
     def _type(self) -> Any:
-        types = [self._env._graph.nodes[edge.node].output_type for edge in self._inputs]
+        nodes = self._env._graph.nodes
+        types = [nodes[edge.node].output_type if edge.tag is None else edge.tag.declared for edge in self._inputs]
         return types[0] if all(known == types[0] for known in types) else None
 
-    def _add(self, name: str, operator: Operator, output_type: Any) -> DataStream:
-        node = self._env._graph.add(name, inputs=self._inputs, operator=operator, output_type=output_type)
+    def _add(self, name: str, operator: Operator, output_type: Any, inputs: list[Input] | None = None) -> DataStream:
+        node = self._env._graph.add(name, inputs=inputs or self._inputs, operator=operator, output_type=output_type)
         return DataStream(self._env, [Input(node.id, _FORWARD)])
 
     def _end(self, name: str, sink: Sink) -> DataStreamSink:

@@ -88,12 +88,62 @@ class KeyedProcessFunction(Function):
         """Yield any number of results. State obtained in `open` is that of the record's key."""
 
 
+class CoMapFunction(Function):
+    """For connected streams: `map1` sees the first, `map2` the second. A result of None is no record."""
+
+    @abstractmethod
+    def map1(self, value: Any) -> Any: ...
+
+    @abstractmethod
+    def map2(self, value: Any) -> Any: ...
+
+
+class CoFlatMapFunction(Function):
+    @abstractmethod
+    def flat_map1(self, value: Any) -> Any:
+        """Yield any number of results."""
+
+    @abstractmethod
+    def flat_map2(self, value: Any) -> Any:
+        """Yield any number of results."""
+
+
+class CoProcessFunction(Function):
+    Context: TypeAlias = FunctionContext
+
+    @abstractmethod
+    def process_element1(self, value: Any, ctx: FunctionContext) -> Any:
+        """Yield any number of results."""
+
+    @abstractmethod
+    def process_element2(self, value: Any, ctx: FunctionContext) -> Any:
+        """Yield any number of results."""
+
+
+class KeyedCoProcessFunction(Function):
+    """For connected streams that are both keyed: records of equal keys share the state of the key."""
+
+    Context: TypeAlias = FunctionContext
+
+    @abstractmethod
+    def process_element1(self, value: Any, ctx: FunctionContext) -> Any:
+        """Yield any number of results."""
+
+    @abstractmethod
+    def process_element2(self, value: Any, ctx: FunctionContext) -> Any:
+        """Yield any number of results."""
+
+
 __all__ = [
     "AggregateFunction",
+    "CoFlatMapFunction",
+    "CoMapFunction",
+    "CoProcessFunction",
     "FilterFunction",
     "FlatMapFunction",
     "Function",
     "KeySelector",
+    "KeyedCoProcessFunction",
     "KeyedProcessFunction",
     "MapFunction",
     "Partitioner",

@@ -9,6 +9,7 @@ from typing import Any
 
 from penstock.errors import PenstockError
 from penstock.runtime.operators import Operator
+from penstock.runtime.output_tag import OutputTag
 
 FORWARD, KEY, REBALANCE, RESCALE, SHUFFLE = "forward", "key", "rebalance", "rescale", "shuffle"
 BROADCAST, GLOBAL, CUSTOM = "broadcast", "global", "custom"
@@ -34,6 +35,10 @@ class Partitioning:
 class Input:
     node: int
     partitioning: Partitioning
+    tag: OutputTag | None = None
+    """The side output that is read; None for the main output."""
+    port: int = 0
+    """0 or 1: which input of a two-input operator it is."""
 
 
 @dataclass
@@ -127,6 +132,10 @@ class LogicalGraph:
         shape = [kind, node.name]
         for edge in node.inputs:
             shape += [edge.partitioning.kind, self.nodes[edge.node].uid]
+            if edge.tag is not None:
+                shape.append(f"tag {edge.tag.tag_id}")
+            if edge.port:
+                shape.append(f"port {edge.port}")
         number = 0
         while True:
             text = "\0".join([*shape, str(number)])

@@ -7,8 +7,10 @@ through it. Level 0 is the sources' first chains, which run once per Spark parti
 
 from __future__ import annotations
 
+from typing import Any
+
 from penstock.graph.inspect import KEYED_STATE, SUBTASK_IDENTITY, asks_context_for
-from penstock.graph.logical import CUSTOM, FORWARD, KEY, REBALANCE, RESCALE, GraphError, LogicalGraph, Node
+from penstock.graph.logical import CUSTOM, FORWARD, KEY, REBALANCE, RESCALE, GraphError, Input, LogicalGraph, Node
 from penstock.graph.ship import dump_named
 from penstock.runtime.context import keyed_state_hint
 from penstock.runtime.plan import Chain, ChainedOperator, Edge, PhysicalGraph
@@ -93,7 +95,8 @@ class _Builder:
             parent,
             operator.keyed,
             dump_named(operator, getattr(operator, "sink", operator.function), node.name, node.uid),
-            _dump_type(node),
+            _dump_type(node.output_type, node),
+            _tag_id(node.inputs[0]) if parent is not None or chain.source_uid is not None else None,
         )
         chain.operators.append(chained)
         self.place[node.id] = chain, len(chain.operators) - 1
@@ -163,15 +166,25 @@ class _Builder:
                 chain.id,
                 kind,
                 pickled_key,
-                _dump_type(self.graph.nodes[edge.node]),
+                self._edge_type(edge),
+                _tag_id(edge),
+                edge.port,
             )
             self.edges.append(exchange)
             before.outputs.append(exchange.id)
             chain.inputs.append(exchange.id)
         return chain
 
+    def _edge_type(self, edge: Input) -> bytes | None:
+        node = self.graph.nodes[edge.node]
+        return _dump_type(node.output_type if edge.tag is None else edge.tag.declared, node)
 
-def _dump_type(node: Node) -> bytes | None:
-    if node.output_type is None:
+
+def _tag_id(edge: Input) -> str | None:
+    return None if edge.tag is None else edge.tag.tag_id
+
+
+def _dump_type(declared: Any, node: Node) -> bytes | None:
+    if declared is None:
         return None
-    return dump_named(node.output_type, node.output_type, f"output type of {node.name}", node.uid)
+    return dump_named(declared, declared, f"output type of {node.name}", node.uid)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from penstock.graph.logical import LogicalGraph
+from penstock.graph.logical import Input, LogicalGraph
 from penstock.runtime.plan import PhysicalGraph
 
 _STRATEGY = {"key": "HASH"}
@@ -20,7 +20,7 @@ def execution_plan(logical: LogicalGraph, physical: PhysicalGraph) -> str:
         for place, operator in enumerate(chain.operators):
             placed[operator.uid] = chain.id, place == 0 and chain.source_uid is None
     kinds = {
-        (edge.to_chain, _producer_uid(physical, edge.from_chain, edge.from_operator)): edge.kind
+        (edge.to_chain, _producer_uid(physical, edge.from_chain, edge.from_operator), edge.tag, edge.port): edge.kind
         for edge in physical.edges
     }
     nodes = []
@@ -45,7 +45,9 @@ def execution_plan(logical: LogicalGraph, physical: PhysicalGraph) -> str:
                 {
                     "id": edge.node,
                     "ship_strategy": _strategy(
-                        kinds[chain_id, logical.nodes[edge.node].uid] if is_head else edge.partitioning.kind
+                        kinds[chain_id, logical.nodes[edge.node].uid, _tag(edge), edge.port]
+                        if is_head
+                        else edge.partitioning.kind
                     ),
                     "side": "second" if index else "first",
                 }
@@ -58,6 +60,10 @@ def execution_plan(logical: LogicalGraph, physical: PhysicalGraph) -> str:
 def _producer_uid(physical: PhysicalGraph, chain: int, place: int | None) -> str | None:
     producer = physical.chains[chain]
     return producer.source_uid if place is None else producer.operators[place].uid
+
+
+def _tag(edge: Input) -> str | None:
+    return None if edge.tag is None else edge.tag.tag_id
 
 
 def _strategy(kind: str) -> str:

@@ -17,6 +17,8 @@ class ChainedOperator:
     pickled: bytes
     output_type: bytes | None
     """The declared type, pickled; None where the user declared none."""
+    parent_tag: str | None = None
+    """The side output of the parent that it reads; None for the main one."""
 
 
 @dataclass
@@ -33,6 +35,10 @@ class Edge:
     """(selector, key type) of a key edge, (selector, partitioner) of a custom one."""
     pickled_type: bytes | None = None
     """Declared type of the records; None for pickled ones."""
+    tag: str | None = None
+    """The side output that feeds it; None for the main one."""
+    port: int = 0
+    """Which input of a two-input operator it feeds."""
 
 
 @dataclass

@@ -115,8 +115,11 @@ class ChainRun:
     def connect(self, exchanges: dict[int, Exchange]) -> list[Callable[[Records], None]]:
         """Wire operators to each other and to this epoch's exchanges; what the chain's input is to be given to."""
         for place in reversed(range(len(self.operators))):
-            sending, chained = self._consumers(place, exchanges)
-            self.operators[place].emit = self._checked(place, _fan_out(sending, chained))
+            operator = self.operators[place]
+            operator.emit = self._checked(place, _fan_out(*self._consumers(place, None, exchanges)))
+            operator.sides = {
+                tag: _fan_out(*self._consumers(place, tag, exchanges)) for tag in self._tags_read_from(place)
+            }
         roots: list[Callable[[Records], None]] = [
             _each(self.operators[place]) for place, op in enumerate(self.chain.operators) if op.parent is None
         ]
@@ -126,13 +129,21 @@ class ChainRun:
             roots = [_with_copies(root) for root in roots]
         return roots + sending
 
-    def _consumers(self, place: int, exchanges: dict[int, Exchange]) -> tuple[list[Emit], list[Emit]]:
+    def _consumers(self, place: int, tag: str | None, exchanges: dict[int, Exchange]) -> tuple[list[Emit], list[Emit]]:
         """Those who keep a copy of their own, and those who are given the record itself."""
-        sending: list[Emit] = [exchanges[edge.id].process for edge in self._edges if edge.from_operator == place]
+        edges = [edge for edge in self._edges if edge.from_operator == place and edge.tag == tag]
+        sending: list[Emit] = [exchanges[edge.id].process for edge in edges]
         chained: list[Emit] = [
-            self.operators[index].process for index, op in enumerate(self.chain.operators) if op.parent == place
+            self.operators[index].process
+            for index, operator in enumerate(self.chain.operators)
+            if operator.parent == place and operator.parent_tag == tag
         ]
         return sending, chained
+
+    def _tags_read_from(self, place: int) -> set[str]:
+        tags = [edge.tag for edge in self._edges if edge.from_operator == place]
+        tags += [operator.parent_tag for operator in self.chain.operators if operator.parent == place]
+        return {tag for tag in tags if tag is not None}
 
     def _checked(self, place: int, emit: Emit) -> Emit:
         declared = self.chain.operators[place].output_type
@@ -180,6 +191,9 @@ class ChainRun:
             producers = self.graph.chains[edge.from_chain].parallelism
             channels += [channel_of(number, producer) for producer in range(producers)]
         return channels
+
+    def port(self, channel: int) -> int:
+        return self.graph.edges[channel >> 32].port
 
     def decode(self, channel: int, data: bytes) -> list[Any]:
         return self._input_codecs[channel >> 32].decode_many(data)
@@ -239,15 +253,18 @@ class Task:
         yield from self._run_epoch(epoch, feed, list)
 
     def _read(self, inbox: Inbox, roots: list[Callable[[Records], None]]) -> Iterator[int]:
-        overlay = self._run.overlay
-        decode = self._run.decode
-        head = self._run.operators[0] if overlay is not None else None
+        run = self._run
+        overlay, decode = run.overlay, run.decode
+        head = run.operators[0] if overlay is not None else None
         for channel, buffer in inbox.buffers():
             values = decode(channel, buffer.values)
             if head is not None:
                 assert overlay is not None
                 assert buffer.keys is not None
-                head.process_keyed(overlay, buffer.keys, values)
+                head.process_keyed(overlay, buffer.keys, values, run.port(channel))
+            elif run.port(channel):
+                for value in values:
+                    run.operators[0].process_second(value)
             else:
                 for root in roots:
                     root(values)

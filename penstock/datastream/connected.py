@@ -1,0 +1,80 @@
+"""Two streams seen by one function, each by a method of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from penstock.datastream.functions import (
+    CoFlatMapFunction,
+    CoMapFunction,
+    CoProcessFunction,
+    KeyedCoProcessFunction,
+    KeySelector,
+)
+from penstock.graph.logical import GraphError, Input
+from penstock.runtime.operators import CoFlatMapOperator, CoMapOperator, CoProcessOperator, Operator, describe
+
+if TYPE_CHECKING:
+    from penstock.datastream.data_stream import DataStream
+
+
+class ConnectedStreams:
+    """Given by `stream1.connect(stream2)`. Key both or neither."""
+
+    def __init__(self, stream1: DataStream, stream2: DataStream) -> None:
+        if stream1._env is not stream2._env:
+            raise GraphError("Only streams of one environment can be connected.")
+        self.stream1 = stream1
+        self.stream2 = stream2
+
+    def key_by(
+        self,
+        key_selector1: Callable[[Any], Any] | KeySelector,
+        key_selector2: Callable[[Any], Any] | KeySelector,
+        key_type: Any = None,
+    ) -> ConnectedStreams:
+        """Partition both by key: records of equal keys meet, and share keyed state."""
+        return ConnectedStreams(
+            self.stream1.key_by(key_selector1, key_type), self.stream2.key_by(key_selector2, key_type)
+        )
+
+    def map(self, func: CoMapFunction, output_type: Any = None) -> DataStream:
+        """`map1` or `map2` of each record; a result of None is no record, as in PyFlink."""
+        self._expect(func, CoMapFunction, "map")
+        return self._add("Co-Map", CoMapOperator(func, self._keyed()), output_type)
+
+    def flat_map(self, func: CoFlatMapFunction, output_type: Any = None) -> DataStream:
+        self._expect(func, CoFlatMapFunction, "flat_map")
+        return self._add("Co-Flat Map", CoFlatMapOperator(func, self._keyed()), output_type)
+
+    def process(self, func: CoProcessFunction | KeyedCoProcessFunction, output_type: Any = None) -> DataStream:
+        keyed = self._keyed()
+        wanted: type = KeyedCoProcessFunction if keyed else CoProcessFunction
+        other: type = CoProcessFunction if keyed else KeyedCoProcessFunction
+        if isinstance(func, other):
+            fix = "they are keyed: use a KeyedCoProcessFunction" if keyed else "they are not keyed: call key_by before"
+            raise GraphError(f"{describe(func)} is a {other.__name__} on connected streams, but {fix}.")
+        self._expect(func, wanted, "process")
+        return self._add("Keyed Co-Process" if keyed else "Co-Process", CoProcessOperator(func, keyed), output_type)
+
+    def _keyed(self) -> bool:
+        from penstock.datastream.data_stream import KeyedStream
+
+        first, second = isinstance(self.stream1, KeyedStream), isinstance(self.stream2, KeyedStream)
+        if first != second:
+            raise GraphError(
+                "One of the connected streams is keyed and the other is not. Key both, with key_by on each or on the "
+                "connected streams, or neither."
+            )
+        return first
+
+    def _expect(self, func: Any, kind: type, method: str) -> None:
+        if not isinstance(func, kind):
+            raise GraphError(f"{method} of connected streams needs a {kind.__name__}, not {describe(func)}.")
+
+    def _add(self, name: str, operator: Operator, output_type: Any) -> DataStream:
+        inputs: list[Input] = list(self.stream1._inputs)
+        inputs += [replace(edge, port=1) for edge in self.stream2._inputs]
+        return self.stream1._add(name, operator, output_type, inputs)

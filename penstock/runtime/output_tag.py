@@ -1,0 +1,32 @@
+"""Tags of side outputs: a process function yields `tag, value` to send a value to one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock.common.typeinfo import Types
+from penstock.errors import PenstockError
+
+
+class OutputTag:
+    """Names a side output. Two tags of one id are the same side output."""
+
+    def __init__(self, tag_id: str, type_info: Any = None) -> None:
+        if not isinstance(tag_id, str) or not tag_id:
+            raise PenstockError(f"An OutputTag needs an id that is a non-empty string, not {tag_id!r}.")
+        self.tag_id = tag_id
+        self.declared = Types.ROW(type_info) if isinstance(type_info, list) else type_info
+        """The type given by the user; None for pickled records."""
+
+    @property
+    def type_info(self) -> Any:
+        return Types.PICKLED_BYTE_ARRAY() if self.declared is None else self.declared
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, OutputTag) and other.tag_id == self.tag_id
+
+    def __hash__(self) -> int:
+        return hash(self.tag_id)
+
+    def __repr__(self) -> str:
+        return f"OutputTag({self.tag_id!r})"
