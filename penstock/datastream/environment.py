@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import tempfile
@@ -14,6 +13,7 @@ from urllib.parse import unquote, urlparse
 from penstock.checkpoint.epochs import EpochStatistics, Settings
 from penstock.common.configuration import Configuration
 from penstock.common.job import JobExecutionResult
+from penstock.common.options import BadSetting, canonical, check_keys, command_line_settings, surrounding_settings
 from penstock.datastream.checkpointing_mode import CheckpointingMode
 from penstock.datastream.data_stream import DataStream, _positive
 from penstock.datastream.job_client import JobClient
@@ -31,15 +31,16 @@ if TYPE_CHECKING:
 _RETAIN = "RETAIN_ON_CANCELLATION"
 
 
-class BadSetting(PenstockError):
-    """A setting has a value that cannot be used; the message names the key."""
-
-
 class StreamExecutionEnvironment:
     """Build a program with `from_…` and the methods of its streams; run it with `execute`."""
 
     def __init__(self, configuration: Configuration | None = None) -> None:
-        self._configuration = Configuration(configuration).add_all(_command_line())
+        program = configuration.to_dict() if configuration is not None else {}
+        settings: dict[str, str] = {}
+        for source in (surrounding_settings(), program, command_line_settings()):
+            check_keys(source)
+            settings |= canonical(source)
+        self._configuration = Configuration.from_dict(settings)
         self._graph = LogicalGraph()
         self._job_parameters: dict[str, str] = {}
         self._on_epoch: list[Callable[[EpochStatistics], None]] = []
@@ -52,7 +53,8 @@ class StreamExecutionEnvironment:
     # -- configuration ---------------------------------------------------------------------------------------------
 
     def configure(self, configuration: Configuration) -> None:
-        self._configuration.add_all(configuration)
+        check_keys(configuration.key_set())
+        self._configuration.add_all(Configuration.from_dict(canonical(configuration.to_dict())))
 
     def get_configuration(self) -> Configuration:
         return self._configuration
@@ -177,6 +179,7 @@ class StreamExecutionEnvironment:
 
     def execute_async(self, job_name: str | None = None) -> JobClient:
         """Start the program and return at once."""
+        check_keys(self._configuration.key_set())
         name = job_name or self._configuration.get_string("pipeline.name", "penstock-job")
         physical = self._physical()
         settings, root = self._settings(name)
@@ -264,11 +267,6 @@ class StreamExecutionEnvironment:
                 f"stream.process(...).uid('name').",
                 stacklevel=4,
             )
-
-
-def _command_line() -> Configuration:
-    """What `penstock run -D key=value` set."""
-    return Configuration.from_dict(json.loads(os.environ.get("PENSTOCK_SETTINGS", "{}")))
 
 
 _UNITS = {"ms": 1, "": 1, "s": 1000, "sec": 1000, "min": 60_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}

@@ -1,0 +1,83 @@
+"""Settings: where they come from, and that a mistyped one is told."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.common import Configuration
+from penstock.common.options import BadSetting, options_page, parse_lines
+from penstock.datastream import StreamExecutionEnvironment
+
+
+def environment(**settings: Any) -> StreamExecutionEnvironment:
+    return StreamExecutionEnvironment(Configuration.from_dict({k.replace("__", "."): v for k, v in settings.items()}))
+
+
+class TestAnUnknownKey:
+    def test_is_refused_with_the_nearest_known_one(self) -> None:
+        with pytest.raises(
+            BadSetting, match=r"'state.checkpoints.dri'. Did you mean 'state.checkpoints.dir'"
+        ):
+            environment(state__checkpoints__dri="/x")
+
+    def test_that_is_like_nothing_leads_to_the_page(self) -> None:
+        with pytest.raises(BadSetting, match=r"docs/configuration\.md"):
+            environment(zzz="1")
+
+    def test_is_refused_however_it_comes(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        env = environment()
+        with pytest.raises(BadSetting):
+            env.configure(Configuration.from_dict({"paralelism.default": 2}))
+        env.get_configuration().set_string("paralelism.default", "2")
+        env.from_collection([1]).print()
+        with pytest.raises(BadSetting, match=r"parallelism\.default"):
+            env.execute()
+        monkeypatch.setenv("PENSTOCK_PROPERTIES", "paralelism.default: 2")
+        with pytest.raises(BadSetting):
+            environment()
+
+    def test_of_spark_is_spark_s_affair(self) -> None:
+        assert environment(spark__whatever="1").get_configuration().get_string("spark.whatever", "") == "1"
+
+
+class TestStrength:
+    def test_file_then_environment_then_program_then_command_line_then_calls(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def parallelism(**settings: Any) -> int:
+            return environment(**settings).get_parallelism()
+
+        path = tmp_path / "penstock.conf"
+        path.write_text("# mine\nparallelism.default: 2  # two\n\nstate.backend: 'memory'\n")
+        monkeypatch.setenv("PENSTOCK_CONF", str(path))
+        assert parallelism() == 2
+        assert environment().get_configuration().get_string("state.backend", "") == "memory"
+        monkeypatch.setenv("PENSTOCK_PROPERTIES", "parallelism.default: 3")
+        assert parallelism() == 3
+        assert parallelism(parallelism__default=4) == 4
+        monkeypatch.setenv("PENSTOCK_SETTINGS", '{"parallelism.default": "5"}')
+        assert parallelism(parallelism__default=4) == 5
+        assert environment().set_parallelism(6).get_parallelism() == 6
+
+    def test_an_alias_is_the_setting(self) -> None:
+        config = environment(state__checkpoint__dir="/x").get_configuration()
+        assert config.get_string("state.checkpoints.dir", "") == "/x"
+
+    def test_a_file_that_is_not_there_is_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("PENSTOCK_CONF", "/nowhere/penstock.conf")
+        with pytest.raises(BadSetting, match=r"'/nowhere/penstock\.conf'.*No such file"):
+            environment()
+
+
+def test_a_line_that_is_no_setting_is_named() -> None:
+    with pytest.raises(BadSetting, match=r"conf, line 2: 'nonsense' is no setting"):
+        parse_lines("a.b: c\nnonsense", "conf")
+
+
+def test_values_may_hold_colons() -> None:
+    assert parse_lines("state.checkpoints.dir: file:///a/b", "x") == {"state.checkpoints.dir": "file:///a/b"}
+
+
+def test_the_page_of_settings_is_up_to_date() -> None:
+    assert Path(__file__).parents[2].joinpath("docs/configuration.md").read_text() == options_page()
