@@ -16,9 +16,7 @@ def environment(**settings: Any) -> StreamExecutionEnvironment:
 
 class TestAnUnknownKey:
     def test_is_refused_with_the_nearest_known_one(self) -> None:
-        with pytest.raises(
-            BadSetting, match=r"'state.checkpoints.dri'. Did you mean 'state.checkpoints.dir'"
-        ):
+        with pytest.raises(BadSetting, match=r"'state.checkpoints.dri'. Did you mean 'state.checkpoints.dir'"):
             environment(state__checkpoints__dri="/x")
 
     def test_that_is_like_nothing_leads_to_the_page(self) -> None:
