@@ -1,0 +1,30 @@
+"""What each example must give, for the tests in the harness and on Spark."""
+
+import importlib
+from datetime import date
+from types import ModuleType
+from typing import Any
+
+CASES: dict[str, list[Any]] = {
+    # F2
+    "consumer_lag": ['{"timestamp":1555516800,"lag":{"consumer0":5,"consumer1":8,"consumer2":3}}'],
+    # F4: host-2 is in X, where e does not fit.
+    "state_machine": [("host-2", "X", "e")],
+    # F15
+    "least_value": [(2, 21, 21), (2, 30, 21), (2, 7, 7), (4, 1, 1), (5, 4, 4)],
+    # F16
+    "count_with_state": [(2, 0), (2, 2), (4, 0), (5, 0)],
+    # F5
+    "deduplicate": [("order-1", 30), ("order-2", 12), ("order-3", 7)],
+    "compare_yesterday": [
+        ("north", date(2024, 3, 1), 100, None),
+        ("north", date(2024, 3, 2), 120, 20),
+        ("north", date(2024, 3, 3), 90, -30),
+        ("south", date(2024, 3, 2), 80, None),
+    ],
+    "event_pattern": [("card-1", [0.5, 0.2, 0.9], 650.0)],
+}
+
+
+def load_example(name: str) -> ModuleType:
+    return importlib.import_module(name)

@@ -1,0 +1,40 @@
+"""Every example, in process, in one epoch and record by record."""
+
+from typing import Any
+
+import pytest
+from example_cases import CASES, load_example
+
+from penstock.datastream import StreamExecutionEnvironment
+from penstock.testing import JobHarness
+
+
+def run(name: str, records: list[Any] | None = None, per_epoch: int | None = None, **options: Any) -> list[Any]:
+    example = load_example(name)
+    env = StreamExecutionEnvironment.get_execution_environment()
+    stream = example.build(env.from_collection(example.SAMPLE if records is None else records))
+    with JobHarness(stream, **options) as job:
+        return job.run(per_epoch)
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("per_epoch", [None, 1], ids=["one epoch", "an epoch each"])
+def test_an_example_gives_what_it_says(name: str, per_epoch: int | None) -> None:
+    assert sorted(run(name, per_epoch=per_epoch, parallelism=2)) == sorted(CASES[name])
+
+
+def test_a_session_of_the_state_machine_that_ends_begins_anew() -> None:
+    """F4: after g the state is cleared, so a fits again; after an alert it stays."""
+    events = [("s", event) for event in "aabeggca"]
+    alerts = [("s", "W", "a"), ("s", "Initial", "g"), ("s", "X", "a")]
+    assert run("state_machine", events) == alerts
+
+
+def test_the_online_model_learns_the_line() -> None:
+    errors = [abs(error) for _, _, error in run("online_model", per_epoch=50)]
+    assert sum(errors[-10:]) < 0.1 * sum(errors[:10])
+
+
+def test_a_pattern_is_forgotten_after_a_payment_in_between() -> None:
+    payments = [("c", 0.5), ("c", 0.5), ("c", 40.0), ("c", 0.5), ("c", 900.0)]
+    assert run("event_pattern", payments, per_epoch=1) == []
