@@ -88,7 +88,6 @@ class ChainRun:
         self._codecs = {edge.id: _codec(edge) for edge in self._edges}
         self._input_codecs = {number: _codec(graph.edges[number]) for number in chain.inputs}
         self._opened: list[Operator] = []
-        self._targets: list[Callable[[Any], None]] = []
 
     @property
     def level(self) -> int:

@@ -265,7 +265,8 @@ def current_lineage(root: Path, resume: bool) -> Path:
     root.mkdir(parents=True, exist_ok=True)
     if resume:
         for candidate in sorted(root.iterdir(), reverse=True):
-            if (candidate / "manifests").is_dir() and not (candidate / "ended").exists():
+            # Even one without a manifest: if its driver only seemed dead, one of the two must lose the first publish.
+            if candidate.is_dir() and not (candidate / "ended").exists():
                 return candidate
     lineage = root / f"{int(time.time() * 1000):015d}-{uuid.uuid4().hex[:8]}"
     lineage.mkdir()
