@@ -20,8 +20,8 @@ def both_ways_conf(work: Path) -> dict[str, str]:
         "spark.local.dir": str(work / "spark"),
         "spark.sql.shuffle.partitions": str(PARALLELISM),
         # By default a file of a few MB is one partition, and one core idles in the source stage.
-        # Without the open cost Spark cuts it in two or three, as a topic would be.
-        "spark.sql.files.openCostInBytes": "0",
+        # With an open cost of 1 byte it is cut into as many as there are cores; with 0, a byte may be left for one more.
+        "spark.sql.files.openCostInBytes": "1",
     }
 
 

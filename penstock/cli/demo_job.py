@@ -69,7 +69,7 @@ def configuration(work: Work) -> Configuration:
     config.set_string("spark.master", f"local[{min(os.cpu_count() or 1, 4)}]")
     config.set_string("spark.local.dir", str(work.scratch))
     # Without it a file of a few MB goes to one core, and the others wait.
-    config.set_string("spark.sql.files.openCostInBytes", "0")
+    config.set_string("spark.sql.files.openCostInBytes", "1")
     config.set_string("state.checkpoints.dir", work.checkpoints.as_uri())
     config.set_string("state.backend.local-dir", str(work.replicas))
     return config
