@@ -20,7 +20,7 @@ def both_ways_conf(work: Path) -> dict[str, str]:
         "spark.local.dir": str(work / "spark"),
         "spark.sql.shuffle.partitions": str(PARALLELISM),
         # By default a file of a few MB is one partition, and one core idles in the source stage.
-        # With an open cost of 1 byte it is cut into as many as there are cores; with 0, a byte may be left for one more.
+        # With an open cost of 1 byte it is cut into as many as there are cores; with 0, a byte may be left over.
         "spark.sql.files.openCostInBytes": "1",
     }
 
