@@ -69,7 +69,7 @@ class Row:
 
     @staticmethod
     def many(field_names: FieldNames, values: Iterable[Any]) -> list[Row]:
-        """`of` for a whole batch, in one loop: 0.15 µs a row instead of 0.25. A list is taken over here too."""
+        """`of` for a whole batch, in one loop: 0.15 µs a row instead of 0.18. A list is taken over here too."""
         rows: list[Row] = []
         append, new, kind = rows.append, _new, _INSERT
         for each in values:

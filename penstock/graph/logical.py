@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.errors import PenstockError
-from penstock.runtime.operators import Operator
+from penstock.runtime.operators import Operator, SinkOperator
 from penstock.runtime.output_tag import OutputTag
 
 FORWARD, KEY, REBALANCE, RESCALE, SHUFFLE = "forward", "key", "rebalance", "rescale", "shuffle"
@@ -86,6 +86,11 @@ class LogicalGraph:
 
     def clear(self) -> None:
         self.nodes.clear()
+
+    def sinks(self) -> dict[str, Any]:
+        """The driver's half of every sink, by operator uid."""
+        nodes = self.nodes.values()
+        return {node.uid: node.operator.sink for node in nodes if isinstance(node.operator, SinkOperator)}
 
     def in_order(self) -> Iterator[Node]:
         """Every node after all its inputs. Raises GraphError on a cycle."""

@@ -19,7 +19,6 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from penstock.checkpoint.epochs import (
-    CommittingSink,
     EngineLost,
     EpochDriver,
     EpochParameters,
@@ -78,11 +77,6 @@ class Job:
         self._storage, root = self._open_storage()
         self._log = SparkLog(self._workdir / "spark")
         self._inputs = root / "inputs"
-        sinks: dict[str, CommittingSink] = {
-            node.uid: node.operator.sink
-            for node in spec.logical.nodes.values()
-            if node.operator is not None and hasattr(node.operator, "sink")
-        }
         self._line: list[Exchange | Stage] = []
         for level in range(1, len(spec.physical.levels)):
             self._line += [Exchange(spec.physical.targets(level)), Stage(LevelStage(self._shipped, level))]
@@ -91,7 +85,7 @@ class Job:
             self._storage,
             spec.settings,
             self._execute,
-            sinks,
+            spec.logical.sinks(),
             crash_probe("driver", lambda: self.driver.number),
             lineage=root.name if spec.checkpoint_root else uuid.uuid4().hex,
         )

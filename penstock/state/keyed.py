@@ -150,7 +150,7 @@ class _Value(KeyedState, ValueState[Any]):
         return held
 
     def drain(self, groups: dict[int, GroupChanges]) -> None:
-        # About 1 µs per changed key; written out because it is the bulk of the end of an epoch.
+        # About 0.7 µs per changed key, sorting included; written out because it is the bulk of the end of an epoch.
         count = self._overlay.max_parallelism
         number = self._id
         encode = self._encode

@@ -71,11 +71,7 @@ class JobHarness:
             env.is_chaining_enabled(),
             env._job_parameters,
         )
-        self._sinks = {
-            node.uid: node.operator.sink
-            for node in logical.nodes.values()
-            if node.operator is not None and hasattr(node.operator, "sink")
-        }
+        self._sinks = logical.sinks()
         self._log: dict[str, list[Any]] = {}
         self._partitions: dict[str, int] = {}
         for node in logical.nodes.values():

@@ -73,17 +73,10 @@ def check_state(directory: Path) -> None:
     assert read_values(storage, "sum", "total", int) == expected_sums(LEFT + RIGHT)
 
 
-def test_a_worker_killed_at_each_step_of_a_task(tmp_path: Path) -> None:
-    crashes, markers = plan("task", TASK_POINTS, tmp_path)
-    done = run(tmp_path, "local[2]", crashes)
-    assert done.returncode == 0, done.stderr
-    assert all(marker.exists() for marker in markers)
-    check_state(tmp_path)
-
-
-def test_an_executor_killed_at_each_step_of_a_task(tmp_path: Path) -> None:
-    crashes, markers = plan("executor", TASK_POINTS, tmp_path)
-    done = run(tmp_path, "local-cluster[2,1,1024]", crashes)
+@pytest.mark.parametrize(("role", "master"), [("task", "local[2]"), ("executor", "local-cluster[2,1,1024]")])
+def test_a_worker_or_executor_killed_at_each_step_of_a_task(tmp_path: Path, role: str, master: str) -> None:
+    crashes, markers = plan(role, TASK_POINTS, tmp_path)
+    done = run(tmp_path, master, crashes)
     assert done.returncode == 0, done.stderr
     assert all(marker.exists() for marker in markers)
     check_state(tmp_path)
