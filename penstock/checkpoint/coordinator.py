@@ -83,6 +83,8 @@ class Abort:
     status: CheckpointStatus
     failures: tuple[Failure, ...]
     reason: str
+    reports: tuple[Report, ...] = ()
+    """Those that came before it failed: what they prepared is to be taken back."""
 
 
 Instruction = Publish | CommitSinks | Abort
@@ -194,8 +196,8 @@ class Coordinator:
     ) -> list[Instruction]:
         current.status = status
         current.ended_at = at
-        current.reports = []
-        return [Abort(current.epoch, status, tuple(failures or ()), reason)]
+        reports, current.reports = tuple(current.reports), []
+        return [Abort(current.epoch, status, tuple(failures or ()), reason, reports)]
 
     def _invalid(self, event: Event) -> None:
         state = "no checkpoint" if self.current is None else f"{self.current.status.name} {self.current.epoch}"

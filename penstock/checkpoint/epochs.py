@@ -7,11 +7,12 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
 from penstock.checkpoint.bases import merge_bases
+from penstock.checkpoint.committing import Committer, CommittingSink, committables_of
 from penstock.checkpoint.coordinator import (
     Abort,
     Acknowledge,
@@ -26,7 +27,6 @@ from penstock.checkpoint.coordinator import (
 from penstock.checkpoint.manifest import (
     FORMAT,
     BaseHandle,
-    Committable,
     Manifest,
     OperatorSnapshot,
     Version,
@@ -77,6 +77,8 @@ class EpochParameters(msgspec.Struct, frozen=True):
     backend: str
     inline_bytes: int
     replica_root: str
+    timestamp: int = 0
+    """The epoch's clock, in milliseconds."""
 
 
 class EpochStatistics(msgspec.Struct, frozen=True):
@@ -108,14 +110,6 @@ class Settings:
     """How many times an epoch is run again, from the same input, before the job fails."""
 
 
-class CommittingSink(Protocol):
-    """The driver's half of a sink."""
-
-    durable: bool
-
-    def commit(self, epoch: int, subtask: int, committable: bytes) -> None: ...
-
-
 @dataclass
 class EpochDriver:
     """Runs epochs one after the other. `execute` is the engine: it runs all tasks and gives report and failure rows."""
@@ -138,6 +132,7 @@ class EpochDriver:
         self.statistics: deque[EpochStatistics] = deque(maxlen=_STATISTICS_KEPT)
         self._merged: dict[str, dict[int, BaseHandle]] = {}
         self._epoch_ended_at = self.clock()
+        self._committer = Committer(self.sinks, self.lineage)
         self.number = 0
         """The epoch under way, or the last one."""
         self.uids = {operator.uid: operator for chain in self.graph.chains for operator in chain.operators}
@@ -150,8 +145,14 @@ class EpochDriver:
         manifest, version = found
         self._check_restorable(manifest)
         self.last, self.version, self.lineage = manifest, version, manifest.lineage
-        self._commit(manifest.id, manifest.committables)
+        self._committer.lineage = manifest.lineage
+        self._committer.commit(manifest.id, manifest.committables, again=True)
         return manifest
+
+    def finish_sinks(self) -> None:
+        """The job is over before its input was: what the last checkpoint holds is all there will be."""
+        if self.last is not None:
+            self._committer.finish(self.last)
 
     @property
     def next_number(self) -> int:
@@ -168,39 +169,38 @@ class EpochDriver:
         number = self.number = self.next_number
         self.probe("triggered")
         attempt = 0
+        timestamp = self._now()
         while True:
             started = self.clock()
-            instructions = self._collect(number, ends_input)
+            instructions = self._collect(number, ends_input, timestamp)
             instruction = instructions[0]
             if isinstance(instruction, Publish):
                 break
             assert isinstance(instruction, Abort)
+            self._committer.abort(number, instruction.reports)
             attempt += 1
             # A user's error will come again; what the engine lost may not.
             if attempt > self.settings.retries or any(failure.from_user for failure in instruction.failures):
                 raise _failed(instruction)
         manifest = self._manifest(number, batch, spark_log, log_index, ends_input, instruction.reports)
-        passing = [
-            Committable(part.uid, report.subtask, part.committable)
-            for report in sorted(instruction.reports, key=lambda report: (report.chain, report.subtask))
-            for part in report.operators
-            if part.committable is not None and not self.sinks[part.uid].durable
-        ]
+        committables = committables_of(instruction.reports)
+        passing = [each for each in committables if not self._committer.durable(each.uid)]
         self.probe("collected")
         version = publish(self.storage, manifest)
         self.probe("published")
         self.last, self.version = manifest, version
         for follow in self.coordinator.handle(Published(number, self._now())):
             assert isinstance(follow, CommitSinks)
-            self._commit(number, manifest.committables)
-            self._commit(number, passing)
+            self._committer.commit(number, manifest.committables)
+            self._committer.commit(number, passing)
         self.probe("committed")
+        self._committer.published(manifest)
         if self.settings.backend == "memory":
             self._forget()
             self._merge_bases()
         return self._count(instruction.reports, (self.clock() - started) * 1000)
 
-    def _collect(self, number: int, ends_input: bool) -> list[Any]:
+    def _collect(self, number: int, ends_input: bool, timestamp: int) -> list[Any]:
         coordinator = self.coordinator
         coordinator.handle(
             Trigger(
@@ -219,6 +219,7 @@ class EpochDriver:
             self.settings.backend,
             self.settings.inline_bytes,
             self.settings.replica_root,
+            timestamp,
         )
         try:
             for kind, payload in self.execute(parameters):
@@ -241,7 +242,6 @@ class EpochDriver:
     ) -> Manifest:
         last = self.last
         operators: dict[str, OperatorSnapshot] = {}
-        committables = []
         records = dict(last.records) if last is not None else {}
         delta_bytes = dict(last.delta_bytes) if last is not None else {}
         bases = dict(last.bases) if last is not None else {}
@@ -253,19 +253,21 @@ class EpochDriver:
             if chain.source_uid is not None:
                 records[chain.source_uid] = records.get(chain.source_uid, 0) + report.records_in
             for part in report.operators:
-                if part.states:
+                if part.states or part.operator_state:
                     known = operators.get(part.uid)
-                    deltas = [*(known.deltas if known else []), *part.deltas]
-                    operators[part.uid] = OperatorSnapshot(
-                        self.uids[part.uid].name,
-                        chain.parallelism,
-                        chain.max_parallelism,
-                        part.states,
-                        deltas,
-                    )
+                    if known is None:
+                        known = operators[part.uid] = OperatorSnapshot(
+                            self.uids[part.uid].name,
+                            chain.parallelism,
+                            chain.max_parallelism,
+                            part.states,
+                            [],
+                            [[] for _ in range(chain.parallelism)],
+                        )
+                    known.deltas.extend(part.deltas)
+                    known.operator_state[report.subtask] = part.operator_state
+                if part.states:
                     delta_bytes[part.uid] = delta_bytes.get(part.uid, 0) + sum(d.size for d in part.deltas)
-                if part.committable is not None and self.sinks[part.uid].durable:
-                    committables.append(Committable(part.uid, report.subtask, part.committable))
         return Manifest(
             FORMAT,
             self.lineage,
@@ -276,7 +278,7 @@ class EpochDriver:
             self._now(),
             ends_input,
             operators,
-            committables,
+            [each for each in committables_of(reports) if self._committer.durable(each.uid)],
             records,
             spark_log,
             log_index if log_index is not None else (last.log_index if last is not None else {}),
@@ -352,22 +354,12 @@ class EpochDriver:
                     f"name or state.checkpoints.dir to start afresh."
                 )
             groups = self._chain_of(uid).max_parallelism
-            if groups != snapshot.max_parallelism:
+            if snapshot.states and groups != snapshot.max_parallelism:
                 raise PenstockError(
                     f"The checkpoint in {self.storage.where} has the state of operator '{snapshot.name}' (uid '{uid}') "
                     f"in {snapshot.max_parallelism} key groups, this program in {groups}. The number cannot change: "
                     f"call set_max_parallelism({snapshot.max_parallelism}) on the operator."
                 )
-
-    def _commit(self, epoch: int, committables: list[Committable]) -> None:
-        for committable in committables:
-            sink = self.sinks.get(committable.uid)
-            if sink is None:
-                raise PenstockError(
-                    f"Checkpoint {epoch} holds output of sink '{committable.uid}', which "
-                    f"this program does not have. Give the sink the uid it had."
-                )
-            sink.commit(epoch, committable.subtask, committable.payload)
 
     def _count(self, reports: tuple[Report, ...], duration_ms: float) -> EpochStatistics:
         deltas = [delta for report in reports for part in report.operators for delta in part.deltas]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 
 from penstock.checkpoint.manifest import Manifest, Version, decode_version, encode_version, load
+from penstock.checkpoint.redistribution import redistribute
 from penstock.state.replica import StaleAttempt, Step
 from penstock.state.storage import Storage
 
@@ -30,6 +31,12 @@ class ManifestHistory:
             return {}
         snapshot = self._load(self._wanted).operators.get(uid)
         return {} if snapshot is None else snapshot.states
+
+    def operator_state(self, uid: str, subtask: int, parallelism: int) -> list[bytes]:
+        if self._wanted is None:
+            return []
+        snapshot = self._load(self._wanted).operators.get(uid)
+        return [] if snapshot is None else redistribute(snapshot.operator_state, parallelism)[subtask]
 
     def steps(self, uid: str, block: int, position: bytes | None) -> list[Step] | None:
         wanted = self._wanted

@@ -44,7 +44,10 @@ class OperatorSnapshot(msgspec.Struct, array_like=True, frozen=True):
     parallelism: int
     max_parallelism: int
     states: dict[str, str]
+    """Keyed states and their types."""
     deltas: list[DeltaHandle]
+    operator_state: list[list[bytes]] = []
+    """All of it, by subtask: it is small, and a rescale deals it out anew."""
 
 
 class BaseHandle(msgspec.Struct, array_like=True, frozen=True):

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from penstock.datastream.connectors import Sink, SinkWriter
+from penstock.datastream.connectors import Commit, Sink, SinkWriter
 from penstock.datastream.functions import RuntimeContext
 
 Run = tuple[int, int]
@@ -37,14 +37,15 @@ class LedgerSink(Sink):
     def create_writer(self, context: RuntimeContext) -> SinkWriter:
         return _PageWriter()
 
-    def commit(self, epoch: int, subtask: int, committable: bytes) -> None:
-        name = f"{epoch:06d}-{subtask}"
-        temporary = self._folder / f".{name}"
-        with temporary.open("wb") as file:
-            file.write(committable)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, self._folder / f"{name}.json")
+    def commit(self, commits: list[Commit]) -> None:
+        for commit in commits:
+            name = f"{commit.epoch:06d}-{commit.subtask}"
+            temporary = self._folder / f".{name}"
+            with temporary.open("wb") as file:
+                file.write(commit.payload)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, self._folder / f"{name}.json")
 
 
 class _PageWriter(SinkWriter):

@@ -1,44 +1,19 @@
-"""The sinks every program can use: print, collect, discard.
-
-A sink writes in the tasks and commits in the driver. Order of calls: in each task `create_writer`, then per epoch
-`write` for each record and one `prepare_commit`; in the driver, once the manifest is published, `commit` for every
-committable, and again after a recovery: it must be idempotent, or say that it is not durable.
-"""
+"""The sinks every program can use: print, collect, discard. `sink.py` has the contract they follow."""
 
 from __future__ import annotations
 
 import pickle
 import queue
 import sys
-from abc import ABC, abstractmethod
 from typing import Any
 
 import msgspec
 
+from penstock.checkpoint.committing import Commit
 from penstock.common.pickling import to_pickle
+from penstock.connectors.sink import Sink, SinkWriter
 from penstock.runtime.context import RuntimeContext
 from penstock.runtime.sharing import independent
-
-
-class SinkWriter(ABC):
-    @abstractmethod
-    def write(self, value: Any) -> None: ...
-
-    @abstractmethod
-    def prepare_commit(self) -> bytes | None:
-        """What the driver needs to commit this epoch's records; None for nothing. Starts the next epoch."""
-
-
-class Sink(ABC):
-    durable = True
-    """Whether committables belong in the manifest. If not, they are lost with the driver, as its console is."""
-
-    @abstractmethod
-    def create_writer(self, context: RuntimeContext) -> SinkWriter: ...
-
-    @abstractmethod
-    def commit(self, epoch: int, subtask: int, committable: bytes) -> None:
-        """Make one subtask's records of one epoch visible. (epoch, subtask) is the same whenever it is repeated."""
 
 
 class DiscardingSink(Sink):
@@ -47,7 +22,7 @@ class DiscardingSink(Sink):
     def create_writer(self, context: RuntimeContext) -> SinkWriter:
         return _Discard()
 
-    def commit(self, epoch: int, subtask: int, committable: bytes) -> None:
+    def commit(self, commits: list[Commit]) -> None:
         pass
 
 
@@ -76,8 +51,10 @@ class PrintSink(Sink):
         prefix = ":".join(part for part in (self._identifier, number) if part)
         return _Lines(f"{prefix}> " if prefix else "")
 
-    def commit(self, epoch: int, subtask: int, committable: bytes) -> None:
-        sys.stdout.write("".join(f"{line}\n" for line in msgspec.msgpack.decode(committable, type=list[str])))
+    def commit(self, commits: list[Commit]) -> None:
+        for commit in commits:
+            lines = msgspec.msgpack.decode(commit.payload, type=list[str])
+            sys.stdout.write("".join(f"{line}\n" for line in lines))
         sys.stdout.flush()
 
 
@@ -108,9 +85,10 @@ class CollectSink(Sink):
     def create_writer(self, context: RuntimeContext) -> SinkWriter:
         return _Collect()
 
-    def commit(self, epoch: int, subtask: int, committable: bytes) -> None:
-        # Written a moment ago by this job's own task, and never read from a manifest: the sink is not durable.
-        self.results.put(pickle.loads(committable))
+    def commit(self, commits: list[Commit]) -> None:
+        for commit in commits:
+            # Written a moment ago by this job's own task, and never read from a manifest: the sink is not durable.
+            self.results.put(pickle.loads(commit.payload))
 
 
 class _Collect(SinkWriter):

@@ -8,7 +8,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from penstock.common.typeinfo import Types
-from penstock.connectors.sinks import CollectSink, PrintSink, Sink
+from penstock.connectors.sink import Sink
+from penstock.connectors.sinks import CollectSink, PrintSink
 from penstock.datastream.aggregations import Projection, field_reducer
 from penstock.datastream.connected import ConnectedStreams
 from penstock.datastream.functions import (

@@ -120,6 +120,8 @@ class _Builder:
             assert node.operator is not None
             if not self.chaining or node.parallelism is not None:
                 return False
+            if node.operator.stateful:
+                return False
             return asks_context_for(node.operator.function, SUBTASK_IDENTITY) is None
         return self.chaining and before.parallelism == parallelism
 

@@ -2,7 +2,7 @@
 
 An operator is pickled into the graph with its user function and made anew for each subtask. Order of calls:
 `open` once per worker process and subtask; then per epoch `begin_epoch`, any number of `process`, at the end of
-bounded input `end_input`, and `snapshot`; `close` when the instance is dropped.
+bounded input `end_input`, then `snapshot`, and `operator_state` where it has one; `close` when it is dropped.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Iterable
 from types import GeneratorType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.errors import PenstockError
 from penstock.runtime.output_tag import OutputTag
@@ -21,6 +21,15 @@ if TYPE_CHECKING:
     from penstock.state.overlay import Overlay
 
 Emit = Callable[[Any], None]
+
+
+class EpochInfo(NamedTuple):
+    """Which epoch of which run it is. The same whenever the epoch is run again by the same driver."""
+
+    lineage: str
+    number: int
+    timestamp: int
+    """Milliseconds: the epoch's clock, its processing time."""
 
 
 class WrongResult(PenstockError):
@@ -34,6 +43,8 @@ class Operator:
     uid = ""
     keyed = False
     """Whether it runs on a keyed stream and so may hold keyed state."""
+    stateful = False
+    """Whether it holds operator state: then `restore` is called at the start of every epoch."""
 
     def __init__(self, function: Any = None) -> None:
         self.function = function
@@ -50,7 +61,7 @@ class Operator:
         if hasattr(self.function, "open"):
             self.function.open(context)
 
-    def begin_epoch(self) -> None:
+    def begin_epoch(self, epoch: EpochInfo) -> None:
         pass
 
     def process(self, value: Any) -> None:
@@ -93,6 +104,13 @@ class Operator:
     def snapshot(self) -> bytes | None:
         """The sink's committable of this epoch, if any."""
         return None
+
+    def restore(self, states: list[bytes]) -> None:
+        """What this subtask's share of the operator state was at the last checkpoint."""
+
+    def operator_state(self) -> list[bytes]:
+        """Operator state at the end of the epoch: a list whose elements any subtask may be given after a rescale."""
+        return []
 
     def close(self) -> None:
         if hasattr(self.function, "close"):
@@ -306,14 +324,45 @@ class SinkOperator(Operator):
     def __init__(self, sink: Any) -> None:
         super().__init__(None)
         self.sink = sink
+        self.stateful = sink.stateful
 
     def open(self, context: RuntimeContext, emit: Emit) -> None:
         super().open(context, emit)
         self.writer = self.sink.create_writer(context)
         self.process = self.writer.write  # type: ignore[method-assign]  # one call less per record
 
+    def restore(self, states: list[bytes]) -> None:
+        self.writer.restore(states)
+
+    def begin_epoch(self, epoch: EpochInfo) -> None:
+        self.writer.begin_epoch(epoch)
+
+    def end_input(self) -> None:
+        self.writer.end_input()
+
     def snapshot(self) -> bytes | None:
         return self.writer.prepare_commit()  # type: ignore[no-any-return]
+
+    def operator_state(self) -> list[bytes]:
+        return self.writer.snapshot_state()  # type: ignore[no-any-return]
+
+    def close(self) -> None:
+        self.writer.close()
+
+
+class SinkFunctionOperator(Operator):
+    """Calls a user's `invoke` for every record, at once: a record of an epoch that is run again is seen again."""
+
+    kind = "Sink"
+
+    def open(self, context: RuntimeContext, emit: Emit) -> None:
+        super().open(context, emit)
+        invoke = getattr(self.function, "invoke", None)
+        if invoke is None:
+            self.process = self.function  # type: ignore[method-assign]
+        else:
+            given = context.function_context()
+            self.process = lambda value: invoke(value, given)  # type: ignore[method-assign]
 
 
 def load_operator(data: bytes) -> Operator:

@@ -23,6 +23,7 @@ class OperatorReport(msgspec.Struct, array_like=True, frozen=True):
     deltas: list[DeltaHandle]
     committable: bytes | None = None
     """What a sink hands over for the second phase, opaque to everyone but the sink."""
+    operator_state: list[bytes] = []
 
 
 class ChannelCount(msgspec.Struct, array_like=True, frozen=True):

@@ -20,7 +20,7 @@ from penstock.runtime.exchange import (
 )
 from penstock.runtime.failures import Party, describe_failure, party_of
 from penstock.runtime.inbox import Inbox, UpstreamFailed
-from penstock.runtime.operators import Emit, Operator, WrongResult, describe, load_operator, method_of
+from penstock.runtime.operators import Emit, EpochInfo, Operator, WrongResult, describe, load_operator, method_of
 from penstock.runtime.partitions import (
     BroadcastExchange,
     CustomExchange,
@@ -64,6 +64,9 @@ class TaskEpoch:
     number: int
     ends_input: bool
     state: StateAccess
+    lineage: str = ""
+    timestamp: int = 0
+    """Processing time, in milliseconds: the same for every task and attempt of the epoch."""
     probe: Callable[[str], None] = lambda point: None
     """Told where the task stands; crash tests die there."""
 
@@ -287,8 +290,13 @@ class Task:
                 self._check_types(epoch)
                 replicas = epoch.state.replicas(run.chain.operators[0].uid, run.chain.max_parallelism)
                 run.overlay.begin(epoch.number, replicas)
+            info = EpochInfo(epoch.lineage, epoch.number, epoch.timestamp)
             for operator in run.operators:
-                operator.begin_epoch()
+                if operator.stateful:
+                    # Every time, not only after a failure: whose report the manifest took is not known here.
+                    history, subtasks = epoch.state.history, run.chain.parallelism
+                    operator.restore(history.operator_state(operator.uid, self._producer, subtasks))
+                operator.begin_epoch(info)
             for count in feed(roots):
                 records += count
                 if out:
@@ -352,8 +360,9 @@ class Task:
                         DeltaHandle(written.name, written.size, written.entries, written.blocks, written.inline)
                     )
             committable = operator.snapshot()
-            if states or committable is not None:
-                reports.append(OperatorReport(operator.uid, states, deltas, committable))
+            kept = operator.operator_state() if operator.stateful else []
+            if states or kept or committable is not None:
+                reports.append(OperatorReport(operator.uid, states, deltas, committable, kept))
         return reports
 
     def _give_up(self, epoch: TaskEpoch) -> Iterator[ExchangeRow]:

@@ -152,6 +152,8 @@ class Job:
             self._status = JobStatus.CANCELED if self._cancelled.is_set() else JobStatus.FAILED
             if self._cancelled.is_set():
                 self._error = JobCancelled(f"Job '{self.spec.name}' was cancelled.")
+            if self._cancelled.is_set():
+                self._finish_sinks()
             self._clean_up(ended=self._cancelled.is_set())
         finally:
             self._done.set()
@@ -183,6 +185,14 @@ class Job:
         if self._bounded and not self._cancelled.is_set():
             self._batch_frame = None
             self._notify(self.driver.run_epoch(None, {}, ends_input=True))
+
+    def _finish_sinks(self) -> None:
+        """A cancelled job that nobody can resume shows what its last checkpoint holds."""
+        if not (self.spec.retain and self.spec.checkpointing):
+            try:
+                self.driver.finish_sinks()
+            except Exception as error:  # the user's sink; that the job was cancelled stays true
+                self._error = PenstockError(f"The job was cancelled, but a sink could not be finished: {error}")
 
     def _clean_up(self, ended: bool) -> None:
         self._storage.close()

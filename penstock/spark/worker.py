@@ -169,7 +169,12 @@ def _epoch(scope: str) -> TaskEpoch:
         parameters.inline_bytes,
     )
     return TaskEpoch(
-        parameters.number, parameters.ends_input, state, crash_probe("task", lambda: parameters.number, scope)
+        parameters.number,
+        parameters.ends_input,
+        state,
+        parameters.lineage,
+        parameters.timestamp,
+        crash_probe("task", lambda: parameters.number, scope),
     )
 
 

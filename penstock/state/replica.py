@@ -38,6 +38,9 @@ class History(Protocol):
     def schemas(self, uid: str) -> dict[str, str]:
         """The states an operator had at the wanted version, and their types."""
 
+    def operator_state(self, uid: str, subtask: int, parallelism: int) -> list[bytes]:
+        """A subtask's share of an operator's state at the wanted version, redistributed if the parallelism changed."""
+
     def steps(self, uid: str, block: int, position: bytes | None) -> list[Step] | None:
         """The files to apply, oldest first, to lead a replica from `position` to `wanted`.
 

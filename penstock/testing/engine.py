@@ -114,7 +114,14 @@ class LocalEngine:
         def probe(point: str) -> None:
             self._probe(f"{scope}.{point}")
 
-        return TaskEpoch(parameters.number, parameters.ends_input, self.state_access(parameters), probe)
+        return TaskEpoch(
+            parameters.number,
+            parameters.ends_input,
+            self.state_access(parameters),
+            parameters.lineage,
+            parameters.timestamp,
+            probe,
+        )
 
     def _memory_engine(self, uid: str, block: int) -> Engine:
         return self._memory.setdefault((uid, block), MemoryEngine())

@@ -43,9 +43,20 @@ class CommitLog:
     def __init__(self, durable=True):
         self.durable = durable
         self.committed = []
+        self.aborted = []
+        self.cleaned_up = []
 
-    def commit(self, epoch, subtask, committable):
-        self.committed.append((subtask, committable))
+    def commit(self, commits):
+        self.committed += [(commit.subtask, commit.payload) for commit in commits]
+
+    def abort(self, commits):
+        self.aborted += [(commit.epoch, commit.subtask, commit.payload) for commit in commits]
+
+    def clean_up(self, lineage, epoch, states):
+        self.cleaned_up.append(epoch)
+
+    def finish(self, lineage, states):
+        raise AssertionError("the job was not cancelled")
 
 
 class Clock:
@@ -151,7 +162,7 @@ class TestAnEpoch:
         passed = []
 
         class Watching(CommitLog):
-            def commit(self, epoch, subtask, committable):
+            def commit(self, commits):
                 passed.append(f"commit with {len(storage.list('manifests/'))} manifests")
 
         engine.committable = b"page"
@@ -329,7 +340,7 @@ class TestRecovery:
         engine.committable = b"page"
         start().run_epoch(None, {})
         driver = start()
-        driver.sinks = {}
+        driver.sinks.clear()
         with pytest.raises(PenstockError, match="holds output of sink 'out', which this program does not have"):
             driver.recover()
 

@@ -5,6 +5,7 @@ import pytest
 from penstock.cli.demo_job import UrlCount
 from penstock.cli.ledger import LedgerSink, audit, read_ledger
 from penstock.datastream import StreamExecutionEnvironment
+from penstock.datastream.connectors import Commit
 from penstock.testing import JobHarness
 
 EXPECTED = {"/a": 10, "/b": 3}
@@ -52,10 +53,10 @@ def test_a_page_committed_again_is_the_same_page_but_equal_content_is_another(tm
         writer.write(("/a", 1))
         writer.write(("/a", 2))
         pages.append(writer.prepare_commit())
-    sink.commit(1, 0, pages[0])
-    sink.commit(1, 0, pages[0])
+    sink.commit([Commit("lineage", 1, 0, pages[0])])
+    sink.commit([Commit("lineage", 1, 0, pages[0], again=True)])
     assert read_ledger(tmp_path) == {"/a": [(1, 2)]}
-    sink.commit(2, 0, pages[1])
+    sink.commit([Commit("lineage", 2, 0, pages[1])])
     assert read_ledger(tmp_path) == {"/a": [(1, 2), (1, 2)]}
 
 

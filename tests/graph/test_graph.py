@@ -455,7 +455,7 @@ class LockedSink(Sink):
     def create_writer(self, context):
         raise NotImplementedError
 
-    def commit(self, epoch, subtask, committable):
+    def commit(self, commits):
         raise NotImplementedError
 
 

@@ -186,7 +186,7 @@ class FullSink(Sink):
     def create_writer(self, context):
         return FullWriter()
 
-    def commit(self, epoch, subtask, committable):
+    def commit(self, commits):
         raise AssertionError("nothing may be committed")
 
 

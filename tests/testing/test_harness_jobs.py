@@ -230,10 +230,11 @@ class Ledger(Sink):
     def create_writer(self, context):
         return PageWriter()
 
-    def commit(self, epoch, subtask, committable):
+    def commit(self, commits):
         self.commits += 1
-        page = pickle.loads(committable)
-        assert self.pages.setdefault((self.job.checkpoint, subtask), page) == page
+        for commit in commits:
+            page = pickle.loads(commit.payload)
+            assert self.pages.setdefault((commit.epoch, commit.subtask), page) == page
 
     @property
     def records(self):

@@ -1,0 +1,95 @@
+"""The second phase of two-phase commit: what the driver tells its sinks, once, again, or never."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple, Protocol
+
+from penstock.checkpoint.manifest import Committable, Manifest
+from penstock.errors import PenstockError
+from penstock.runtime.report import Report
+
+
+class Commit(NamedTuple):
+    """One subtask's committable of one epoch. (lineage, epoch, subtask) names it for good."""
+
+    lineage: str
+    epoch: int
+    subtask: int
+    payload: bytes
+    again: bool = False
+    """Whether a driver before this one may have committed it already."""
+
+
+class CommittingSink(Protocol):
+    """The driver's half of a sink."""
+
+    durable: bool
+
+    def commit(self, commits: list[Commit]) -> None: ...
+    def abort(self, commits: list[Commit]) -> None: ...
+    def clean_up(self, lineage: str, epoch: int, states: list[bytes]) -> None: ...
+    def finish(self, lineage: str, states: list[bytes]) -> None: ...
+
+
+class Committer:
+    """All sinks of a job, by operator uid."""
+
+    def __init__(self, sinks: dict[str, CommittingSink], lineage: str) -> None:
+        self._sinks = sinks
+        self.lineage = lineage
+        self._cleaned_up = False
+
+    def durable(self, uid: str) -> bool:
+        return self._sinks[uid].durable
+
+    def commit(self, epoch: int, committables: Iterable[Committable], again: bool = False) -> None:
+        for uid, commits in self._by_sink(epoch, committables, again).items():
+            sink = self._sinks.get(uid)
+            if sink is None:
+                raise PenstockError(
+                    f"Checkpoint {epoch} holds output of sink '{uid}', which this program does not have. "
+                    f"Give the sink the uid it had."
+                )
+            sink.commit(commits)
+
+    def abort(self, epoch: int, reports: Iterable[Report]) -> None:
+        """The attempt whose reports these are has failed. The next one writes anew."""
+        for uid, commits in self._by_sink(epoch, committables_of(reports), False).items():
+            if self._sinks[uid].durable:
+                self._sinks[uid].abort(commits)
+
+    def published(self, manifest: Manifest) -> None:
+        """After the first checkpoint of this driver's own: whatever drivers before it left is now nobody's."""
+        if not self._cleaned_up:
+            self._cleaned_up = True
+            for uid, sink in self._sinks.items():
+                if sink.durable:
+                    sink.clean_up(self.lineage, manifest.id, _states(manifest, uid))
+
+    def finish(self, manifest: Manifest) -> None:
+        for uid, sink in self._sinks.items():
+            states = _states(manifest, uid)
+            if states:
+                sink.finish(self.lineage, states)
+
+    def _by_sink(self, epoch: int, committables: Iterable[Committable], again: bool) -> dict[str, list[Commit]]:
+        commits: dict[str, list[Commit]] = {}
+        for each in committables:
+            commits.setdefault(each.uid, []).append(Commit(self.lineage, epoch, each.subtask, each.payload, again))
+        return commits
+
+
+def committables_of(reports: Iterable[Report]) -> list[Committable]:
+    """In the order of subtasks, whatever order the reports came in."""
+    return [
+        Committable(part.uid, report.subtask, part.committable)
+        for report in sorted(reports, key=lambda report: (report.chain, report.subtask))
+        for part in report.operators
+        if part.committable is not None
+    ]
+
+
+def _states(manifest: Manifest, uid: str) -> list[bytes]:
+    snapshot = manifest.operators.get(uid)
+    return [] if snapshot is None else [state for share in snapshot.operator_state for state in share]

@@ -1,0 +1,82 @@
+"""The contract of a sink: writers in the tasks, one committer in the driver, the manifest as the decision between them.
+
+Two phases. In the tasks a writer writes the records of an epoch so that nobody can see them, and hands over what is
+needed to show them: its committable. The driver puts all committables into the manifest and publishes it. That is the
+decision: from then on the epoch's records belong to the output, whatever fails. Then it calls `commit`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+from penstock.checkpoint.committing import Commit
+from penstock.runtime.context import RuntimeContext
+from penstock.runtime.operators import EpochInfo
+
+
+class SinkWriter(ABC):
+    """One per subtask and worker process, used for many epochs. Order of calls in each:
+
+    `restore` (only if the sink is stateful), `begin_epoch`, `write` for every record, `end_input` if this epoch ends
+    bounded input, `prepare_commit`, `snapshot_state`. After a failure the writer is closed and another is made.
+    Several attempts at one epoch may run, on several hosts, even at the same time; one is chosen by the manifest. So
+    nothing that one of them writes may stand in the way of another.
+    """
+
+    def restore(self, states: list[bytes]) -> None:
+        """This subtask's share of the state that the last checkpoint holds: see `snapshot_state`."""
+
+    def begin_epoch(self, epoch: EpochInfo) -> None:
+        pass
+
+    @abstractmethod
+    def write(self, value: Any) -> None: ...
+
+    def end_input(self) -> None:
+        """No record will follow, in this epoch or another."""
+
+    @abstractmethod
+    def prepare_commit(self) -> bytes | None:
+        """Make the epoch's records durable but not visible. Returns what `commit` needs; None for nothing.
+
+        It must be the same for the same records: no time, no random name, no process id may be in it.
+        """
+
+    def snapshot_state(self) -> list[bytes]:
+        """What the writer of the next epoch must know. After a rescale any subtask may be given any element."""
+        return []
+
+    def close(self) -> None:
+        pass
+
+
+class Sink(ABC):
+    """Pickled into the job: a copy of it is in every task, the object itself stays in the driver and commits."""
+
+    durable = True
+    """Whether committables belong in the manifest. If not, they are lost with the driver, as its console is."""
+    stateful = False
+    """Whether its writers have state. Then each is a subtask of its own, behind an exchange if need be."""
+
+    @abstractmethod
+    def create_writer(self, context: RuntimeContext) -> SinkWriter: ...
+
+    @abstractmethod
+    def commit(self, commits: list[Commit]) -> None:
+        """Show the records of one epoch: its manifest is published. Called again after a recovery (`Commit.again`).
+
+        Must have the effect of once. If it raises, the job fails and calls it again when it is restarted.
+        """
+
+    def abort(self, commits: list[Commit]) -> None:
+        """Forget what was prepared in an attempt that failed, as far as it is known. May not be called at all."""
+
+    def clean_up(self, lineage: str, epoch: int, states: list[bytes]) -> None:
+        """Remove what attempts up to `epoch` left behind; `states` is all that the writers still need.
+
+        Called when a driver has published its first checkpoint, so that no other can publish this epoch.
+        """
+
+    def finish(self, lineage: str, states: list[bytes]) -> None:
+        """The job was cancelled for good: show what its last checkpoint holds, for there will be no next epoch."""

@@ -1,0 +1,48 @@
+"""The contract of a source in Python: splits, each read from position to position.
+
+A split is a part of the source that is read in order, such as a partition of a topic or a range of numbers. Its name
+identifies it for good: event time is tracked per split. The positions of an epoch are fixed, and logged, before it
+runs, so that it can be run again.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from typing import Any, TypeAlias
+
+Positions: TypeAlias = dict[str, Any]
+"""By split: how far it has been read. A position is anything JSON can hold: a number, a string, a list or dict."""
+
+
+class Source(ABC):
+    """Pickled into the job. Order of calls:
+
+    In the planner, one process beside the driver: `start` when the job has no checkpoint, then `advance` before every
+    epoch, and `commit` when an epoch is complete. In the tasks: `read`, for every split whose position has changed, in
+    any process, again after a failure. `close` where either ends.
+    """
+
+    bounded = True
+    """Whether it comes to an end: when `advance` gives back what it was given, no record will follow."""
+
+    def start(self) -> Positions:
+        """Where reading begins. A split that is not in it begins at None."""
+        return {}
+
+    @abstractmethod
+    def advance(self, positions: Positions, limit: int | None) -> Positions:
+        """How far the next epoch reads: the positions of all splits, new ones too; the same for nothing new.
+
+        Where it can, an epoch should have at most `limit` records. Must not wait for records to come.
+        """
+
+    @abstractmethod
+    def read(self, split: str, start: Any, end: Any) -> Iterable[Any]:
+        """The records of a split after `start`, up to `end`: the same, in the same order, whenever it is called."""
+
+    def commit(self, positions: Positions) -> None:
+        """A checkpoint holds these positions: nothing before them will be read again. May be called late or never."""
+
+    def close(self) -> None:
+        pass

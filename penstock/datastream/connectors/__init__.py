@@ -1,0 +1,20 @@
+"""Sources and sinks as users import them, and the contracts for their own."""
+
+from penstock.checkpoint.committing import Commit
+from penstock.connectors.sink import Sink, SinkWriter
+from penstock.connectors.sinks import DiscardingSink, PrintSink
+from penstock.connectors.source import Positions, Source
+from penstock.datastream.connectors.base import DeliveryGuarantee
+from penstock.runtime.operators import EpochInfo
+
+__all__ = [
+    "Commit",
+    "DeliveryGuarantee",
+    "DiscardingSink",
+    "EpochInfo",
+    "Positions",
+    "PrintSink",
+    "Sink",
+    "SinkWriter",
+    "Source",
+]
