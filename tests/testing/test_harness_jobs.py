@@ -231,7 +231,7 @@ class Ledger(Sink):
         return PageWriter()
 
     def commit(self, commits):
-        self.commits += 1
+        self.commits += len(commits)
         for commit in commits:
             page = pickle.loads(commit.payload)
             assert self.pages.setdefault((commit.epoch, commit.subtask), page) == page
