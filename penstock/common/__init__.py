@@ -5,6 +5,7 @@ from penstock.common.job import JobExecutionResult, JobID, JobStatus
 from penstock.common.row import Row, RowKind
 from penstock.common.time import Duration, Instant, Time, to_millis
 from penstock.common.typeinfo import TypeInformation, Types
+from penstock.common.watermark_strategy import TimestampAssigner, WatermarkStrategy
 
 __all__ = [
     "Configuration",
@@ -16,7 +17,9 @@ __all__ = [
     "Row",
     "RowKind",
     "Time",
+    "TimestampAssigner",
     "TypeInformation",
     "Types",
+    "WatermarkStrategy",
     "to_millis",
 ]

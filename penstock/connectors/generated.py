@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from penstock.connectors.source import Positions, Source
@@ -12,42 +12,44 @@ _LARGEST = 2**63 - 1
 
 
 class NumberSequenceSource(Source):
-    """The whole numbers from `start` to `end`, both included, in as many splits as the source is asked for.
+    """The whole numbers from `start` to `end`, both included, in as many splits as the job's parallelism.
 
-    Each split is in order; with one split so is the stream.
+    Each split is a run of numbers in order; at parallelism 1 so is the stream.
     """
 
-    def __init__(self, start: int, end: int, splits: int = 1) -> None:
+    def __init__(self, start: int, end: int) -> None:
         for name, number in (("start", start), ("end", end)):
             if type(number) is not int or not -_LARGEST - 1 <= number <= _LARGEST:
                 raise PenstockError(f"NumberSequenceSource: {name} must be a whole number of 64 bits, not {number!r}.")
         if start > end:
             raise PenstockError(f"NumberSequenceSource: start {start} is after end {end}.")
-        if type(splits) is not int or splits < 1:
-            raise PenstockError(f"NumberSequenceSource: splits must be a whole number of at least 1, not {splits!r}.")
-        self._bounds = list(_cut(start, end + 1, splits))
+        self._first, self._last = start, end
 
-    def start(self) -> Positions:
-        return {str(number): first for number, (first, _) in enumerate(self._bounds)}
+    def start(self, parallelism: int) -> Positions:
+        numbers = range(self._first, self._last + 1)
+        size, longer = divmod(self._last + 1 - self._first, parallelism)
+        positions, first = {}, 0
+        for split in range(parallelism):
+            end = first + size + (split < longer)
+            positions[str(split)] = _position(numbers[first:end])
+            first = end
+        return positions
 
     def advance(self, positions: Positions, limit: int | None) -> Positions:
-        """A position is the next number. Splits share the limit evenly."""
-        if positions.keys() != self.start().keys():
-            raise PenstockError(
-                f"{type(self).__name__} has {len(self._bounds)} splits, but the checkpoint was made with "
-                f"{len(positions)}. Give it splits={len(positions)}, or start afresh under another job name."
-            )
-        ends = {}
-        left = [(str(n), last - positions[str(n)]) for n, (_, last) in enumerate(self._bounds)]
+        """Splits share the limit evenly. A position is the range of the numbers that are left."""
+        ahead = {}
+        left = {split: range(*position) for split, position in positions.items()}
         # The shortest first, so that what they leave of their shares goes to the others.
-        for place, (split, remaining) in enumerate(sorted(left, key=lambda each: each[1])):
-            share = remaining if limit is None else min(remaining, -(-limit // (len(left) - place)))
-            ends[split] = positions[split] + share
-            limit = None if limit is None else limit - share
-        return {split: ends[split] for split, _ in left}
+        for place, (split, numbers) in enumerate(sorted(left.items(), key=lambda each: _length(each[1]))):
+            share = _length(numbers)
+            if limit is not None:
+                share = min(share, -(-limit // (len(left) - place)))
+                limit -= share
+            ahead[split] = _position(numbers[share:])
+        return {split: ahead[split] for split in positions}
 
     def read(self, split: str, start: Any, end: Any) -> Iterable[Any]:
-        return range(start, end)
+        return range(start[0], end[0], start[2])
 
 
 class DataGeneratorSource(NumberSequenceSource):
@@ -57,21 +59,21 @@ class DataGeneratorSource(NumberSequenceSource):
     """
 
     def __init__(
-        self,
-        function: Callable[[int], Any],
-        count: int | None = None,
-        *,
-        records_per_epoch: int = 1000,
-        splits: int = 1,
+        self, function: Callable[[int], Any], count: int | None = None, *, records_per_epoch: int = 1000
     ) -> None:
         if not callable(function):
             raise PenstockError(f"DataGeneratorSource needs a function of one number, not {type(function).__name__}.")
-        if count is not None and (type(count) is not int or count < 1):
-            raise PenstockError(f"DataGeneratorSource: count must be a whole number of at least 1, not {count!r}.")
-        super().__init__(0, (_LARGEST if count is None else count) - 1, splits)
+        for name, number in (("count", 1 if count is None else count), ("records_per_epoch", records_per_epoch)):
+            if type(number) is not int or number < 1:
+                raise PenstockError(f"DataGeneratorSource: {name} must be a whole number from 1 on, not {number!r}.")
+        super().__init__(0, _LARGEST if count is None else count - 1)
         self._function = function
         self._records_per_epoch = records_per_epoch
         self.bounded = count is not None
+
+    def start(self, parallelism: int) -> Positions:
+        """Split i of p has every p-th number from i on, so that an endless source begins with 0, 1, 2, …"""
+        return {str(split): _position(range(split, self._last + 1, parallelism)) for split in range(parallelism)}
 
     def advance(self, positions: Positions, limit: int | None) -> Positions:
         if not self.bounded:
@@ -79,17 +81,16 @@ class DataGeneratorSource(NumberSequenceSource):
         return super().advance(positions, limit)
 
     def read(self, split: str, start: Any, end: Any) -> Iterable[Any]:
-        return map(self._function, range(start, end))
+        return map(self._function, super().read(split, start, end))
 
 
-def _cut(start: int, end: int, parts: int) -> Iterator[tuple[int, int]]:
-    """[start, end) in even runs; fewer than `parts` where there are not enough numbers."""
-    parts = min(parts, end - start)
-    size, longer = divmod(end - start, parts)
-    for number in range(parts):
-        after = start + size + (number < longer)
-        yield start, after
-        start = after
+def _position(numbers: range) -> list[int]:
+    return [numbers.start, numbers.stop, numbers.step]
+
+
+def _length(numbers: range) -> int:
+    """len() of a range of 64-bit numbers does not fit what len() may return."""
+    return max(0, -((numbers.start - numbers.stop) // numbers.step))
 
 
 __all__ = ["DataGeneratorSource", "NumberSequenceSource"]

@@ -7,9 +7,11 @@ runs, so that it can be run again.
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
-from typing import Any, TypeAlias
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import Any, NamedTuple, TypeAlias
 
 Positions: TypeAlias = dict[str, Any]
 """By split: how far it has been read. A position is anything JSON can hold: a number, a string, a list or dict."""
@@ -26,8 +28,8 @@ class Source(ABC):
     bounded = True
     """Whether it comes to an end: when `advance` gives back what it was given, no record will follow."""
 
-    def start(self) -> Positions:
-        """Where reading begins. A split that is not in it begins at None."""
+    def start(self, parallelism: int) -> Positions:
+        """Where reading begins; a split that is not in it begins at None. `parallelism`: how many splits are of use."""
         return {}
 
     @abstractmethod
@@ -46,3 +48,31 @@ class Source(ABC):
 
     def close(self) -> None:
         pass
+
+
+class SplitRange(NamedTuple):
+    """What of one split an epoch reads. Positions are JSON text: so they travel, and so they are logged."""
+
+    split: str
+    start: str
+    end: str
+
+
+def ranges(start: Positions, end: Positions) -> list[SplitRange]:
+    """Every split whose position changes."""
+    return [
+        SplitRange(split, json.dumps(start.get(split)), json.dumps(position))
+        for split, position in end.items()
+        if start.get(split) != position
+    ]
+
+
+_CHUNK = 1000
+"""Records handed on at a time: enough that the hand-over costs nothing, few enough to hold."""
+
+
+def read_split(source: Source, split: str, start: str, end: str) -> Iterator[list[Any]]:
+    """The records of a range, in chunks."""
+    records = iter(source.read(split, json.loads(start), json.loads(end)))
+    while chunk := list(islice(records, _CHUNK)):
+        yield chunk

@@ -20,6 +20,7 @@ from penstock.datastream.functions import (
     ProcessFunction,
     ReduceFunction,
     RuntimeContext,
+    SinkFunction,
 )
 from penstock.datastream.job_client import JobClient
 from penstock.datastream.output_tag import OutputTag
@@ -51,6 +52,7 @@ __all__ = [
     "ProcessFunction",
     "ReduceFunction",
     "RuntimeContext",
+    "SinkFunction",
     "StateBackend",
     "StreamExecutionEnvironment",
 ]

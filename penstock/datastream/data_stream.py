@@ -22,6 +22,7 @@ from penstock.datastream.functions import (
     Partitioner,
     ProcessFunction,
     ReduceFunction,
+    SinkFunction,
 )
 from penstock.graph.logical import (
     BROADCAST,
@@ -48,6 +49,7 @@ from penstock.runtime.operators import (
     Operator,
     ProcessOperator,
     ReduceOperator,
+    SinkFunctionOperator,
     SinkOperator,
     WithStateOperator,
     describe,
@@ -235,6 +237,12 @@ class DataStream:
             raise GraphError(f"sink_to needs a Sink, not {type(sink).__name__}.")
         return self._end(type(sink).__name__, sink)
 
+    def add_sink(self, sink_func: SinkFunction | Callable[[Any], Any]) -> DataStreamSink:
+        """Call a function with every record, at once: again for those of an epoch that is run again."""
+        _check(sink_func, SinkFunction, "add_sink")
+        node = self._env._graph.add(describe(sink_func), inputs=self._inputs, operator=SinkFunctionOperator(sink_func))
+        return DataStreamSink(self._env, node)
+
     def execute_and_collect(self, job_execution_name: str | None = None, limit: int | None = None) -> Any:
         """Run the program and give this stream's records: an iterator to be closed, or a list if `limit` is given."""
         sink = CollectSink()
@@ -357,6 +365,9 @@ class KeyedStream(DataStream):
 
     def _end(self, name: str, sink: Sink) -> DataStreamSink:
         return self._origin._end(name, sink)
+
+    def add_sink(self, sink_func: SinkFunction | Callable[[Any], Any]) -> DataStreamSink:
+        return self._origin.add_sink(sink_func)
 
 
 class DataStreamSink:

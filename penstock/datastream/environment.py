@@ -14,12 +14,16 @@ from penstock.checkpoint.epochs import EpochStatistics, Settings
 from penstock.common.configuration import Configuration
 from penstock.common.job import JobExecutionResult
 from penstock.common.options import BadSetting, canonical, check_keys, command_line_settings, surrounding_settings
+from penstock.common.typeinfo import Types
+from penstock.common.watermark_strategy import WatermarkStrategy
+from penstock.connectors.generated import NumberSequenceSource
+from penstock.connectors.source import Source
 from penstock.datastream.checkpointing_mode import CheckpointingMode
 from penstock.datastream.data_stream import DataStream, _positive
 from penstock.datastream.job_client import JobClient
 from penstock.datastream.state_backend import StateBackend
 from penstock.errors import PenstockError
-from penstock.graph.logical import FORWARD, GraphError, Input, LogicalGraph, Partitioning, Source
+from penstock.graph.logical import FORWARD, Entry, GraphError, Input, LogicalGraph, Partitioning
 from penstock.graph.physical import build
 from penstock.graph.plan_json import execution_plan
 from penstock.runtime.plan import PhysicalGraph
@@ -141,7 +145,7 @@ class StreamExecutionEnvironment:
                     raise GraphError(
                         f"from_collection: record {position} is not of the declared type. {error}"
                     ) from None
-        return self._source("Collection", Source("chunks", records, bounded=True), type_info)
+        return self._source("Collection", Entry("chunks", records, bounded=True), type_info)
 
     def from_elements(self, *elements: Any) -> DataStream:
         return self.from_collection(elements)
@@ -160,9 +164,29 @@ class StreamExecutionEnvironment:
         streaming = df.isStreaming
         if not streaming and bounded is False:
             raise GraphError("A batch DataFrame is always bounded; leave bounded=False out.")
-        return self._source("Spark", Source("rows", df, bounded=bool(bounded) or not streaming), None)
+        return self._source("Spark", Entry("rows", df, bounded=bool(bounded) or not streaming), None)
 
-    def _source(self, name: str, source: Source, output_type: Any) -> DataStream:
+    def from_source(
+        self,
+        source: Source,
+        watermark_strategy: WatermarkStrategy | None = None,
+        source_name: str | None = None,
+        type_info: Any = None,
+    ) -> DataStream:
+        """A source written in Python, or one that comes with Penstock: `penstock.datastream.connectors`."""
+        if not isinstance(source, Source):
+            raise GraphError(
+                f"from_source needs a Source, not {type(source).__name__}. "
+                f"Anything Spark can stream goes through env.from_spark(spark.readStream...)."
+            )
+        name = source_name or type(source).__name__
+        return self._source(name, Entry("splits", source, source.bounded, watermark_strategy), type_info)
+
+    def from_sequence(self, start: int, end: int) -> DataStream:
+        """The whole numbers from `start` to `end`, both included."""
+        return self.from_source(NumberSequenceSource(start, end), source_name="Sequence", type_info=Types.LONG())
+
+    def _source(self, name: str, source: Entry, output_type: Any) -> DataStream:
         node = self._graph.add(name, source=source, output_type=output_type)
         return DataStream(self, [Input(node.id, Partitioning(FORWARD))])
 
@@ -200,6 +224,7 @@ class StreamExecutionEnvironment:
                 "execution.checkpointing.externalized-checkpoint-retention", "NO_EXTERNALIZED_CHECKPOINTS"
             )
             == _RETAIN,
+            parallelism=self.get_parallelism(),
             records_per_epoch=self._configuration.get_integer("penstock.epoch.max-records", 0),
             on_epoch=list(self._on_epoch),
         )

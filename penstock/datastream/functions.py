@@ -134,6 +134,13 @@ class KeyedCoProcessFunction(Function):
         """Yield any number of results."""
 
 
+class SinkFunction(Function):
+    """The end of a stream that acts on each record at once. For effects that must happen once, write a `Sink`."""
+
+    @abstractmethod
+    def invoke(self, value: Any, context: FunctionContext) -> None: ...
+
+
 __all__ = [
     "AggregateFunction",
     "CoFlatMapFunction",
@@ -150,4 +157,5 @@ __all__ = [
     "ProcessFunction",
     "ReduceFunction",
     "RuntimeContext",
+    "SinkFunction",
 ]

@@ -42,14 +42,17 @@ class Input:
 
 
 @dataclass
-class Source:
+class Entry:
     """Where records enter. `reader` says how what Spark reads becomes records."""
 
     reader: str
-    """`rows`: one record per Spark row; `chunks`: pickled lists of records, written by this driver."""
+    """`rows`: one record per Spark row; `chunks`: pickled lists of records, written by this driver; `splits`: which
+    parts of a Python source to read."""
     origin: Any
-    """A list of records for `chunks`, a Spark DataFrame for `rows`."""
+    """A list of records for `chunks`, a Spark DataFrame for `rows`, a `connectors.Source` for `splits`."""
     bounded: bool
+    watermarks: Any = None
+    """The WatermarkStrategy declared with it."""
 
 
 @dataclass
@@ -60,7 +63,7 @@ class Node:
     name: str
     inputs: list[Input] = field(default_factory=list)
     operator: Operator | None = None
-    source: Source | None = None
+    source: Entry | None = None
     given_uid: str | None = None
     parallelism: int | None = None
     """As given on the operator; None means the environment's."""

@@ -76,6 +76,8 @@ class _Builder:
         chain.source_uid = node.uid
         chain.source_name = node.name
         chain.reader = node.source.reader
+        if node.source.reader == "splits":
+            chain.pickled_source = dump_named(node.source.origin, node.source.origin, node.name, node.uid)
         self.place[node.id] = chain, None
 
     def _add_operator(self, node: Node) -> None:

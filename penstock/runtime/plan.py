@@ -52,6 +52,8 @@ class Chain:
     source_uid: str | None = None
     source_name: str = ""
     reader: str | None = None
+    pickled_source: bytes | None = None
+    """A source in Python, which its tasks read from."""
     inputs: list[int] = field(default_factory=list)
     """Edge ids."""
     outputs: list[int] = field(default_factory=list)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import re
 import shutil
@@ -33,6 +34,7 @@ from penstock.runtime.plan import PhysicalGraph
 from penstock.runtime.probe import crash_probe
 from penstock.spark.executors import check_executors
 from penstock.spark.log import SparkLog
+from penstock.spark.planner import PLANNING_FAILED
 from penstock.spark.scratch import scratch_directory
 from penstock.spark.sources import open_stream
 from penstock.spark.stages import Exchange, Stage
@@ -53,6 +55,7 @@ class JobSpec:
     checkpointing: bool
     interval_ms: int
     retain: bool
+    parallelism: int
     records_per_epoch: int
     on_epoch: list[Callable[[EpochStatistics], None]] = field(default_factory=list)
 
@@ -179,7 +182,7 @@ class Job:
                 self._query.awaitTermination()
             except PySparkException as error:
                 if self._error is None and not self._cancelled.is_set():
-                    raise PenstockError(f"The query failed in Spark: {_brief(error)}") from None
+                    raise _query_failed(error) from None
         if self._error is not None:
             raise self._error
         if self._bounded and not self._cancelled.is_set():
@@ -214,7 +217,9 @@ class Job:
             node = next(node for node in self.spec.logical.nodes.values() if node.uid == chain.source_uid)
             assert node.source is not None
             folder = self._inputs / f"source-{node.id}"
-            frame = open_stream(self._spark, node.source.origin, folder, self.spec.records_per_epoch)
+            frame = open_stream(
+                self._spark, chain, node.source.origin, folder, self.spec.parallelism, self.spec.records_per_epoch
+            )
             branches.append(frame.mapInArrow(SourceStage(self._shipped, chain.id), ROW_SCHEMA))
         return reduce(DataFrame.unionAll, branches)
 
@@ -275,6 +280,13 @@ def current_lineage(root: Path, resume: bool) -> Path:
     lineage = root / f"{int(time.time() * 1000):015d}-{uuid.uuid4().hex[:8]}"
     lineage.mkdir()
     return lineage
+
+
+def _query_failed(error: Exception) -> PenstockError:
+    marked = re.search(rf"{PLANNING_FAILED}([A-Za-z0-9+/=]+)", str(error))
+    if marked is not None:
+        return PenstockError(base64.b64decode(marked[1]).decode())
+    return PenstockError(f"The query failed in Spark: {_brief(error)}")
 
 
 def _brief(error: Exception) -> str:

@@ -13,12 +13,16 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
 from penstock.common.pickling import to_pickle
+from penstock.runtime.plan import Chain
+from penstock.spark.planner import planned_stream
 
 _CHUNK = 1000
 """Records per row of a collection's file."""
 
 
-def open_stream(spark: SparkSession, origin: list[Any] | DataFrame, folder: Path, records_per_epoch: int) -> DataFrame:
+def open_stream(
+    spark: SparkSession, chain: Chain, origin: Any, folder: Path, parallelism: int, records_per_epoch: int
+) -> DataFrame:
     """The source as a streaming DataFrame. `folder` is the source's own place, kept between runs of one lineage.
 
     What Spark cannot stream by itself (a collection, a batch DataFrame) is written to Parquet once and streamed from
@@ -26,6 +30,8 @@ def open_stream(spark: SparkSession, origin: list[Any] | DataFrame, folder: Path
     """
     if isinstance(origin, DataFrame) and origin.isStreaming:
         return origin
+    if chain.pickled_source is not None:
+        return planned_stream(spark, chain.source_name, chain.pickled_source, parallelism, records_per_epoch)
     done = folder.with_name(folder.name + ".done")
     if not done.exists():
         folder.mkdir(parents=True, exist_ok=True)

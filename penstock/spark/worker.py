@@ -16,9 +16,10 @@ from pyspark import TaskContext
 
 from penstock.checkpoint.epochs import EpochParameters
 from penstock.checkpoint.history import ManifestHistory
+from penstock.connectors.source import Source, read_split
 from penstock.runtime.columns import RowBatch
 from penstock.runtime.exchange import Records
-from penstock.runtime.plan import PhysicalGraph
+from penstock.runtime.plan import Chain, PhysicalGraph
 from penstock.runtime.probe import crash_probe
 from penstock.runtime.rows import ExchangeRow
 from penstock.runtime.task import ChainRun, Task, TaskEpoch
@@ -51,6 +52,7 @@ _BATCH_BYTES = 4 * 1024 * 1024
 # graphs are known by their hash, chains hold no committed state, replicas carry the version they stand at.
 _graphs: dict[str, PhysicalGraph] = {}
 _runs: dict[tuple[str, int, int | None], ChainRun] = {}
+_sources: dict[tuple[str, int], Source] = {}
 _storages: dict[str, Storage] = {}
 _memory_replicas: dict[tuple[str, str, int], Engine] = {}
 
@@ -73,7 +75,10 @@ class ShippedGraph:
             # A worker serves one job at a time; the chains of a job before it are of no more use.
             for run in _runs.values():
                 run.close()
+            for source in _sources.values():
+                source.close()
             _runs.clear()
+            _sources.clear()
             _graphs.clear()
             graph = _graphs[self.digest] = pickle.loads(self.data)
         return graph
@@ -104,7 +109,8 @@ class SourceStage:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         graph = self._graph.open()
-        reader = _READERS[graph.chains[self._chain].reader or "rows"]
+        chain = graph.chains[self._chain]
+        records = self._splits(chain, batches) if chain.reader == "splits" else map(_READERS[chain.reader], batches)
         epoch = _epoch("source")
         return _as_batches(
             _with_run(
@@ -112,9 +118,19 @@ class SourceStage:
                 self._chain,
                 None,
                 _partition(),
-                lambda task: task.over_records(epoch, map(reader, batches)),
+                lambda task: task.over_records(epoch, records),
             )
         )
+
+    def _splits(self, chain: Chain, batches: Iterator[pa.RecordBatch]) -> Iterator[Records]:
+        name = self._graph.digest, chain.id
+        source = _sources.get(name)
+        if source is None:
+            assert chain.pickled_source is not None
+            source = _sources[name] = pickle.loads(chain.pickled_source)
+        for batch in batches:
+            for row in batch.to_pylist():
+                yield from read_split(source, row["split"], row["start"], row["end"])
 
 
 class EndStage:
@@ -241,4 +257,4 @@ def _read_chunks(batch: pa.RecordBatch) -> list[Any]:
     return records
 
 
-_READERS: dict[str, Callable[[pa.RecordBatch], Records]] = {"rows": RowBatch, "chunks": _read_chunks}
+_READERS: dict[str | None, Callable[[pa.RecordBatch], Records]] = {"rows": RowBatch, "chunks": _read_chunks}

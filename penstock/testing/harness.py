@@ -27,6 +27,7 @@ from penstock.state.keys import decode_key, encode_key
 from penstock.state.overlay import Overlay
 from penstock.state.replica import Replicas
 from penstock.state.storage import DriverStorage, LocalStorage, Storage
+from penstock.testing.drawing import DrawnSource
 from penstock.testing.engine import LocalEngine
 
 
@@ -74,11 +75,14 @@ class JobHarness:
         self._sinks = logical.sinks()
         self._log: dict[str, list[Any]] = {}
         self._partitions: dict[str, int] = {}
+        self._drawn: dict[str, DrawnSource] = {}
         for node in logical.nodes.values():
             if node.source is not None:
                 records = node.source.origin if node.source.reader == "chunks" else []
                 self._log[node.uid] = list(records)
                 self._partitions[node.uid] = 1
+                if node.source.reader == "splits":
+                    self._drawn[node.uid] = DrawnSource(node.source.origin, parallelism or 1)
         self._names = {node.name: node.uid for node in logical.nodes.values()}
         self._take: dict[str, int] = {}
         self._crash_point: str | None = None
@@ -93,6 +97,9 @@ class JobHarness:
         )
         self._driver.recover()
         for uid, log in self._log.items():
+            if uid in self._drawn:
+                while len(log) < self._position(uid):
+                    self._draw(self._position(uid) - len(log))
             # What another harness on the same storage has read is not here, and will not be asked for.
             log.extend([None] * (self._position(uid) - len(log)))
 
@@ -113,13 +120,13 @@ class JobHarness:
 
     def epochs(self, records: int) -> JobHarness:
         """Epochs of at most `records` each, until nothing waits."""
-        while any(self._waiting(uid) for uid in self._log):
+        while self._anything_waits(records):
             self.epoch(records)
         return self
 
     def end(self) -> JobHarness:
         """End the input: run what waits, then the epoch that flushes every operator; again after a crash."""
-        while any(self._waiting(uid) for uid in self._log):
+        while self._anything_waits(None):
             self.epoch()
         while self._driver.last is None or not self._driver.last.ended:
             self._run(None, ends_input=True)
@@ -216,6 +223,19 @@ class JobHarness:
     def _waiting(self, uid: str) -> int:
         return len(self._log[uid]) - self._position(uid)
 
+    def _anything_waits(self, records: int | None) -> bool:
+        self._draw(records)
+        return any(self._waiting(uid) for uid in self._log)
+
+    def _draw(self, records: int | None) -> None:
+        """Let Python sources add to their logs what the next epoch may read."""
+        for uid, drawn in self._drawn.items():
+            while records is None or self._waiting(uid) < records:
+                more = drawn.draw(None if records is None else records - self._waiting(uid))
+                self._log[uid].extend(more)
+                if not more or not drawn.source.bounded:
+                    break
+
     def _pending(self, uid: str) -> list[list[Any]]:
         start = self._position(uid)
         records = self._log[uid][start : start + self._take[uid]]
@@ -224,6 +244,8 @@ class JobHarness:
         return [records[index * size : (index + 1) * size] for index in range(count)]
 
     def _run(self, records: int | None, ends_input: bool) -> EpochStatistics | None:
+        if not ends_input:
+            self._draw(records)
         self._take = {uid: self._waiting(uid) if records is None else records for uid in self._log}
         self._passed = []
         try:

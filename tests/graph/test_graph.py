@@ -20,7 +20,7 @@ from penstock.datastream import (
 )
 from penstock.datastream.connectors import DiscardingSink, Sink
 from penstock.datastream.state import ValueStateDescriptor
-from penstock.graph.logical import FORWARD, GraphError, Input, LogicalGraph, Partitioning, Source
+from penstock.graph.logical import FORWARD, Entry, GraphError, Input, LogicalGraph, Partitioning
 from penstock.graph.physical import build
 from penstock.graph.ship import NotShippable
 from penstock.runtime.operators import MapOperator
@@ -145,7 +145,7 @@ class TestUids:
 class TestCycles:
     def cyclic(self):
         graph = LogicalGraph()
-        graph.add("source", source=Source("chunks", [], bounded=True))
+        graph.add("source", source=Entry("chunks", [], bounded=True))
         forward = Partitioning(FORWARD)
         first = graph.add("first", operator=MapOperator(identity), inputs=[Input(0, forward)])
         graph.add("second", operator=MapOperator(identity), inputs=[Input(1, forward)])

@@ -1,0 +1,121 @@
+"""Python sources as Spark sees them: a streaming data source whose offsets are positions and whose rows are ranges.
+
+Only ranges pass through Spark. The records themselves are read in the task that runs the source's chain, so that they
+cross no process on their way to it.
+"""
+
+from __future__ import annotations
+
+import base64
+import pickle
+from collections.abc import Iterator
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+
+from penstock.connectors.source import Positions, Source, SplitRange, ranges
+from penstock.runtime.failures import describe_error, user_traceback
+
+RANGE_SCHEMA = "split string, start string, end string"
+_FORMAT = "penstock"
+_SOURCE = "penstock.secret.source"
+"""Spark hides options with this word in their name from its logs: a source may hold a password."""
+PLANNING_FAILED = "PENSTOCK-SOURCE "
+"""Marks the text of a failure on its way through the JVM."""
+
+
+def planned_stream(
+    spark: SparkSession, name: str, pickled: bytes, parallelism: int, records_per_epoch: int
+) -> DataFrame:
+    """The ranges of each epoch, as a streaming DataFrame."""
+    spark.dataSource.register(PlannedSource)
+    reader = spark.readStream.format(_FORMAT).option(_SOURCE, base64.b64encode(pickled).decode())
+    reader = reader.option("name", name).option("parallelism", parallelism)
+    if records_per_epoch:
+        reader = reader.option("limit", records_per_epoch)
+    return reader.load()
+
+
+class PlannedSource(DataSource):
+    @classmethod
+    def name(cls) -> str:
+        return _FORMAT
+
+    def schema(self) -> str:
+        return RANGE_SCHEMA
+
+    def streamReader(self, schema: Any) -> Planner:
+        limit = self.options.get("limit")
+        return Planner(
+            self.options["name"],
+            self.options[_SOURCE],
+            int(self.options["parallelism"]),
+            None if limit is None else int(limit),
+        )
+
+
+class Planner(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Runs in a process of its own beside the driver, which Spark starts; `read` runs in the tasks."""
+
+    def __init__(self, name: str, encoded: str, parallelism: int, limit: int | None) -> None:
+        self._name = name
+        self._encoded = encoded
+        self._parallelism = parallelism
+        self._limit = limit
+        self._opened: Source | None = None
+
+    @property
+    def _source(self) -> Source:
+        if self._opened is None:
+            # Written by this job's own driver a moment ago.
+            self._opened = pickle.loads(base64.b64decode(self._encoded))
+        return self._opened
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """A bounded source ends by itself."""
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        return ReadAllAvailable() if self._limit is None else ReadMaxRows(self._limit)
+
+    def initialOffset(self) -> Positions:
+        with _named(self._name):
+            return self._source.start(self._parallelism)
+
+    def latestOffset(self, start: Positions, limit: ReadLimit) -> Positions:
+        with _named(self._name):
+            return self._source.advance(start, limit.max_rows if isinstance(limit, ReadMaxRows) else None)
+
+    def partitions(self, start: Positions, end: Positions) -> list[InputPartition]:
+        """At most as many as the job's parallelism: a task may read several splits, one after the other."""
+        changed = ranges(start, end)
+        shares = [changed[number :: self._parallelism] for number in range(self._parallelism)]
+        return [InputPartition(share) for share in shares if share]
+
+    def read(self, partition: InputPartition) -> Iterator[SplitRange]:
+        yield from partition.value
+
+    def commit(self, end: Positions) -> None:
+        with _named(self._name):
+            self._source.commit(end)
+
+    def stop(self) -> None:
+        if self._opened is not None:
+            self._opened.close()
+
+
+class _named:
+    """Gives a failure of the user's source its name, and only the user's frames."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if isinstance(error, Exception):
+            text = f"Source '{self._name}' failed while planning an epoch:\n{user_traceback(error)}\n"
+            encoded = base64.b64encode((text + describe_error(error)).encode()).decode()
+            raise RuntimeError(PLANNING_FAILED + encoded) from None

@@ -1,0 +1,34 @@
+"""A Python source in the harness: what it gives is added to a log, from which epochs take it."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from typing import Any
+
+import cloudpickle
+
+from penstock.connectors.source import Source, ranges, read_split
+
+
+class DrawnSource:
+    def __init__(self, source: Source, parallelism: int) -> None:
+        # As on Spark, what runs is a copy of what the program holds.
+        self.source: Source = pickle.loads(cloudpickle.dumps(source))
+        self._positions = self._logged(self.source.start(parallelism))
+
+    def draw(self, limit: int | None) -> list[Any]:
+        """The records up to where the source advances to."""
+        ahead = self._logged(self.source.advance(dict(self._positions), limit))
+        records = [
+            record
+            for part in ranges(self._positions, ahead)
+            for chunk in read_split(self.source, *part)
+            for record in chunk
+        ]
+        self._positions = ahead
+        return records
+
+    def _logged(self, positions: Any) -> Any:
+        """As positions come back from Spark's log."""
+        return json.loads(json.dumps(positions))
