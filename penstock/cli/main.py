@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 import penstock
+from penstock.cli.plan import plan
 from penstock.cli.program import run_program
 
 SETTINGS_VARIABLE = "PENSTOCK_SETTINGS"
@@ -41,6 +42,9 @@ def run(
     """Run a Python program, as python would, with settings from the command line."""
     os.environ[SETTINGS_VARIABLE] = json.dumps(cli_overrides(parallelism, setting or []))
     raise typer.Exit(run_program(program, arguments or []))
+
+
+app.command(context_settings={"allow_interspersed_args": False})(plan)
 
 
 @app.command()

@@ -7,7 +7,7 @@ import re
 import tempfile
 import warnings
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 from urllib.parse import unquote, urlparse
 
 from penstock.checkpoint.epochs import EpochStatistics, Settings
@@ -37,6 +37,9 @@ _RETAIN = "RETAIN_ON_CANCELLATION"
 
 class StreamExecutionEnvironment:
     """Build a program with `from_…` and the methods of its streams; run it with `execute`."""
+
+    _instead_of_running: ClassVar[list[Callable[[str, LogicalGraph, PhysicalGraph], NoReturn]]] = []
+    """Filled by commands that look at a program's job and do not run it; what they raise ends the program."""
 
     def __init__(self, configuration: Configuration | None = None) -> None:
         program = configuration.to_dict() if configuration is not None else {}
@@ -206,6 +209,8 @@ class StreamExecutionEnvironment:
         check_keys(self._configuration.key_set())
         name = job_name or self._configuration.get_string("pipeline.name", "penstock-job")
         physical = self._physical()
+        if self._instead_of_running:
+            self._instead_of_running[-1](name, self._graph, physical)
         settings, root = self._settings(name)
         self._warn_of_derived_uids(root)
         interval = self.get_checkpoint_interval()

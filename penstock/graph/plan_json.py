@@ -1,70 +1,91 @@
-"""The execution plan as JSON, in the shape of Flink's plan visualizer, with uid, chain and level added."""
+"""The execution plan as JSON, in the shape of Flink's plan visualizer, with what Penstock adds to it."""
 
 from __future__ import annotations
 
 import json
 from typing import Any
 
-from penstock.graph.logical import Input, LogicalGraph
-from penstock.runtime.plan import PhysicalGraph
+from penstock.graph.logical import Input, LogicalGraph, Node
+from penstock.runtime.plan import Chain, PhysicalGraph
 
 _STRATEGY = {"key": "HASH"}
 """Flink's names; the others are the kind in capitals."""
 
 
 def execution_plan(logical: LogicalGraph, physical: PhysicalGraph) -> str:
-    placed: dict[str, tuple[int, bool]] = {}
+    return json.dumps(plan_of(logical, physical), indent=2)
+
+
+def plan_of(logical: LogicalGraph, physical: PhysicalGraph) -> dict[str, Any]:
+    """`nodes`, every one after its inputs."""
+    places: dict[str, tuple[Chain, bool]] = {}
     for chain in physical.chains:
         if chain.source_uid is not None:
-            placed[chain.source_uid] = chain.id, True
+            places[chain.source_uid] = chain, False
         for place, operator in enumerate(chain.operators):
-            placed[operator.uid] = chain.id, place == 0 and chain.source_uid is None
-    kinds = {
-        (edge.to_chain, _producer_uid(physical, edge.from_chain, edge.from_operator), edge.tag, edge.port): edge.kind
-        for edge in physical.edges
+            places[operator.uid] = chain, place == 0 and chain.source_uid is None
+    return {"nodes": [_node(node, logical, physical, *places[node.uid]) for node in logical.in_order()]}
+
+
+def _node(node: Node, logical: LogicalGraph, physical: PhysicalGraph, chain: Chain, is_head: bool) -> dict[str, Any]:
+    source, operator = node.source, node.operator
+    entry: dict[str, Any] = {
+        "id": node.id,
+        "uid": node.uid,
+        "uid_given": node.given_uid is not None,
+        "type": f"Source: {node.name}" if source is not None else node.name,
+        "pact": "Data Source" if source is not None else "Data Sink" if _is_sink(node) else "Operator",
+        "contents": node.name,
+        "parallelism": chain.parallelism or None,
+        "max_parallelism": chain.max_parallelism or None,
+        "chain": chain.id,
+        "level": chain.level,
+        "output_type": None if node.output_type is None else _type_name(node.output_type),
     }
-    nodes = []
-    for node in logical.in_order():
-        chain_id, is_head = placed[node.uid]
-        chain = physical.chains[chain_id]
-        entry: dict[str, Any] = {
-            "id": node.id,
-            "uid": node.uid,
-            "type": f"Source: {node.name}" if node.source is not None else node.name,
-            "pact": "Data Source" if node.source is not None else "Operator",
-            "contents": node.name,
-            "parallelism": chain.parallelism or None,
-            "max_parallelism": chain.max_parallelism or None,
-            "chain": chain_id,
-            "level": chain.level,
-        }
-        if node.slot_sharing_group is not None:
-            entry["slot_sharing_group"] = node.slot_sharing_group
-        if node.inputs:
-            entry["predecessors"] = [
-                {
-                    "id": edge.node,
-                    "ship_strategy": _strategy(
-                        kinds[chain_id, logical.nodes[edge.node].uid, _tag(edge), edge.port]
-                        if is_head
-                        else edge.partitioning.kind
-                    ),
-                    "side": "second" if index else "first",
-                }
-                for index, edge in enumerate(node.inputs)
-            ]
-        nodes.append(entry)
-    return json.dumps({"nodes": nodes}, indent=2)
+    if source is not None:
+        entry["bounded"] = source.bounded
+    if operator is not None:
+        entry["operator"] = operator.kind
+        entry["keyed"] = operator.keyed
+    if node.slot_sharing_group is not None:
+        entry["slot_sharing_group"] = node.slot_sharing_group
+    if node.inputs:
+        entry["predecessors"] = [_predecessor(edge, logical, physical, chain, is_head) for edge in node.inputs]
+    return entry
 
 
-def _producer_uid(physical: PhysicalGraph, chain: int, place: int | None) -> str | None:
+def _predecessor(
+    edge: Input, logical: LogicalGraph, physical: PhysicalGraph, chain: Chain, is_head: bool
+) -> dict[str, Any]:
+    kind, tag = edge.partitioning.kind, None if edge.tag is None else edge.tag.tag_id
+    if is_head:
+        # What the user asked for may have become something else, such as rebalance behind a source.
+        exchanges = [physical.edges[number] for number in chain.inputs]
+        kind = next(
+            exchange.kind
+            for exchange in exchanges
+            if _producer(physical, exchange.from_chain, exchange.from_operator) == logical.nodes[edge.node].uid
+            and (exchange.tag, exchange.port) == (tag, edge.port)
+        )
+    entry: dict[str, Any] = {
+        "id": edge.node,
+        "ship_strategy": _STRATEGY.get(kind, kind.upper()),
+        "exchange": is_head,
+        "side": "second" if edge.port else "first",
+    }
+    if tag is not None:
+        entry["side_output"] = tag
+    return entry
+
+
+def _producer(physical: PhysicalGraph, chain: int, place: int | None) -> str | None:
     producer = physical.chains[chain]
     return producer.source_uid if place is None else producer.operators[place].uid
 
 
-def _tag(edge: Input) -> str | None:
-    return None if edge.tag is None else edge.tag.tag_id
+def _is_sink(node: Node) -> bool:
+    return node.operator is not None and node.operator.kind == "Sink"
 
 
-def _strategy(kind: str) -> str:
-    return _STRATEGY.get(kind, kind.upper())
+def _type_name(declared: Any) -> str:
+    return declared.__qualname__ if isinstance(declared, type) else str(declared)

@@ -18,7 +18,7 @@ from penstock.datastream import (
     ProcessFunction,
     StreamExecutionEnvironment,
 )
-from penstock.datastream.connectors import DiscardingSink, Sink
+from penstock.datastream.connectors import Sink
 from penstock.datastream.state import ValueStateDescriptor
 from penstock.graph.logical import FORWARD, Entry, GraphError, Input, LogicalGraph, Partitioning
 from penstock.graph.physical import build
@@ -381,51 +381,6 @@ class TestKeyedStateNeedsAKey:
 
 
 class TestThePlan:
-    def test_as_json(self, env):
-        env.set_parallelism(2)
-        left = env.from_collection([1]).name("left").uid("l")
-        right = env.from_collection([2]).name("right").uid("r").map(identity).name("clean").uid("m")
-        counted = left.union(right).key_by(identity).process(Count()).name("count").uid("c")
-        counted.sink_to(DiscardingSink()).name("out").uid("o")
-        plan = json.loads(env.get_execution_plan())
-        source = {"pact": "Data Source", "parallelism": None, "max_parallelism": None, "level": 0}
-        operator = {"pact": "Operator", "parallelism": 2, "max_parallelism": 128, "level": 1, "chain": 2}
-        assert plan == {
-            "nodes": [
-                {"id": 0, "uid": "l", "type": "Source: left", "contents": "left", "chain": 0, **source},
-                {"id": 1, "uid": "r", "type": "Source: right", "contents": "right", "chain": 1, **source},
-                {
-                    "id": 2,
-                    "uid": "m",
-                    "type": "clean",
-                    "contents": "clean",
-                    "chain": 1,
-                    **source,
-                    "pact": "Operator",
-                    "predecessors": [{"id": 1, "ship_strategy": "FORWARD", "side": "first"}],
-                },
-                {
-                    "id": 3,
-                    "uid": "c",
-                    "type": "count",
-                    "contents": "count",
-                    **operator,
-                    "predecessors": [
-                        {"id": 0, "ship_strategy": "HASH", "side": "first"},
-                        {"id": 2, "ship_strategy": "HASH", "side": "second"},
-                    ],
-                },
-                {
-                    "id": 4,
-                    "uid": "o",
-                    "type": "out",
-                    "contents": "out",
-                    **operator,
-                    "predecessors": [{"id": 3, "ship_strategy": "FORWARD", "side": "first"}],
-                },
-            ]
-        }
-
     def test_shows_where_records_are_spread(self, env):
         env.from_collection([1]).uid("s").map(identity).uid("m").set_parallelism(3)
         (edge,) = json.loads(env.get_execution_plan())["nodes"][1]["predecessors"]

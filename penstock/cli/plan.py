@@ -1,0 +1,75 @@
+"""`penstock plan`: what a program would run, as text, JSON or a picture. Nothing of it is run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+
+from penstock.cli.program import run_program
+from penstock.datastream.environment import StreamExecutionEnvironment
+from penstock.graph.logical import LogicalGraph
+from penstock.graph.picture import picture
+from penstock.graph.plan_json import plan_of
+from penstock.runtime.plan import PhysicalGraph
+
+
+class _Found(BaseException):
+    """Ends the program where it would have run its job. Not an Exception: the program must not catch it."""
+
+    def __init__(self, name: str, plan: dict[str, Any]) -> None:
+        self.name = name
+        self.plan = plan
+
+
+def plan(
+    program: Annotated[Path, typer.Argument(exists=True, dir_okay=False, readable=True, help="A Python file.")],
+    arguments: Annotated[list[str] | None, typer.Argument(help="Passed to the program.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the plan as JSON.")] = False,
+    svg: Annotated[Path | None, typer.Option("--svg", metavar="FILE", help="Draw the plan into this file.")] = None,
+) -> None:
+    """Show the plan of the first job that a program runs, without running it."""
+    StreamExecutionEnvironment._instead_of_running.append(_found)
+    try:
+        code = run_program(program, arguments or [])
+    except _Found as found:
+        if svg is not None:
+            svg.write_text(picture(found.plan))
+        if as_json:
+            typer.echo(json.dumps(found.plan, indent=2))
+        elif svg is None:
+            typer.echo(in_words(found.name, found.plan))
+        return
+    finally:
+        StreamExecutionEnvironment._instead_of_running.remove(_found)
+    if code == 0:
+        typer.echo("The program ended without running a job: it never called env.execute().", err=True)
+        code = 1
+    raise typer.Exit(code)
+
+
+def _found(name: str, logical: LogicalGraph, physical: PhysicalGraph) -> NoReturn:
+    raise _Found(name, plan_of(logical, physical))
+
+
+def in_words(name: str, plan: dict[str, Any]) -> str:
+    """A line per operator, level by level, chain by chain, with where its records come from."""
+    names = {node["id"]: node["contents"] for node in plan["nodes"]}
+    lines = [f"Job '{name}'"]
+    chain = None
+    for node in sorted(plan["nodes"], key=lambda node: (node["level"], node["chain"], node["id"])):
+        if node["chain"] != chain:
+            chain = node["chain"]
+            how_many = "one task per Spark partition" if node["parallelism"] is None else f"{node['parallelism']} tasks"
+            lines.append(f"  stage {node['level']}, chain {chain}: {how_many}")
+        inputs = ", ".join(
+            f"{before['ship_strategy'].lower()} from {names[before['id']]}"
+            + (f" ({before['side_output']})" if "side_output" in before else "")
+            for before in node.get("predecessors", [])
+            if before["exchange"]
+        )
+        marks = [mark for mark, holds in (("keyed", node.get("keyed")), (inputs, inputs)) if holds]
+        lines.append(f"    {node['type']}  [uid {node['uid']}]" + (f"  {'; '.join(marks)}" if marks else ""))
+    return "\n".join(lines)

@@ -1,0 +1,72 @@
+"""`penstock plan` shows a program's job and runs nothing of it."""
+
+import json
+import textwrap
+
+import pytest
+from typer.testing import CliRunner
+
+from penstock.cli.main import app
+
+PROGRAM = """
+    import sys
+    from penstock.datastream import StreamExecutionEnvironment
+
+    def never(value):
+        raise AssertionError("the program was run")
+
+    env = StreamExecutionEnvironment.get_execution_environment()
+    env.set_parallelism(2)
+    env.from_collection([1]).uid("numbers").map(never).uid("never").key_by(never).sum().uid("sum").print().uid("out")
+    try:
+        env.execute(sys.argv[1])
+    except Exception:
+        raise AssertionError("the program saw an exception")
+    raise AssertionError("the program went on")
+"""
+
+
+@pytest.fixture
+def call(tmp_path, monkeypatch):
+    def call(*arguments, program=PROGRAM):
+        path = tmp_path / "job.py"
+        path.write_text(textwrap.dedent(program))
+        # run_program makes itself at home in the process.
+        monkeypatch.setattr("sys.path", ["", *__import__("sys").path])
+        monkeypatch.setattr("sys.argv", [])
+        monkeypatch.setenv("PYTHONPATH", "")
+        monkeypatch.setitem(__import__("sys").modules, "__main__", __import__("sys").modules["__main__"])
+        return CliRunner().invoke(app, ["plan", *arguments[:-1], str(path), *arguments[-1:]])
+
+    return call
+
+
+def test_in_words_by_default(call):
+    result = call("my job")
+    assert result.exit_code == 0, result.output
+    assert result.output.splitlines() == [
+        "Job 'my job'",
+        "  stage 0, chain 0: one task per Spark partition",
+        "    Source: Collection  [uid numbers]",
+        "    Map  [uid never]",
+        "  stage 1, chain 1: 2 tasks",
+        "    Sum  [uid sum]  keyed; hash from Map",
+        "    Print to Std. Out  [uid out]",
+    ]
+
+
+def test_as_json(call):
+    result = call("--json", "my job")
+    assert [node["uid"] for node in json.loads(result.output)["nodes"]] == ["numbers", "never", "sum", "out"]
+
+
+def test_as_a_picture(call, tmp_path):
+    result = call("--svg", str(tmp_path / "plan.svg"), "my job")
+    assert result.output == ""
+    assert "Print to Std. Out" in (tmp_path / "plan.svg").read_text()
+
+
+def test_a_program_without_a_job_is_told_so(call):
+    result = call("my job", program="print('hello')")
+    assert result.exit_code == 1
+    assert "never called env.execute()" in result.output
