@@ -1,15 +1,21 @@
 """The user's small words: rows, types, lengths of time."""
 
+from penstock.common.completable_future import CompletableFuture
 from penstock.common.configuration import Configuration
+from penstock.common.execution_config import ExecutionConfig
 from penstock.common.job import JobExecutionResult, JobID, JobStatus
+from penstock.common.job_client import JobClient
 from penstock.common.row import Row, RowKind
 from penstock.common.time import Duration, Instant, Time, to_millis
 from penstock.common.typeinfo import TypeInformation, Types
 
 __all__ = [
+    "CompletableFuture",
     "Configuration",
     "Duration",
+    "ExecutionConfig",
     "Instant",
+    "JobClient",
     "JobExecutionResult",
     "JobID",
     "JobStatus",

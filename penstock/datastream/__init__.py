@@ -1,5 +1,6 @@
 """The DataStream API. Names and behaviour are PyFlink's."""
 
+from penstock.common.job_client import JobClient
 from penstock.datastream.checkpointing_mode import CheckpointingMode
 from penstock.datastream.connected import ConnectedStreams
 from penstock.datastream.data_stream import CloseableIterator, DataStream, DataStreamSink, KeyedStream
@@ -21,7 +22,6 @@ from penstock.datastream.functions import (
     ReduceFunction,
     RuntimeContext,
 )
-from penstock.datastream.job_client import JobClient
 from penstock.datastream.output_tag import OutputTag
 from penstock.datastream.state_backend import FsStateBackend, MemoryStateBackend, StateBackend
 

@@ -12,11 +12,12 @@ from urllib.parse import unquote, urlparse
 
 from penstock.checkpoint.epochs import EpochStatistics, Settings
 from penstock.common.configuration import Configuration
+from penstock.common.execution_config import ExecutionConfig
 from penstock.common.job import JobExecutionResult
+from penstock.common.job_client import JobClient
 from penstock.common.options import BadSetting, canonical, check_keys, command_line_settings, surrounding_settings
 from penstock.datastream.checkpointing_mode import CheckpointingMode
 from penstock.datastream.data_stream import DataStream, _positive
-from penstock.datastream.job_client import JobClient
 from penstock.datastream.state_backend import StateBackend
 from penstock.errors import PenstockError
 from penstock.graph.logical import FORWARD, GraphError, Input, LogicalGraph, Partitioning, Source
@@ -45,6 +46,7 @@ class StreamExecutionEnvironment:
         self._job_parameters: dict[str, str] = {}
         self._on_epoch: list[Callable[[EpochStatistics], None]] = []
         self._spark: SparkSession | None = None
+        self._python_files: list[str] = []
 
     @staticmethod
     def get_execution_environment(configuration: Configuration | None = None) -> StreamExecutionEnvironment:
@@ -91,13 +93,12 @@ class StreamExecutionEnvironment:
     def is_chaining_enabled(self) -> bool:
         return self._configuration.get_boolean("pipeline.operator-chaining.enabled", True)
 
-    def enable_checkpointing(
-        self, interval: int, mode: CheckpointingMode = CheckpointingMode.EXACTLY_ONCE
-    ) -> StreamExecutionEnvironment:
+    def enable_checkpointing(self, interval: int, mode: CheckpointingMode | None = None) -> StreamExecutionEnvironment:
         """Publish a checkpoint every `interval` milliseconds, and go on from the last one after a failure."""
         _positive(interval, "checkpoint interval (milliseconds)")
         self._configuration.set_string("execution.checkpointing.interval", f"{interval} ms")
-        self._configuration.set_string("execution.checkpointing.mode", mode.name)
+        if mode is not None:
+            self._configuration.set_string("execution.checkpointing.mode", mode.name)
         return self
 
     def get_checkpoint_interval(self) -> int:
@@ -107,6 +108,17 @@ class StreamExecutionEnvironment:
 
     def get_checkpointing_mode(self) -> CheckpointingMode:
         return CheckpointingMode[self._configuration.get_string("execution.checkpointing.mode", "EXACTLY_ONCE")]
+
+    def get_checkpointing_consistency_mode(self) -> CheckpointingMode:
+        return self.get_checkpointing_mode()
+
+    def is_unaligned_checkpoints_enabled(self) -> bool:
+        """False: a barrier closes an epoch's input, so every checkpoint is aligned, and none waits in a buffer."""
+        return False
+
+    def is_force_unaligned_checkpoints(self) -> bool:
+        """False: see `is_unaligned_checkpoints_enabled`."""
+        return False
 
     def set_state_backend(self, state_backend: StateBackend) -> StreamExecutionEnvironment:
         self._configuration.add_all(Configuration.from_dict(state_backend.settings()))
@@ -121,6 +133,43 @@ class StreamExecutionEnvironment:
             values = self._configuration.to_dict()
             self._spark = start_session({key: value for key, value in values.items() if key.startswith("spark.")})
         return self._spark
+
+    def get_config(self) -> ExecutionConfig:
+        """This environment's settings as an object."""
+        return ExecutionConfig(self)
+
+    def is_chaining_of_operators_with_different_max_parallelism_enabled(self) -> bool:
+        """True: only an operator behind an exchange has key groups, so a max parallelism never parts a chain."""
+        return True
+
+    def add_python_file(self, file_path: str) -> None:
+        """Ship a module (.py) or a package (.zip, .egg) to the workers, which can then import it."""
+        path = local_path("add_python_file", file_path)
+        if os.path.isdir(path):
+            raise BadSetting(f"add_python_file: '{path}' is a directory, and Spark ships files: zip it.")
+        if not os.path.isfile(path):
+            raise BadSetting(f"add_python_file: there is no file '{path}'.")
+        self._python_files.append(path)
+
+    def set_python_executable(self, python_exec: str) -> None:
+        """The interpreter of the workers: a path on the hosts where they run. Call it before Spark starts."""
+        self._set_for_spark("set_python_executable", "spark.pyspark.python", python_exec)
+
+    def add_jars(self, *jars_path: str) -> None:
+        """Java archives for Spark, such as those of its connectors: paths or URLs. Call it before Spark starts."""
+        before = self._configuration.get_string("spark.jars", "")
+        self._set_for_spark("add_jars", "spark.jars", ",".join([before, *jars_path] if before else jars_path))
+
+    def _set_for_spark(self, method: str, key: str, value: str) -> None:
+        if self._spark is not None:
+            raise BadSetting(
+                f"{method} sets {key}, which Spark reads when it starts, and it has started. Call it before env.spark "
+                f"is used, or set {key} where you create the session."
+            )
+        self._configuration.set_string(key, value)
+
+    def close(self) -> None:
+        """Nothing is held that could be released: no stream is cached, and the Spark session may serve others."""
 
     def add_epoch_listener(self, listener: Callable[[EpochStatistics], None]) -> None:
         """Call `listener` in the driver after every epoch. What it raises fails the job."""
@@ -203,6 +252,8 @@ class StreamExecutionEnvironment:
             records_per_epoch=self._configuration.get_integer("penstock.epoch.max-records", 0),
             on_epoch=list(self._on_epoch),
         )
+        for path in self._python_files:
+            self.spark.sparkContext.addPyFile(path)
         job = Job(self.spark, spec)
         job.start()
         self._graph = LogicalGraph()
@@ -214,6 +265,7 @@ class StreamExecutionEnvironment:
         return execution_plan(self._graph, physical)
 
     def _physical(self) -> PhysicalGraph:
+        self._require_uids()
         return build(
             self._graph,
             self.get_parallelism(),
@@ -222,6 +274,17 @@ class StreamExecutionEnvironment:
             self._job_parameters,
             self._configuration.get_integer("taskmanager.memory.segment-size", 32 * 1024),
         )
+
+    def _require_uids(self) -> None:
+        if self._configuration.get_boolean("pipeline.auto-generate-uids", True):
+            return
+        without = [node.name for node in self._graph.nodes.values() if node.given_uid is None]
+        if without:
+            names = ", ".join(f"'{name}'" for name in without)
+            raise GraphError(
+                f"pipeline.auto-generate-uids is false, and these operators have no uid: {names}. "
+                f"Give each one: stream.uid('name')."
+            )
 
     def _settings(self, name: str) -> tuple[Settings, str | None]:
         config = self._configuration

@@ -32,7 +32,7 @@ def execution_plan(logical: LogicalGraph, physical: PhysicalGraph) -> str:
             "uid": node.uid,
             "type": f"Source: {node.name}" if node.source is not None else node.name,
             "pact": "Data Source" if node.source is not None else "Operator",
-            "contents": node.name,
+            "contents": node.description or node.name,
             "parallelism": chain.parallelism or None,
             "max_parallelism": chain.max_parallelism or None,
             "chain": chain_id,

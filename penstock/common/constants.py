@@ -1,0 +1,6 @@
+"""The bounds of a 64-bit integer, which timestamps use for "never"."""
+
+MAX_LONG_VALUE = 2**63 - 1
+MIN_LONG_VALUE = -(2**63)
+
+__all__ = ["MAX_LONG_VALUE", "MIN_LONG_VALUE"]
