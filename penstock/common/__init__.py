@@ -1,5 +1,6 @@
 """The user's small words: rows, types, lengths of time."""
 
+from penstock.absent import explain_absent
 from penstock.common.completable_future import CompletableFuture
 from penstock.common.configuration import Configuration
 from penstock.common.execution_config import ExecutionConfig
@@ -26,3 +27,5 @@ __all__ = [
     "Types",
     "to_millis",
 ]
+
+explain_absent(__name__)

@@ -1,5 +1,6 @@
 """The DataStream API. Names and behaviour are PyFlink's."""
 
+from penstock.absent import explain_absent
 from penstock.common.job_client import JobClient
 from penstock.datastream.checkpointing_mode import CheckpointingMode
 from penstock.datastream.connected import ConnectedStreams
@@ -54,3 +55,5 @@ __all__ = [
     "StateBackend",
     "StreamExecutionEnvironment",
 ]
+
+explain_absent(__name__)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from penstock.absent import explain_absent
 from penstock.common.typeinfo import Types
 from penstock.connectors.sinks import CollectSink, PrintSink, Sink
 from penstock.datastream.aggregations import Projection, field_reducer
@@ -462,3 +463,6 @@ def _check(func: Any, kind: type[Function], method: str) -> None:
         raise GraphError(
             f"{method} got the async function {describe(func)}; asynchronous calls go through AsyncDataStream."
         )
+
+
+explain_absent(__name__)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any, TypeAlias
 
+from penstock.absent import explain_absent
 from penstock.runtime.context import FunctionContext, RuntimeContext
 
 
@@ -151,3 +152,5 @@ __all__ = [
     "ReduceFunction",
     "RuntimeContext",
 ]
+
+explain_absent(__name__)
