@@ -16,6 +16,7 @@ from penstock.common.execution_config import ExecutionConfig
 from penstock.common.job import JobExecutionResult
 from penstock.common.job_client import JobClient
 from penstock.common.options import BadSetting, canonical, check_keys, command_line_settings, surrounding_settings
+from penstock.connectors.sinks import CollectSink
 from penstock.datastream.checkpointing_mode import CheckpointingMode
 from penstock.datastream.data_stream import DataStream, _positive
 from penstock.datastream.state_backend import StateBackend
@@ -47,6 +48,8 @@ class StreamExecutionEnvironment:
         self._on_epoch: list[Callable[[EpochStatistics], None]] = []
         self._spark: SparkSession | None = None
         self._python_files: list[str] = []
+        self._before_spark: dict[str, str] = {}
+        """Methods that were called, and the settings they made, which Spark reads only when it starts."""
 
     @staticmethod
     def get_execution_environment(configuration: Configuration | None = None) -> StreamExecutionEnvironment:
@@ -128,8 +131,10 @@ class StreamExecutionEnvironment:
     def spark(self) -> SparkSession:
         """The Spark session of this program; started when first asked for."""
         if self._spark is None:
-            from penstock.spark.session import start_session
+            from penstock.spark.session import running_session, start_session
 
+            if running_session() is not None:
+                self._refuse_other_session()
             values = self._configuration.to_dict()
             self._spark = start_session({key: value for key, value in values.items() if key.startswith("spark.")})
         return self._spark
@@ -162,11 +167,14 @@ class StreamExecutionEnvironment:
 
     def _set_for_spark(self, method: str, key: str, value: str) -> None:
         if self._spark is not None:
-            raise BadSetting(
-                f"{method} sets {key}, which Spark reads when it starts, and it has started. Call it before env.spark "
-                f"is used, or set {key} where you create the session."
-            )
+            raise _too_late(method, key)
+        self._before_spark[method] = key
         self._configuration.set_string(key, value)
+
+    def _refuse_other_session(self) -> None:
+        """A session that was not started with this environment's settings does not have those of these methods."""
+        for method, key in self._before_spark.items():
+            raise _too_late(method, key)
 
     def close(self) -> None:
         """Nothing is held that could be released: no stream is cached, and the Spark session may serve others."""
@@ -204,6 +212,7 @@ class StreamExecutionEnvironment:
         from penstock.spark.session import check_session
 
         if self._spark is None:
+            self._refuse_other_session()
             check_session(df.sparkSession)
             self._spark = df.sparkSession
         streaming = df.isStreaming
@@ -265,8 +274,7 @@ class StreamExecutionEnvironment:
         return execution_plan(self._graph, physical)
 
     def _physical(self) -> PhysicalGraph:
-        self._require_uids()
-        return build(
+        physical = build(
             self._graph,
             self.get_parallelism(),
             self._configuration.get_integer("pipeline.max-parallelism", 0) or None,
@@ -274,11 +282,16 @@ class StreamExecutionEnvironment:
             self._job_parameters,
             self._configuration.get_integer("taskmanager.memory.segment-size", 32 * 1024),
         )
+        self._require_uids()
+        return physical
 
     def _require_uids(self) -> None:
         if self._configuration.get_boolean("pipeline.auto-generate-uids", True):
             return
-        without = [node.name for node in self._graph.nodes.values() if node.given_uid is None]
+        collecting = {uid for uid, sink in self._graph.sinks().items() if isinstance(sink, CollectSink)}
+        without = [
+            node.name for node in self._graph.nodes.values() if node.given_uid is None and node.uid not in collecting
+        ]
         if without:
             names = ", ".join(f"'{name}'" for name in without)
             raise GraphError(
@@ -330,6 +343,13 @@ class StreamExecutionEnvironment:
                 f"stream.process(...).uid('name').",
                 stacklevel=4,
             )
+
+
+def _too_late(method: str, key: str) -> BadSetting:
+    return BadSetting(
+        f"{method} sets {key}, which Spark reads when it starts, and it has started. Call it before Spark is used, or "
+        f"set {key} where you create the session."
+    )
 
 
 _UNITS = {"ms": 1, "": 1, "s": 1000, "sec": 1000, "min": 60_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}

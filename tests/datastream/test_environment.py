@@ -2,12 +2,14 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from penstock.common import Configuration, ExecutionConfig
 from penstock.common.options import BadSetting
+from penstock.connectors.sinks import CollectSink
 from penstock.datastream import CheckpointingMode, KeyedProcessFunction, StreamExecutionEnvironment
 from penstock.datastream.connectors import DiscardingSink
 from penstock.graph.logical import GraphError
@@ -67,6 +69,11 @@ class TestExecutionConfig:
             "nowhere",
         }
 
+    def test_the_sink_that_collects_needs_no_uid(self, env: StreamExecutionEnvironment) -> None:
+        env.get_config().disable_auto_generated_uids()
+        env.from_collection([1]).uid("numbers")._end("Collect", CollectSink())
+        assert env.get_execution_plan()
+
     def test_generated_uids_can_be_allowed_again(self, env: StreamExecutionEnvironment) -> None:
         env.get_config().disable_auto_generated_uids().enable_auto_generated_uids()
         env.from_collection([1]).sink_to(DiscardingSink())
@@ -101,6 +108,16 @@ class TestWhatSparkIsGiven:
             env.add_jars("/a.jar")
         with pytest.raises(BadSetting, match=r"set_python_executable sets spark\.pyspark\.python"):
             env.set_python_executable("python")
+
+    def test_a_session_that_runs_already_is_too_late_as_well(
+        self, env: StreamExecutionEnvironment, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("penstock.spark.session.running_session", lambda: object())
+        env.add_jars("/a.jar")
+        with pytest.raises(BadSetting, match=r"add_jars sets spark\.jars.* and it has started"):
+            _ = env.spark
+        with pytest.raises(BadSetting, match=r"add_jars sets spark\.jars.* and it has started"):
+            env.from_spark(SimpleNamespace(sparkSession=object()))  # type: ignore[arg-type]
 
     def test_a_python_file_must_be_one(self, env: StreamExecutionEnvironment, tmp_path: Path) -> None:
         with pytest.raises(BadSetting, match="is a directory, and Spark ships files: zip it"):
