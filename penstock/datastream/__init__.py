@@ -1,5 +1,7 @@
 """The DataStream API. Names and behaviour are PyFlink's."""
 
+from penstock.absent import explain_absent
+from penstock.common.job_client import JobClient
 from penstock.datastream.checkpointing_mode import CheckpointingMode
 from penstock.datastream.connected import ConnectedStreams
 from penstock.datastream.data_stream import CloseableIterator, DataStream, DataStreamSink, KeyedStream
@@ -22,7 +24,6 @@ from penstock.datastream.functions import (
     RuntimeContext,
     SinkFunction,
 )
-from penstock.datastream.job_client import JobClient
 from penstock.datastream.output_tag import OutputTag
 from penstock.datastream.state_backend import FsStateBackend, MemoryStateBackend, StateBackend
 
@@ -56,3 +57,5 @@ __all__ = [
     "StateBackend",
     "StreamExecutionEnvironment",
 ]
+
+explain_absent(__name__)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from penstock.absent import explain_absent
 from penstock.common.typeinfo import Types
 from penstock.connectors.sink import Sink
 from penstock.connectors.sinks import CollectSink, PrintSink
@@ -58,6 +59,7 @@ from penstock.runtime.output_tag import OutputTag
 from penstock.state.descriptors import ValueStateDescriptor
 
 if TYPE_CHECKING:
+    from penstock.common.execution_config import ExecutionConfig
     from penstock.datastream.environment import StreamExecutionEnvironment
 
 _FORWARD = Partitioning(FORWARD)
@@ -107,6 +109,14 @@ class DataStream:
     def set_max_parallelism(self, max_parallelism: int) -> DataStream:
         _positive(max_parallelism, "max parallelism")
         self._node.max_parallelism = max_parallelism
+        return self
+
+    def get_execution_config(self) -> ExecutionConfig:
+        return self._env.get_config()
+
+    def set_description(self, description: str) -> DataStream:
+        """Say more of the operator than its name does; shown in the plan."""
+        self._node.description = description
         return self
 
     def force_non_parallel(self) -> DataStream:
@@ -390,6 +400,21 @@ class DataStreamSink:
         self._node.parallelism = parallelism
         return self
 
+    def set_description(self, description: str) -> DataStreamSink:
+        """Say more of the sink than its name does; shown in the plan."""
+        self._node.description = description
+        return self
+
+    def disable_chaining(self) -> DataStreamSink:
+        """Chain this sink to nothing before it."""
+        self._node.chaining = "never"
+        return self
+
+    def slot_sharing_group(self, slot_sharing_group: str) -> DataStreamSink:
+        """Accepted and shown in the plan; Spark shares cores among all tasks."""
+        self._node.slot_sharing_group = str(slot_sharing_group)
+        return self
+
 
 class CloseableIterator:
     """Records of a running job, in the order its epochs complete. Closing it cancels the job."""
@@ -415,6 +440,9 @@ class CloseableIterator:
         return self._records
 
     def __next__(self) -> Any:
+        return next(self._records)
+
+    def next(self) -> Any:
         return next(self._records)
 
     def close(self) -> None:
@@ -447,3 +475,6 @@ def _check(func: Any, kind: type[Function], method: str) -> None:
         raise GraphError(
             f"{method} got the async function {describe(func)}; asynchronous calls go through AsyncDataStream."
         )
+
+
+explain_absent(__name__)

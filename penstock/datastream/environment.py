@@ -12,15 +12,17 @@ from urllib.parse import unquote, urlparse
 
 from penstock.checkpoint.epochs import EpochStatistics, Settings
 from penstock.common.configuration import Configuration
+from penstock.common.execution_config import ExecutionConfig
 from penstock.common.job import JobExecutionResult
+from penstock.common.job_client import JobClient
 from penstock.common.options import BadSetting, canonical, check_keys, command_line_settings, surrounding_settings
 from penstock.common.typeinfo import Types
 from penstock.common.watermark_strategy import WatermarkStrategy
 from penstock.connectors.generated import NumberSequenceSource
+from penstock.connectors.sinks import CollectSink
 from penstock.connectors.source import Source
 from penstock.datastream.checkpointing_mode import CheckpointingMode
 from penstock.datastream.data_stream import DataStream, _positive
-from penstock.datastream.job_client import JobClient
 from penstock.datastream.state_backend import StateBackend
 from penstock.errors import PenstockError
 from penstock.graph.logical import FORWARD, Entry, GraphError, Input, LogicalGraph, Partitioning
@@ -52,6 +54,9 @@ class StreamExecutionEnvironment:
         self._job_parameters: dict[str, str] = {}
         self._on_epoch: list[Callable[[EpochStatistics], None]] = []
         self._spark: SparkSession | None = None
+        self._python_files: list[str] = []
+        self._before_spark: dict[str, str] = {}
+        """Methods that were called, and the settings they made, which Spark reads only when it starts."""
 
     @staticmethod
     def get_execution_environment(configuration: Configuration | None = None) -> StreamExecutionEnvironment:
@@ -98,13 +103,12 @@ class StreamExecutionEnvironment:
     def is_chaining_enabled(self) -> bool:
         return self._configuration.get_boolean("pipeline.operator-chaining.enabled", True)
 
-    def enable_checkpointing(
-        self, interval: int, mode: CheckpointingMode = CheckpointingMode.EXACTLY_ONCE
-    ) -> StreamExecutionEnvironment:
+    def enable_checkpointing(self, interval: int, mode: CheckpointingMode | None = None) -> StreamExecutionEnvironment:
         """Publish a checkpoint every `interval` milliseconds, and go on from the last one after a failure."""
         _positive(interval, "checkpoint interval (milliseconds)")
         self._configuration.set_string("execution.checkpointing.interval", f"{interval} ms")
-        self._configuration.set_string("execution.checkpointing.mode", mode.name)
+        if mode is not None:
+            self._configuration.set_string("execution.checkpointing.mode", mode.name)
         return self
 
     def get_checkpoint_interval(self) -> int:
@@ -115,6 +119,17 @@ class StreamExecutionEnvironment:
     def get_checkpointing_mode(self) -> CheckpointingMode:
         return CheckpointingMode[self._configuration.get_string("execution.checkpointing.mode", "EXACTLY_ONCE")]
 
+    def get_checkpointing_consistency_mode(self) -> CheckpointingMode:
+        return self.get_checkpointing_mode()
+
+    def is_unaligned_checkpoints_enabled(self) -> bool:
+        """False: a barrier closes an epoch's input, so every checkpoint is aligned, and none waits in a buffer."""
+        return False
+
+    def is_force_unaligned_checkpoints(self) -> bool:
+        """False: see `is_unaligned_checkpoints_enabled`."""
+        return False
+
     def set_state_backend(self, state_backend: StateBackend) -> StreamExecutionEnvironment:
         self._configuration.add_all(Configuration.from_dict(state_backend.settings()))
         return self
@@ -123,11 +138,53 @@ class StreamExecutionEnvironment:
     def spark(self) -> SparkSession:
         """The Spark session of this program; started when first asked for."""
         if self._spark is None:
-            from penstock.spark.session import start_session
+            from penstock.spark.session import running_session, start_session
 
+            if running_session() is not None:
+                self._refuse_other_session()
             values = self._configuration.to_dict()
             self._spark = start_session({key: value for key, value in values.items() if key.startswith("spark.")})
         return self._spark
+
+    def get_config(self) -> ExecutionConfig:
+        """This environment's settings as an object."""
+        return ExecutionConfig(self)
+
+    def is_chaining_of_operators_with_different_max_parallelism_enabled(self) -> bool:
+        """True: only an operator behind an exchange has key groups, so a max parallelism never parts a chain."""
+        return True
+
+    def add_python_file(self, file_path: str) -> None:
+        """Ship a module (.py) or a package (.zip, .egg) to the workers, which can then import it."""
+        path = local_path("add_python_file", file_path)
+        if os.path.isdir(path):
+            raise BadSetting(f"add_python_file: '{path}' is a directory, and Spark ships files: zip it.")
+        if not os.path.isfile(path):
+            raise BadSetting(f"add_python_file: there is no file '{path}'.")
+        self._python_files.append(path)
+
+    def set_python_executable(self, python_exec: str) -> None:
+        """The interpreter of the workers: a path on the hosts where they run. Call it before Spark starts."""
+        self._set_for_spark("set_python_executable", "spark.pyspark.python", python_exec)
+
+    def add_jars(self, *jars_path: str) -> None:
+        """Java archives for Spark, such as those of its connectors: paths or URLs. Call it before Spark starts."""
+        before = self._configuration.get_string("spark.jars", "")
+        self._set_for_spark("add_jars", "spark.jars", ",".join([before, *jars_path] if before else jars_path))
+
+    def _set_for_spark(self, method: str, key: str, value: str) -> None:
+        if self._spark is not None:
+            raise _too_late(method, key)
+        self._before_spark[method] = key
+        self._configuration.set_string(key, value)
+
+    def _refuse_other_session(self) -> None:
+        """A session that was not started with this environment's settings does not have those of these methods."""
+        for method, key in self._before_spark.items():
+            raise _too_late(method, key)
+
+    def close(self) -> None:
+        """Nothing is held that could be released: no stream is cached, and the Spark session may serve others."""
 
     def add_epoch_listener(self, listener: Callable[[EpochStatistics], None]) -> None:
         """Call `listener` in the driver after every epoch. What it raises fails the job."""
@@ -162,6 +219,7 @@ class StreamExecutionEnvironment:
         from penstock.spark.session import check_session
 
         if self._spark is None:
+            self._refuse_other_session()
             check_session(df.sparkSession)
             self._spark = df.sparkSession
         streaming = df.isStreaming
@@ -233,6 +291,8 @@ class StreamExecutionEnvironment:
             records_per_epoch=self._configuration.get_integer("penstock.epoch.max-records", 0),
             on_epoch=list(self._on_epoch),
         )
+        for path in self._python_files:
+            self.spark.sparkContext.addPyFile(path)
         job = Job(self.spark, spec)
         job.start()
         self._graph = LogicalGraph()
@@ -244,7 +304,7 @@ class StreamExecutionEnvironment:
         return execution_plan(self._graph, physical)
 
     def _physical(self) -> PhysicalGraph:
-        return build(
+        physical = build(
             self._graph,
             self.get_parallelism(),
             self._configuration.get_integer("pipeline.max-parallelism", 0) or None,
@@ -252,6 +312,22 @@ class StreamExecutionEnvironment:
             self._job_parameters,
             self._configuration.get_integer("taskmanager.memory.segment-size", 32 * 1024),
         )
+        self._require_uids()
+        return physical
+
+    def _require_uids(self) -> None:
+        if self._configuration.get_boolean("pipeline.auto-generate-uids", True):
+            return
+        collecting = {uid for uid, sink in self._graph.sinks().items() if isinstance(sink, CollectSink)}
+        without = [
+            node.name for node in self._graph.nodes.values() if node.given_uid is None and node.uid not in collecting
+        ]
+        if without:
+            names = ", ".join(f"'{name}'" for name in without)
+            raise GraphError(
+                f"pipeline.auto-generate-uids is false, and these operators have no uid: {names}. "
+                f"Give each one: stream.uid('name')."
+            )
 
     def _settings(self, name: str) -> tuple[Settings, str | None]:
         config = self._configuration
@@ -297,6 +373,13 @@ class StreamExecutionEnvironment:
                 f"stream.process(...).uid('name').",
                 stacklevel=4,
             )
+
+
+def _too_late(method: str, key: str) -> BadSetting:
+    return BadSetting(
+        f"{method} sets {key}, which Spark reads when it starts, and it has started. Call it before Spark is used, or "
+        f"set {key} where you create the session."
+    )
 
 
 _UNITS = {"ms": 1, "": 1, "s": 1000, "sec": 1000, "min": 60_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}

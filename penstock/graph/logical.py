@@ -72,6 +72,8 @@ class Node:
     """`always`; `head`: starts a new chain; `never`: is chained to nothing."""
     slot_sharing_group: str | None = None
     output_type: Any = None
+    description: str | None = None
+    """Shown in the plan instead of the name."""
     uid: str = ""
     """Given or derived; set by `resolve_uids`."""
 

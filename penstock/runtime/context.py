@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from penstock.absent import explain_absent, explain_absent_members
 from penstock.errors import PenstockError
 from penstock.state.descriptors import (
     AggregatingState,
@@ -130,3 +131,8 @@ class FunctionContext:
     def timestamp(self) -> int | None:
         """The record's event time; None where no timestamps were assigned."""
         return None
+
+
+# Here and not only where users import them from: a worker may know a function's context without its class.
+explain_absent(__name__)
+explain_absent_members(FunctionContext, "ProcessFunction.Context")

@@ -64,9 +64,14 @@ def default_conf() -> dict[str, str]:
     }
 
 
+def running_session() -> SparkSession | None:
+    """The session that `start_session` would give as it is."""
+    return SparkSession.getActiveSession()
+
+
 def start_session(overrides: dict[str, str]) -> SparkSession:
     """The running session, or a new one. `overrides` are the user's `spark.*` settings."""
-    active = SparkSession.getActiveSession()
+    active = running_session()
     if active is not None:
         check_session(active)
         return active

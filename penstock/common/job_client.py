@@ -2,27 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from penstock.common.completable_future import CompletableFuture
 from penstock.common.job import JobCancelled, JobExecutionResult, JobID, JobStatus
 
 if TYPE_CHECKING:
     from penstock.spark.job import Job
-
-
-class CompletableFuture:
-    """A result to be waited for."""
-
-    def __init__(self, wait: Callable[[], Any], done: Callable[[], bool]) -> None:
-        self._wait = wait
-        self._done = done
-
-    def result(self) -> Any:
-        return self._wait()
-
-    def done(self) -> bool:
-        return self._done()
 
 
 class JobClient:
@@ -70,4 +56,4 @@ class JobClient:
             self.cancel()
 
 
-__all__ = ["CompletableFuture", "JobCancelled", "JobClient"]
+__all__ = ["JobCancelled", "JobClient"]
