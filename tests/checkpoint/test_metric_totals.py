@@ -69,7 +69,7 @@ def test_of_a_task_that_came_twice_the_last_counts(totals):
 
 def test_what_another_epoch_or_a_task_that_is_not_part_of_it_measured_does_not_count(totals):
     totals.add(1, [task(1, 0, 5)], BOTH)
-    totals.add(2, [task(1, 0, 5), task(2, 0, 1), task(2, 3, 100)], BOTH)
+    totals.add(2, [task(2, 0, 1), task(1, 0, 5), task(2, 3, 100)], BOTH)
     assert totals.read().subtasks("count.n") == {0: 6}
 
 

@@ -171,6 +171,13 @@ def test_a_task_that_spark_runs_twice_counts_once(env, monkeypatch):
         assert job.metrics()["measure.seen"] == job.metrics()["words.numRecordsOut"] == len(WORDS)
 
 
+def test_what_the_tasks_of_earlier_epochs_measured_is_let_go(env):
+    with measured(env) as job:
+        for _ in range(5):
+            job.push("a").epoch()
+        assert len(job._driver._measured) == 2
+
+
 def test_an_epoch_that_fails_counts_nothing(env):
     class Fussy(CountMap):
         def map(self, value):
