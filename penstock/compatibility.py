@@ -53,7 +53,6 @@ _RESTARTS = (
     "Not yet: restart strategies. Today, an epoch that Spark loses is run again up to three times; after that, start "
     "the program again: it goes on from its last checkpoint."
 )
-_METRICS = "Not yet: metrics. Today, env.add_epoch_listener(function) is given the figures of every epoch."
 _FILES = (
     "Not yet: file connectors. Today, read with env.from_spark(env.spark.readStream.format(...)...load(path)), which "
     f"gives Rows; {_SINK}"
@@ -78,9 +77,6 @@ _BUFFERS = (
     "a record waits. Leave the call out."
 )
 _SERIALIZERS = "Not there: records are Python objects, and no Java serializer touches them. Leave the call out."
-_ACCUMULATORS = (
-    "Not there. Count in keyed state, or read JobExecutionResult.epochs: records, duration and bytes of every epoch."
-)
 
 ABSENT: tuple[tuple[str, str], ...] = (
     ("table", _TABLE),
@@ -138,7 +134,6 @@ ABSENT: tuple[tuple[str, str], ...] = (
         _CHECKPOINTS,
     ),
     ("common.restart_strategy RestartStrategies RestartStrategyConfiguration", _RESTARTS),
-    ("metrics metrics.metricbase RuntimeContext.get_metrics_group", _METRICS),
     (
         "datastream.connectors.file_system Encoder BulkWriterFactory",
         _FILES,
@@ -249,11 +244,6 @@ ABSENT: tuple[tuple[str, str], ...] = (
     (
         "common.input_dependency_constraint InputDependencyConstraint",
         "Not there: Spark schedules the stages of an epoch one after the other. Leave it out.",
-    ),
-    (
-        "JobClient.get_accumulators JobExecutionResult.get_accumulator_result "
-        "JobExecutionResult.get_all_accumulator_results",
-        _ACCUMULATORS,
     ),
     (
         "ExecutionConfig.enable_closure_cleaner ExecutionConfig.disable_closure_cleaner "

@@ -34,10 +34,12 @@ from penstock.checkpoint.manifest import (
     manifest_name,
     publish,
 )
+from penstock.checkpoint.metrics import MetricTotals
 from penstock.errors import PenstockError
+from penstock.runtime.metrics import TaskMetrics, decode_metrics
 from penstock.runtime.plan import Chain, PhysicalGraph
 from penstock.runtime.report import Report, decode_report
-from penstock.runtime.rows import FAILURE, REPORT, Failure, decode_failure
+from penstock.runtime.rows import FAILURE, METRICS, REPORT, Failure, decode_failure
 from penstock.state.storage import Storage
 
 _STATISTICS_KEPT = 10_000
@@ -112,7 +114,7 @@ class Settings:
 
 @dataclass
 class EpochDriver:
-    """Runs epochs one after the other. `execute` is the engine: it runs all tasks and gives report and failure rows."""
+    """Runs epochs one after the other. `execute` is the engine: it runs all tasks; gives reports, failures, metrics."""
 
     graph: PhysicalGraph
     storage: Storage
@@ -130,6 +132,8 @@ class EpochDriver:
         self.last: Manifest | None = None
         self.version: Version | None = None
         self.statistics: deque[EpochStatistics] = deque(maxlen=_STATISTICS_KEPT)
+        self.metrics = MetricTotals(self.graph, self.clock)
+        self._measured: list[TaskMetrics] = []
         self._merged: dict[str, dict[int, BaseHandle]] = {}
         self._epoch_ended_at = self.clock()
         self._committer = Committer(self.sinks, self.lineage)
@@ -189,6 +193,7 @@ class EpochDriver:
         version = publish(self.storage, manifest)
         self.probe("published")
         self.last, self.version = manifest, version
+        self.metrics.add(number, self._measured, {(report.chain, report.subtask) for report in instruction.reports})
         for follow in self.coordinator.handle(Published(number, self._now())):
             assert isinstance(follow, CommitSinks)
             self._committer.commit(number, manifest.committables)
@@ -221,12 +226,15 @@ class EpochDriver:
             self.settings.replica_root,
             timestamp,
         )
+        self._measured = []
         try:
             for kind, payload in self.execute(parameters):
                 if kind == REPORT:
                     coordinator.handle(Acknowledge(decode_report(payload), self._now()))
                 elif kind == FAILURE:
                     coordinator.handle(Decline(number, decode_failure(payload), self._now()))
+                elif kind == METRICS:
+                    self._measured.append(decode_metrics(payload))
         except EngineLost as lost:
             coordinator.handle(Decline(number, Failure("", "", -1, str(lost), "", from_user=False), self._now()))
         return list(coordinator.handle(AllIn(number, self._now())))

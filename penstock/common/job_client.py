@@ -8,6 +8,7 @@ from penstock.common.completable_future import CompletableFuture
 from penstock.common.job import JobCancelled, JobExecutionResult, JobID, JobStatus
 
 if TYPE_CHECKING:
+    from penstock.checkpoint.metrics import JobMetrics
     from penstock.spark.job import Job
 
 
@@ -30,6 +31,14 @@ class JobClient:
 
     def get_job_execution_result(self) -> CompletableFuture:
         return CompletableFuture(self.result, lambda: self._job.ended)
+
+    def get_metrics(self) -> JobMetrics:
+        """Of the completed epochs of this driver, while the job runs or after it."""
+        return self._job.driver.metrics.read()
+
+    def get_accumulators(self) -> CompletableFuture:
+        """The totals of counters, by `operator uid.group.name`."""
+        return CompletableFuture(lambda: self.get_metrics().counters(), lambda: True)
 
     def result(self, timeout: float | None = None) -> JobExecutionResult:
         """Wait for the end of the job; raises what it failed with."""

@@ -6,6 +6,7 @@ from typing import Any
 
 from penstock.absent import explain_absent, explain_absent_members
 from penstock.errors import PenstockError
+from penstock.runtime.metrics import MetricGroup, MetricRegistry
 from penstock.state.descriptors import (
     AggregatingState,
     AggregatingStateDescriptor,
@@ -43,6 +44,7 @@ class RuntimeContext:
         parallelism: int,
         max_parallelism: int,
         overlay: Overlay | None,
+        metrics: MetricRegistry,
         job_parameters: dict[str, str] | None = None,
     ) -> None:
         self._task_name = task_name
@@ -51,6 +53,7 @@ class RuntimeContext:
         self._parallelism = parallelism
         self._max_parallelism = max_parallelism
         self._overlay = overlay
+        self._metrics = metrics
         self._job_parameters = job_parameters or {}
 
     def get_task_name(self) -> str:
@@ -74,6 +77,10 @@ class RuntimeContext:
 
     def get_job_parameter(self, key: str, default_value: str) -> str:
         return self._job_parameters.get(key, default_value)
+
+    def get_metrics_group(self) -> MetricGroup:
+        """Where metrics are registered, in `open` or later. They are told to the driver with each epoch's end."""
+        return MetricGroup(self._metrics)
 
     def get_state(self, state_descriptor: ValueStateDescriptor) -> ValueState[Any]:
         return self._register(state_descriptor, ValueStateDescriptor)  # type: ignore[no-any-return]

@@ -21,6 +21,9 @@ from penstock.runtime.sharing import Frozen, hold
 
 DATA, BARRIER, REPORT, FAILURE = 0, 1, 2, 3
 
+METRICS = 4
+"""Of what reaches the driver beside the rows, and so need not be the same at each attempt: TaskMetrics."""
+
 END_LEVEL = 0x7FFFFFFF
 """The level of the driver: reports and failures are routed there, past every stage."""
 

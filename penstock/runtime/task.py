@@ -20,6 +20,7 @@ from penstock.runtime.exchange import (
 )
 from penstock.runtime.failures import Party, describe_failure, party_of
 from penstock.runtime.inbox import Inbox, UpstreamFailed
+from penstock.runtime.metrics import MetricRegistry, TaskMetrics, encode_metrics
 from penstock.runtime.operators import Emit, EpochInfo, Operator, WrongResult, describe, load_operator, method_of
 from penstock.runtime.partitions import (
     BroadcastExchange,
@@ -69,6 +70,8 @@ class TaskEpoch:
     """Processing time, in milliseconds: the same for every task and attempt of the epoch."""
     probe: Callable[[str], None] = lambda point: None
     """Told where the task stands; crash tests die there."""
+    metrics: Callable[[bytes], None] = lambda measured: None
+    """Given the task's TaskMetrics, just before its report. May be called again by a retried task."""
 
 
 class ChainRun:
@@ -91,6 +94,7 @@ class ChainRun:
         self._codecs = {edge.id: _codec(edge) for edge in self._edges}
         self._input_codecs = {number: _codec(graph.edges[number]) for number in chain.inputs}
         self._opened: list[Operator] = []
+        self.metrics = [MetricRegistry(chained.name, chained.uid) for chained in chain.operators]
 
     @property
     def level(self) -> int:
@@ -109,6 +113,7 @@ class ChainRun:
                 parallelism=self.chain.parallelism,
                 max_parallelism=self.chain.max_parallelism,
                 overlay=self.overlay if chained.keyed else None,
+                metrics=self.metrics[place],
                 job_parameters=self.graph.job_parameters,
             )
             self.operators[place].open(context, _unrouted)
@@ -284,6 +289,8 @@ class Task:
         records = 0
         exchanges = run.exchanges(self._producer, out)
         try:
+            for registry in run.metrics:
+                registry.begin()
             run.open()
             roots = run.connect(exchanges)
             if run.overlay is not None:
@@ -310,6 +317,7 @@ class Task:
             sent = [count for exchange in exchanges.values() for count in exchange.close(epoch.number, False)]
             epoch.probe("processed")
             counts = received()
+            measured = self._measure(epoch, records, exchanges)
             reports = self._snapshot(epoch)
         except GeneratorExit:
             raise
@@ -330,8 +338,15 @@ class Task:
         yield from out
         out.clear()
         report = Report(run.chain.id, self._producer, epoch.number, records, sent, counts, reports)
+        epoch.metrics(encode_metrics(measured))
         yield self._to_driver(REPORT, encode_report(report))
         epoch.probe("reported")
+
+    def _measure(self, epoch: TaskEpoch, records: int, exchanges: dict[int, Exchange]) -> TaskMetrics:
+        run = self._run
+        sent = [exchange.measure() for exchange in exchanges.values()]
+        operators = [measured for registry in run.metrics if (measured := registry.measure()) is not None]
+        return TaskMetrics(run.chain.id, self._producer, epoch.number, records, sent, operators)
 
     def _check_types(self, epoch: TaskEpoch) -> None:
         """Refuse, before a record is touched, a state that is stored as another type than it is declared now."""

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from penstock.checkpoint.epochs import EpochDriver, EpochParameters, EpochStatistics, Settings
+from penstock.checkpoint.metrics import JobMetrics
 from penstock.connectors.sinks import CollectSink
 from penstock.datastream.data_stream import DataStream
 from penstock.datastream.environment import StreamExecutionEnvironment
@@ -183,6 +184,10 @@ class JobHarness:
                     f"Some of the {len(keys)} keys of '{name}' are equal in Python, as 1 and True: ask for each."
                 )
             return result
+
+    def metrics(self) -> JobMetrics:
+        """Counted in completed epochs since the start or the last crash, as on Spark since the driver started."""
+        return self._driver.metrics.read()
 
     @property
     def checkpoint(self) -> int:
