@@ -65,8 +65,12 @@ def check_keys(keys: Iterable[str]) -> None:
         if key in OPTIONS or key in ALIASES or key.startswith("spark."):
             continue
         near = difflib.get_close_matches(key, [*OPTIONS, *ALIASES], n=1, cutoff=0.6)
-        hint = f" Did you mean '{near[0]}'?" if near else " docs/configuration.md lists the settings there are."
-        raise BadSetting(f"There is no setting '{key}'.{hint}")
+        hint = (
+            f"Did you mean '{ALIASES.get(near[0], near[0])}'?"
+            if near
+            else "docs/configuration.md lists the settings there are."
+        )
+        raise BadSetting(f"There is no setting '{key}'.", fix=hint)
 
 
 def canonical(settings: Mapping[str, str]) -> dict[str, str]:

@@ -13,6 +13,7 @@ from urllib.parse import unquote, urlparse
 from penstock.checkpoint.epochs import EpochStatistics, Settings
 from penstock.common.configuration import Configuration
 from penstock.common.job import JobExecutionResult
+from penstock.common.mistakes import ShortExceptHook
 from penstock.common.options import BadSetting, canonical, check_keys, command_line_settings, surrounding_settings
 from penstock.datastream.checkpointing_mode import CheckpointingMode
 from penstock.datastream.data_stream import DataStream, _positive
@@ -35,6 +36,7 @@ class StreamExecutionEnvironment:
     """Build a program with `from_…` and the methods of its streams; run it with `execute`."""
 
     def __init__(self, configuration: Configuration | None = None) -> None:
+        ShortExceptHook.install()
         program = configuration.to_dict() if configuration is not None else {}
         settings: dict[str, str] = {}
         for source in (surrounding_settings(), program, command_line_settings()):
@@ -233,10 +235,11 @@ class StreamExecutionEnvironment:
             backend = "filesystem"
             if not directory:
                 raise BadSetting(
-                    "state.backend is filesystem, but state.checkpoints.dir is not set: where to put checkpoints?"
+                    "state.backend is filesystem, but state.checkpoints.dir is not set: where to put checkpoints?",
+                    fix="Set state.checkpoints.dir to a directory, e.g. file:///var/checkpoints.",
                 )
         else:
-            raise BadSetting(f"state.backend is '{backend}'; known are memory and filesystem.")
+            raise BadSetting(f"state.backend is '{backend}'.", fix="Set it to memory or filesystem.")
         default_root = os.path.join(tempfile.gettempdir(), f"penstock-{os.getuid()}", "replicas")
         settings = Settings(
             backend=backend,
@@ -276,7 +279,9 @@ def milliseconds(key: str, text: str) -> int:
     """A duration as Flink writes it: '500 ms', '10 s', '10 min', or plain milliseconds."""
     match = re.fullmatch(r"\s*(\d+)\s*([a-z]*)\s*", text)
     if match is None or match[2] not in _UNITS:
-        raise BadSetting(f"{key} is '{text}', which is no duration: write for example '500 ms', '10 s' or '10 min'.")
+        raise BadSetting(
+            f"{key} is '{text}', which is no duration.", fix="Write for example '500 ms', '10 s' or '10 min'."
+        )
     return int(match[1]) * _UNITS[match[2]]
 
 
@@ -284,5 +289,8 @@ def local_path(key: str, uri: str) -> str:
     """The local path of a directory given as a path or a file: URI."""
     parsed = urlparse(uri)
     if parsed.scheme not in ("", "file"):
-        raise BadSetting(f"{key} is '{uri}': only local paths and file: URIs can be used.")
+        raise BadSetting(
+            f"{key} is '{uri}': only local paths and file: URIs can be used.",
+            fix="Mount the storage on every host and give the path, e.g. file:///mnt/checkpoints.",
+        )
     return os.path.abspath(unquote(parsed.path) if parsed.scheme else uri)

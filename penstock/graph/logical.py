@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from penstock.errors import PenstockError
+from penstock.common.places import calling_place
+from penstock.errors import PenstockError, Place
 from penstock.runtime.operators import Operator, SinkOperator
 from penstock.runtime.output_tag import OutputTag
 
@@ -29,6 +30,8 @@ class Partitioning:
     partitioner: Any = None
     explicit: bool = False
     """Whether the user asked for `forward`, and so for equal parallelism."""
+    place: Place | None = field(default=None, compare=False)
+    """The user's line that asked for it."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +74,8 @@ class Node:
     output_type: Any = None
     uid: str = ""
     """Given or derived; set by `resolve_uids`."""
+    place: Place | None = None
+    """The user's line that declared it."""
 
 
 class LogicalGraph:
@@ -80,7 +85,7 @@ class LogicalGraph:
         self.nodes: dict[int, Node] = {}
 
     def add(self, name: str, **fields: Any) -> Node:
-        node = Node(len(self.nodes), name, **fields)
+        node = Node(len(self.nodes), name, place=calling_place(), **fields)
         self.nodes[node.id] = node
         return node
 
@@ -125,8 +130,9 @@ class LogicalGraph:
                 derived.append(node)
             if node.uid in seen:
                 raise GraphError(
-                    f"Operators '{seen[node.uid].name}' and '{node.name}' have the same uid '{node.uid}'. "
-                    f"State is addressed by uid: give each operator its own."
+                    f"Operators '{seen[node.uid].name}' and '{node.name}' have the same uid '{node.uid}'.",
+                    fix="State is addressed by uid: give each operator its own.",
+                    places=(node.place, seen[node.uid].place),
                 )
             seen[node.uid] = node
         return derived

@@ -96,7 +96,7 @@ class RuntimeContext:
         if not isinstance(descriptor, kind):
             raise TypeError(f"expected a {kind.__name__}, got {type(descriptor).__name__}: use the getter of its kind")
         if self._overlay is None:
-            raise NotKeyed(keyed_state_hint(self._task_name, self._uid, descriptor.name))
+            raise NotKeyed(not_keyed(self._task_name, self._uid, f"state '{descriptor.name}'"), fix=KEY_BY_FIX)
         return self._overlay.register(descriptor)
 
     def _require_subtask(self) -> int:
@@ -108,12 +108,11 @@ class RuntimeContext:
         return self._subtask
 
 
-def keyed_state_hint(name: str, uid: str, state: str | None) -> str:
-    which = f"state '{state}'" if state else "keyed state"
-    return (
-        f"Operator '{name}' (uid '{uid}') asks for {which}, but its stream is not keyed. "
-        f"Call key_by(...) before it: keyed state belongs to a key."
-    )
+KEY_BY_FIX = "Call key_by(...) before it: keyed state belongs to a key."
+
+
+def not_keyed(name: str, uid: str, wanted: str) -> str:
+    return f"Operator '{name}' (uid '{uid}') asks for {wanted}, but its stream is not keyed."
 
 
 class FunctionContext:

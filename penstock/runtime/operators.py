@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from types import GeneratorType
 from typing import TYPE_CHECKING, Any
 
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, Place
 from penstock.runtime.output_tag import OutputTag
 from penstock.state.descriptors import ValueStateDescriptor
 
@@ -28,10 +28,11 @@ class WrongResult(PenstockError):
 
 
 class Operator:
-    """Base of all operators. `name` and `uid` are set by the graph before it is shipped."""
+    """Base of all operators. `name`, `uid` and `place`, the user's line, are set by the graph before it is shipped."""
 
     name = ""
     uid = ""
+    place: Place | None = None
     keyed = False
     """Whether it runs on a keyed stream and so may hold keyed state."""
 
@@ -80,8 +81,8 @@ class Operator:
     def _emit_side(self, result: tuple[Any, ...]) -> None:
         if len(result) != 2:
             raise WrongResult(
-                f"{describe(self.function)} yielded {len(result) - 1} values with {result[0]!r}: "
-                f"write `yield tag, value`."
+                f"{describe(self.function)} yielded {len(result) - 1} values with {result[0]!r}.",
+                fix="Write `yield tag, value`.",
             )
         emit = self.sides.get(result[0].tag_id)
         if emit is not None:
@@ -224,7 +225,8 @@ def iterate(results: Any, function: Any, method: str) -> Iterable[Any]:
     if isinstance(results, (str, bytes)) or not hasattr(results, "__iter__"):
         raise WrongResult(
             f"{describe(function)} returned {type(results).__name__} from {method}, which must yield its results "
-            f"or return an iterable of them. Write `yield value` or `return [value]`."
+            f"or return an iterable of them.",
+            fix="Write `yield value` or `return [value]`.",
         )
     return results  # type: ignore[no-any-return]
 

@@ -84,7 +84,7 @@ class KeyedState:
         try:
             data = self._encode(value)
         except PenstockError as error:
-            raise StateError(f"State '{self.descriptor.name}': {error}") from None
+            raise StateError(f"State '{self.descriptor.name}': {error.statement()}.", fix=error.fix) from None
         return self._decode(data) if self._immutable else data
 
     def _give(self, held: Any) -> Any:
@@ -308,7 +308,7 @@ class _Map(KeyedState, MapState[Any, Any]):
             except KeyTypeError:
                 return b"\1" + serializer.encode(key)
         except PenstockError as error:
-            raise StateError(f"State '{self.descriptor.name}', map key: {error}") from None
+            raise StateError(f"State '{self.descriptor.name}', map key: {error.statement()}.", fix=error.fix) from None
 
     def _decode_key(self, data: bytes) -> Any:
         if data[0] == 1:

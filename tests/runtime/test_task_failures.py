@@ -6,7 +6,7 @@ import threading
 import pytest
 
 import penstock
-from penstock.checkpoint.epochs import EpochFailed, UserFunctionFailed
+from penstock.checkpoint.failed import EpochFailed, UserFunctionFailed
 from penstock.common import Types
 from penstock.datastream import (
     FilterFunction,
