@@ -34,6 +34,7 @@ OPTIONS = {
         Option("pipeline.name", "penstock-job", "the job's name, if `execute` is given none"),
         Option("pipeline.max-parallelism", "from the parallelism", "number of key groups; fixed for the life of state"),
         Option("pipeline.operator-chaining.enabled", "true", "whether operators are fused into chains"),
+        Option("execution.runtime-mode", "STREAMING", "STREAMING, BATCH (only final results) or AUTOMATIC"),
         Option("execution.checkpointing.interval", "off", "time between checkpoints, e.g. `10 s`; sets them on"),
         Option("execution.checkpointing.mode", "EXACTLY_ONCE", "EXACTLY_ONCE or AT_LEAST_ONCE"),
         Option("execution.checkpointing.timeout", "10 min", "a checkpoint that takes longer is expired"),

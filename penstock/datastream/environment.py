@@ -17,6 +17,7 @@ from penstock.common.mistakes import ShortExceptHook
 from penstock.common.options import BadSetting, canonical, check_keys, command_line_settings, surrounding_settings
 from penstock.datastream.checkpointing_mode import CheckpointingMode
 from penstock.datastream.data_stream import DataStream, _positive
+from penstock.datastream.execution_mode import RuntimeExecutionMode
 from penstock.datastream.job_client import JobClient
 from penstock.datastream.state_backend import StateBackend
 from penstock.errors import PenstockError
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _RETAIN = "RETAIN_ON_CANCELLATION"
+_RUNTIME_MODE = "execution.runtime-mode"
 
 
 class StreamExecutionEnvironment:
@@ -85,6 +87,25 @@ class StreamExecutionEnvironment:
 
     def get_max_parallelism(self) -> int:
         return self._configuration.get_integer("pipeline.max-parallelism", -1)
+
+    def set_runtime_mode(self, execution_mode: RuntimeExecutionMode) -> StreamExecutionEnvironment:
+        """BATCH: keyed reduces give only the last value of each key, at the end of the input."""
+        self._configuration.set_string(_RUNTIME_MODE, execution_mode.name)
+        return self
+
+    def _is_batch(self) -> bool:
+        text = self._configuration.get_string(_RUNTIME_MODE, "STREAMING")
+        mode = RuntimeExecutionMode.__members__.get(text.upper())
+        if mode is None:
+            raise BadSetting(f"{_RUNTIME_MODE} is '{text}'.", fix="Set it to STREAMING, BATCH or AUTOMATIC.")
+        endless = [node for node in self._graph.nodes.values() if node.source is not None and not node.source.bounded]
+        if mode is RuntimeExecutionMode.BATCH and endless:
+            raise GraphError(
+                f"The runtime mode is BATCH, but source '{endless[0].name}' has no end, so no result would ever come.",
+                fix="Make the source bounded (from_spark(df, bounded=True)), or use RuntimeExecutionMode.STREAMING.",
+                places=(endless[0].place,),
+            )
+        return mode is RuntimeExecutionMode.BATCH or (mode is RuntimeExecutionMode.AUTOMATIC and not endless)
 
     def disable_operator_chaining(self) -> StreamExecutionEnvironment:
         self._configuration.set_boolean("pipeline.operator-chaining.enabled", False)
@@ -223,6 +244,7 @@ class StreamExecutionEnvironment:
             self.is_chaining_enabled(),
             self._job_parameters,
             self._configuration.get_integer("taskmanager.memory.segment-size", 32 * 1024),
+            self._is_batch(),
         )
 
     def _settings(self, name: str) -> tuple[Settings, str | None]:

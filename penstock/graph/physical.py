@@ -30,18 +30,22 @@ def build(
     chaining: bool = True,
     job_parameters: dict[str, str] | None = None,
     buffer_bytes: int = 32 * 1024,
+    batch: bool = False,
 ) -> PhysicalGraph:
     """Check the program and cut it into chains. Everything that can fail before Spark starts fails here."""
     graph.resolve_uids()
-    return _Builder(graph, parallelism, max_parallelism, chaining).build(job_parameters or {}, buffer_bytes)
+    return _Builder(graph, parallelism, max_parallelism, chaining, batch).build(job_parameters or {}, buffer_bytes)
 
 
 class _Builder:
-    def __init__(self, graph: LogicalGraph, parallelism: int, max_parallelism: int | None, chaining: bool) -> None:
+    def __init__(
+        self, graph: LogicalGraph, parallelism: int, max_parallelism: int | None, chaining: bool, batch: bool
+    ) -> None:
         self.graph = graph
         self.parallelism = parallelism
         self.max_parallelism = max_parallelism
         self.chaining = chaining
+        self.batch = batch
         self.chains: list[Chain] = []
         self.edges: list[Edge] = []
         self.place: dict[int, tuple[Chain, int | None]] = {}
@@ -96,6 +100,7 @@ class _Builder:
         else:
             chain, parent = self._head_of_new_chain(node, parallelism), None
         operator.name, operator.uid, operator.place = node.name, node.uid, node.place
+        operator.batch = self.batch
         chained = ChainedOperator(
             node.uid,
             node.name,

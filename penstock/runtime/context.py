@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from penstock.errors import PenstockError
@@ -18,6 +19,7 @@ from penstock.state.descriptors import (
     ValueState,
     ValueStateDescriptor,
 )
+from penstock.state.key_groups import range_of_subtask
 from penstock.state.keys import decode_key
 from penstock.state.overlay import Overlay
 
@@ -91,6 +93,15 @@ class RuntimeContext:
 
     def function_context(self) -> FunctionContext:
         return FunctionContext(self._overlay)
+
+    def each_key(self, state: str) -> Iterator[None]:
+        """For operators at the end of an epoch: makes every key of this subtask that has the value state current."""
+        assert self._overlay is not None
+        groups = range_of_subtask(self._require_subtask(), self._parallelism, self._max_parallelism)
+        for key in self._overlay.keys(state, groups):
+            self._overlay.key = key
+            yield
+        self._overlay.key = None
 
     def _register(self, descriptor: Any, kind: type[StateDescriptor]) -> Any:
         if not isinstance(descriptor, kind):

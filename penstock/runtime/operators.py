@@ -33,6 +33,8 @@ class Operator:
     name = ""
     uid = ""
     place: Place | None = None
+    batch = False
+    """Whether only final results are wanted, at the end of the input; set by the graph."""
     keyed = False
     """Whether it runs on a keyed stream and so may hold keyed state."""
 
@@ -249,7 +251,7 @@ class KeyedFilterOperator(FilterOperator):
 
 
 class ReduceOperator(Operator):
-    """A rolling reduce: emits the reduced value for every record."""
+    """Emits the reduced value for every record; in a batch only the last one of each key, at the end of the input."""
 
     keyed = True
 
@@ -261,12 +263,24 @@ class ReduceOperator(Operator):
         super().open(context, emit)
         self.call = method_of(self.function, "reduce")
         self.state = context.get_state(ValueStateDescriptor("_reduce", self.value_type))
+        if self.batch:
+            self.context = context
+            self.process = self._process_quietly  # type: ignore[method-assign]
 
     def process(self, value: Any) -> None:
         current = self.state.value()
         result = value if current is None else self.call(current, value)
         self.state.update(result)
         self.emit(result)
+
+    def _process_quietly(self, value: Any) -> None:
+        current = self.state.value()
+        self.state.update(value if current is None else self.call(current, value))
+
+    def end_input(self) -> None:
+        if self.batch:
+            for _ in self.context.each_key("_reduce"):
+                self.emit(self.state.value())
 
 
 class WithStateOperator(Operator):
