@@ -11,10 +11,12 @@ import pickle
 import queue
 import sys
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
+from penstock.common.display import shower
 from penstock.common.pickling import to_pickle
 from penstock.runtime.context import RuntimeContext
 from penstock.runtime.sharing import independent
@@ -62,7 +64,8 @@ class _Discard(SinkWriter):
 class PrintSink(Sink):
     """Prints to the driver's standard output when an epoch is complete, so output is never taken back.
 
-    Each line is `identifier:subtask> value`, subtasks counted from 1; the subtask is left out at parallelism 1.
+    Each line is `identifier:subtask> value`, subtasks counted from 1; the subtask is left out at parallelism 1. Records
+    of a declared type look as in Flink (`penstock.common.display`), others as `str` shows them.
     """
 
     durable = False
@@ -74,7 +77,7 @@ class PrintSink(Sink):
         subtask = context._subtask
         number = str(subtask + 1) if subtask is not None and context._parallelism > 1 else ""
         prefix = ":".join(part for part in (self._identifier, number) if part)
-        return _Lines(f"{prefix}> " if prefix else "")
+        return _Lines(f"{prefix}> " if prefix else "", shower(context.input_type))
 
     def commit(self, epoch: int, subtask: int, committable: bytes) -> None:
         sys.stdout.write("".join(f"{line}\n" for line in msgspec.msgpack.decode(committable, type=list[str])))
@@ -82,12 +85,13 @@ class PrintSink(Sink):
 
 
 class _Lines(SinkWriter):
-    def __init__(self, prefix: str) -> None:
+    def __init__(self, prefix: str, show: Callable[[Any], str]) -> None:
         self._prefix = prefix
+        self._show = show
         self._lines: list[str] = []
 
     def write(self, value: Any) -> None:
-        self._lines.append(f"{self._prefix}{value}")
+        self._lines.append(self._prefix + self._show(value))
 
     def prepare_commit(self) -> bytes | None:
         lines, self._lines = self._lines, []

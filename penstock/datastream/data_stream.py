@@ -66,7 +66,16 @@ class DataStream:
 
     def __init__(self, env: StreamExecutionEnvironment, inputs: list[Input]) -> None:
         self._env = env
-        self._inputs = inputs
+        self._edges = inputs
+        self._graph = env._graph
+
+    @property
+    def _inputs(self) -> list[Input]:
+        """What it reads. A stream that is used again after `execute` becomes part of the next program."""
+        if self._graph is not self._env._graph:
+            self._env._graph.adopt(self._graph, (edge.node for edge in self._edges))
+            self._graph = self._env._graph
+        return self._edges
 
     @property
     def _node(self) -> Node:
@@ -261,7 +270,7 @@ class DataStream:
         return DataStream(self._env, [Input(node.id, _FORWARD)])
 
     def _end(self, name: str, sink: Sink) -> DataStreamSink:
-        node = self._env._graph.add(name, inputs=self._inputs, operator=SinkOperator(sink))
+        node = self._env._graph.add(name, inputs=self._inputs, operator=SinkOperator(sink, self._type()))
         return DataStreamSink(self._env, node)
 
 

@@ -228,7 +228,7 @@ class StreamExecutionEnvironment:
         )
         job = Job(self.spark, spec)
         job.start()
-        self._graph = LogicalGraph()
+        self._graph = self._graph.following()
         return JobClient(job)
 
     def get_execution_plan(self) -> str:
