@@ -35,6 +35,10 @@ class Sink(ABC):
     durable = True
     """Whether committables belong in the manifest. If not, they are lost with the driver, as its console is."""
 
+    def for_type(self, value_type: Any) -> Sink:
+        """The sink for records of this declared type, None where none is declared. Called when a stream ends in it."""
+        return self
+
     @abstractmethod
     def create_writer(self, context: RuntimeContext) -> SinkWriter: ...
 
@@ -70,14 +74,18 @@ class PrintSink(Sink):
 
     durable = False
 
-    def __init__(self, identifier: str | None = None) -> None:
+    def __init__(self, identifier: str | None = None, value_type: Any = None) -> None:
         self._identifier = identifier or ""
+        self._value_type = value_type
+
+    def for_type(self, value_type: Any) -> Sink:
+        return PrintSink(self._identifier, value_type)
 
     def create_writer(self, context: RuntimeContext) -> SinkWriter:
         subtask = context._subtask
         number = str(subtask + 1) if subtask is not None and context._parallelism > 1 else ""
         prefix = ":".join(part for part in (self._identifier, number) if part)
-        return _Lines(f"{prefix}> " if prefix else "", shower(context.input_type))
+        return _Lines(f"{prefix}> " if prefix else "", shower(self._value_type))
 
     def commit(self, epoch: int, subtask: int, committable: bytes) -> None:
         sys.stdout.write("".join(f"{line}\n" for line in msgspec.msgpack.decode(committable, type=list[str])))

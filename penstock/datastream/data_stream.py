@@ -270,7 +270,7 @@ class DataStream:
         return DataStream(self._env, [Input(node.id, _FORWARD)])
 
     def _end(self, name: str, sink: Sink) -> DataStreamSink:
-        node = self._env._graph.add(name, inputs=self._inputs, operator=SinkOperator(sink, self._type()))
+        node = self._env._graph.add(name, inputs=self._inputs, operator=SinkOperator(sink.for_type(self._type())))
         return DataStreamSink(self._env, node)
 
 

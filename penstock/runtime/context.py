@@ -53,8 +53,6 @@ class RuntimeContext:
         self._max_parallelism = max_parallelism
         self._overlay = overlay
         self._job_parameters = job_parameters or {}
-        self.input_type: Any = None
-        """For a sink: the declared type of the records it is given; None where none was declared."""
 
     def get_task_name(self) -> str:
         return self._task_name

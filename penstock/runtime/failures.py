@@ -56,7 +56,7 @@ def describe_failure(error: BaseException, operators: list[Operator], otherwise:
     if isinstance(error, PenstockError):
         headline, fix = error.headline(), error.fix
     else:
-        headline, fix = describe_error(error), _fix(places, record)
+        headline, fix = describe_error(error) + _reason(error), _fix(places, record)
     return Failure(
         party.name,
         party.uid,
@@ -84,12 +84,29 @@ def user_traceback(error: BaseException) -> str:
     text = "".join(["Traceback (most recent call last):\n", *traceback.format_list(frames)]) if frames else ""
     if isinstance(error, PenstockError):
         return text.rstrip()
-    before, joint = error.__cause__, "The above exception was the direct cause of the following exception:"
-    if before is None and not error.__suppress_context__:
-        before, joint = error.__context__, "During handling of the above exception, another exception occurred:"
+    before = _before(error)
     if before is not None:
+        joint = "The above exception was the direct cause of the following exception:"
+        if error.__cause__ is None:
+            joint = "During handling of the above exception, another exception occurred:"
         text = f"{user_traceback(before)}\n{describe_error(before)}\n\n{joint}\n\n{text}"
     return text.rstrip()
+
+
+def _before(error: BaseException) -> BaseException | None:
+    """The exception that this one was raised from, or while handling which."""
+    if error.__cause__ is not None or error.__suppress_context__:
+        return error.__cause__
+    return error.__context__
+
+
+def _reason(error: BaseException) -> str:
+    before = _before(error)
+    if before is None:
+        return ""
+    places = user_places(before.__traceback__)
+    where = f", in {places[0].function}, line {places[0].line}" if places else ""
+    return f"\nafter {describe_error(before)}{where}"
 
 
 def _innermost_operator(trace: TracebackType | None, operators: list[Operator]) -> Operator | None:

@@ -319,14 +319,12 @@ class WithStateOperator(Operator):
 class SinkOperator(Operator):
     """Hands the records of an epoch to a sink writer. Its snapshot becomes the committable in the manifest."""
 
-    def __init__(self, sink: Any, input_type: Any = None) -> None:
+    def __init__(self, sink: Any) -> None:
         super().__init__(None)
         self.sink = sink
-        self.input_type = input_type
 
     def open(self, context: RuntimeContext, emit: Emit) -> None:
         super().open(context, emit)
-        context.input_type = self.input_type
         self.writer = self.sink.create_writer(context)
         self.process = self.writer.write  # type: ignore[method-assign]  # one call less per record
 
