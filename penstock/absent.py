@@ -40,7 +40,7 @@ def explain_absent(module_name: str) -> None:
     def __getattr__(name: str) -> NoReturn:
         text = _alternative(f"{module_name}.{name}")
         if text is not None:
-            raise AbsentAttribute(_message(f"{module_name}.{name}", text), name=name, obj=module)
+            raise AbsentAttribute(_message(f"{module_name}.{name}", text))
         raise AttributeError(f"module {module_name!r} has no attribute {name!r}", name=name, obj=module)
 
     # Not written into the module as a function: type checkers would then believe that it has every name.
@@ -86,8 +86,7 @@ class AbsentMember:
         self.text = text
 
     def __get__(self, instance: object, owner: type) -> NoReturn:
-        message = _message(f"{owner.__name__}.{self.name}", self.text)
-        raise AbsentAttribute(message, name=self.name, obj=owner if instance is None else instance)
+        raise AbsentAttribute(_message(f"{owner.__name__}.{self.name}", self.text))
 
 
 class _Finder(MetaPathFinder):

@@ -138,10 +138,6 @@ ABSENT: tuple[tuple[str, str], ...] = (
         "datastream.connectors.file_system Encoder BulkWriterFactory",
         _FILES,
     ),
-    (
-        "datastream.execution_mode RuntimeExecutionMode StreamExecutionEnvironment.set_runtime_mode",
-        "Not yet: BATCH mode. Today, a job whose sources are all bounded ends by itself. Leave the call out.",
-    ),
     # -- otherwise here ------------------------------------------------------------------------------------------------
     (
         "datastream.checkpoint_storage CheckpointStorage JobManagerCheckpointStorage FileSystemCheckpointStorage "
@@ -303,6 +299,7 @@ DIFFERS: dict[str, str] = {
     "StreamExecutionEnvironment.execute_async": "without a name, the setting pipeline.name is the job's name",
     "StreamExecutionEnvironment.from_collection": "may be read by several tasks",
     "StreamExecutionEnvironment.get_execution_environment": _SETTINGS,
+    "RuntimeExecutionMode.BATCH": "keyed reduces give final values only; other operators run as in STREAMING",
     "StreamExecutionEnvironment.set_python_executable": "refused once Spark has started",
 }
 """Names and members that take the same calls but do not do the same."""

@@ -24,6 +24,7 @@ from penstock.checkpoint.coordinator import (
     Published,
     Trigger,
 )
+from penstock.checkpoint.failed import failed
 from penstock.checkpoint.manifest import (
     FORMAT,
     BaseHandle,
@@ -48,24 +49,12 @@ _LONGEST_WALK = 500
 """Epochs after which the driver merges deltas however small: a new replica walks through all of them."""
 
 
-class EpochFailed(PenstockError):
-    """An epoch could not be completed; nothing of it is visible."""
-
-    def __init__(self, message: str, failures: tuple[Failure, ...] = ()) -> None:
-        super().__init__(message)
-        self.failures = failures
-
-
 class EngineLost(PenstockError):
     """The engine could not run the epoch to its end: a lost worker or executor, or rows that changed on a retry."""
 
 
 class StateTooLarge(PenstockError):
     """A state outgrew the Memory backend. Operator action: set a checkpoint directory, or raise the limit."""
-
-
-class UserFunctionFailed(EpochFailed):
-    """A user's function raised. The message holds the user's own traceback and the operator."""
 
 
 class EpochParameters(msgspec.Struct, frozen=True):
@@ -185,7 +174,7 @@ class EpochDriver:
             attempt += 1
             # A user's error will come again; what the engine lost may not.
             if attempt > self.settings.retries or any(failure.from_user for failure in instruction.failures):
-                raise _failed(instruction)
+                raise failed(instruction)
         manifest = self._manifest(number, batch, spark_log, log_index, ends_input, instruction.reports)
         committables = committables_of(instruction.reports)
         passing = [each for each in committables if not self._committer.durable(each.uid)]
@@ -387,17 +376,3 @@ class EpochDriver:
 
     def _now(self) -> int:
         return int(self.clock() * 1000)
-
-
-def _failed(abort: Abort) -> EpochFailed:
-    if not abort.failures:
-        return EpochFailed(f"Epoch {abort.epoch} was {abort.status.value.lower()}: {abort.reason}.")
-    failure = abort.failures[0]
-    if not failure.from_user:
-        return EpochFailed(f"Epoch {abort.epoch} was {abort.status.value.lower()}: {failure.error}", abort.failures)
-    trace = f"\n{failure.traceback}" if failure.traceback else ""
-    return UserFunctionFailed(
-        f"Operator '{failure.operator}' (uid '{failure.uid}') failed in subtask {failure.subtask} "
-        f"of epoch {abort.epoch}:{trace}\n{failure.error}",
-        abort.failures,
-    )

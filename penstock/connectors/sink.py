@@ -59,6 +59,10 @@ class Sink(ABC):
     stateful = False
     """Whether its writers have state. Then each is a subtask of its own, behind an exchange if need be."""
 
+    def for_type(self, value_type: Any) -> Sink:
+        """The sink for records of this declared type, None where none is declared. Called when a stream ends in it."""
+        return self
+
     @abstractmethod
     def create_writer(self, context: RuntimeContext) -> SinkWriter: ...
 

@@ -6,6 +6,7 @@ from penstock.datastream.checkpointing_mode import CheckpointingMode
 from penstock.datastream.connected import ConnectedStreams
 from penstock.datastream.data_stream import CloseableIterator, DataStream, DataStreamSink, KeyedStream
 from penstock.datastream.environment import StreamExecutionEnvironment
+from penstock.datastream.execution_mode import RuntimeExecutionMode
 from penstock.datastream.functions import (
     AggregateFunction,
     CoFlatMapFunction,
@@ -53,6 +54,7 @@ __all__ = [
     "ProcessFunction",
     "ReduceFunction",
     "RuntimeContext",
+    "RuntimeExecutionMode",
     "SinkFunction",
     "StateBackend",
     "StreamExecutionEnvironment",

@@ -25,7 +25,10 @@ class ConnectedStreams:
 
     def __init__(self, stream1: DataStream, stream2: DataStream) -> None:
         if stream1._env is not stream2._env:
-            raise GraphError("Only streams of one environment can be connected.")
+            raise GraphError(
+                "Only streams of one environment can be connected.",
+                fix="Make both streams from one env = StreamExecutionEnvironment.get_execution_environment().",
+            )
         self.stream1 = stream1
         self.stream2 = stream2
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from penstock.absent import explain_absent
+from penstock.common.places import calling_place
 from penstock.common.typeinfo import Types
 from penstock.connectors.sink import Sink
 from penstock.connectors.sinks import CollectSink, PrintSink
@@ -70,7 +71,16 @@ class DataStream:
 
     def __init__(self, env: StreamExecutionEnvironment, inputs: list[Input]) -> None:
         self._env = env
-        self._inputs = inputs
+        self._edges = inputs
+        self._graph = env._graph
+
+    @property
+    def _inputs(self) -> list[Input]:
+        """What it reads. A stream that is used again after `execute` becomes part of the next program."""
+        if self._graph is not self._env._graph:
+            self._env._graph.adopt(self._graph, (edge.node for edge in self._edges))
+            self._graph = self._env._graph
+        return self._edges
 
     @property
     def _node(self) -> Node:
@@ -142,8 +152,8 @@ class DataStream:
     def process(self, func: ProcessFunction | Callable[[Any, Any], Any], output_type: Any = None) -> DataStream:
         if isinstance(func, KeyedProcessFunction):
             raise GraphError(
-                f"{describe(func)} is a KeyedProcessFunction, but the stream is not keyed: "
-                f"call key_by(...) before process."
+                f"{describe(func)} is a KeyedProcessFunction, but the stream is not keyed.",
+                fix="Call key_by(...) before process.",
             )
         _check(func, ProcessFunction, "process")
         return self._add("Process", ProcessOperator(func), output_type)
@@ -151,7 +161,7 @@ class DataStream:
     def key_by(self, key_selector: Callable[[Any], Any] | KeySelector, key_type: Any = None) -> KeyedStream:
         """Partition by key. Keys may be numbers, strings, bytes, None, dates, tuples of these: see docs/keys.md."""
         _check(key_selector, KeySelector, "key_by")
-        keyed = Partitioning(KEY, key_selector, key_type)
+        keyed = Partitioning(KEY, key_selector, key_type, place=calling_place())
         return KeyedStream(self._env, [replace(edge, partitioning=keyed) for edge in self._inputs], self)
 
     def union(self, *streams: DataStream) -> DataStream:
@@ -159,7 +169,10 @@ class DataStream:
         inputs = list(self._inputs)
         for stream in streams:
             if stream._env is not self._env:
-                raise GraphError("Only streams of one environment can be united.")
+                raise GraphError(
+                    "Only streams of one environment can be united.",
+                    fix="Make all streams from one env = StreamExecutionEnvironment.get_execution_environment().",
+                )
             inputs += stream._inputs
         return DataStream(self._env, inputs)
 
@@ -213,6 +226,7 @@ class DataStream:
         return self._partitioned(Partitioning(CUSTOM, key_selector, partitioner=partitioner))
 
     def _partitioned(self, partitioning: Partitioning) -> DataStream:
+        partitioning = replace(partitioning, place=calling_place())
         return DataStream(self._env, [replace(edge, partitioning=partitioning) for edge in self._inputs])
 
     def start_new_chain(self) -> DataStream:
@@ -275,7 +289,7 @@ class DataStream:
         return DataStream(self._env, [Input(node.id, _FORWARD)])
 
     def _end(self, name: str, sink: Sink) -> DataStreamSink:
-        node = self._env._graph.add(name, inputs=self._inputs, operator=SinkOperator(sink))
+        node = self._env._graph.add(name, inputs=self._inputs, operator=SinkOperator(sink.for_type(self._type())))
         return DataStreamSink(self._env, node)
 
 
@@ -304,7 +318,10 @@ class KeyedStream(DataStream):
 
     def process(self, func: KeyedProcessFunction | Callable[[Any, Any], Any], output_type: Any = None) -> DataStream:  # type: ignore[override]
         if isinstance(func, ProcessFunction):
-            raise GraphError(f"{describe(func)} is a ProcessFunction; a keyed stream needs a KeyedProcessFunction.")
+            raise GraphError(
+                f"{describe(func)} is a ProcessFunction; a keyed stream needs a KeyedProcessFunction.",
+                fix=f"Write `class {type(func).__name__}(KeyedProcessFunction)`.",
+            )
         _check(func, KeyedProcessFunction, "process")
         return self._add("Keyed Process", ProcessOperator(func, keyed=True), output_type)
 
@@ -458,12 +475,17 @@ class CloseableIterator:
 
 def _positive(number: int, what: str) -> None:
     if not isinstance(number, int) or number < 1:
-        raise GraphError(f"The {what} must be a whole number of at least 1, not {number!r}.")
+        raise GraphError(
+            f"The {what} must be a whole number of at least 1, not {number!r}.",
+            fix="Give such a number, or leave the call out.",
+        )
 
 
 def _check(func: Any, kind: type[Function], method: str) -> None:
     if isinstance(func, type) and issubclass(func, Function):
-        raise GraphError(f"{method} got the class {func.__name__}; give it an object: {func.__name__}().")
+        raise GraphError(
+            f"{method} got the class {func.__name__}; it needs an object.", fix=f"Write {method}({func.__name__}())."
+        )
     if isinstance(func, Function) and not isinstance(func, kind):
         raise GraphError(
             f"{method} needs a {kind.__name__} or a function, "
@@ -473,7 +495,8 @@ def _check(func: Any, kind: type[Function], method: str) -> None:
         raise GraphError(f"{method} needs a {kind.__name__} or a function, not {type(func).__name__}.")
     if inspect.iscoroutinefunction(func):
         raise GraphError(
-            f"{method} got the async function {describe(func)}; asynchronous calls go through AsyncDataStream."
+            f"{method} got the async function {describe(func)}, which gives coroutines and no results.",
+            fix="Write it as a plain def; asynchronous calls go through AsyncDataStream.",
         )
 
 

@@ -15,6 +15,7 @@ from penstock.common.configuration import Configuration
 from penstock.common.execution_config import ExecutionConfig
 from penstock.common.job import JobExecutionResult
 from penstock.common.job_client import JobClient
+from penstock.common.mistakes import ShortExceptHook
 from penstock.common.options import BadSetting, canonical, check_keys, command_line_settings, surrounding_settings
 from penstock.common.typeinfo import Types
 from penstock.common.watermark_strategy import WatermarkStrategy
@@ -23,6 +24,7 @@ from penstock.connectors.sinks import CollectSink
 from penstock.connectors.source import Source
 from penstock.datastream.checkpointing_mode import CheckpointingMode
 from penstock.datastream.data_stream import DataStream, _positive
+from penstock.datastream.execution_mode import RuntimeExecutionMode
 from penstock.datastream.state_backend import StateBackend
 from penstock.errors import PenstockError
 from penstock.graph.logical import FORWARD, Entry, GraphError, Input, LogicalGraph, Partitioning
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _RETAIN = "RETAIN_ON_CANCELLATION"
+_RUNTIME_MODE = "execution.runtime-mode"
 
 
 class StreamExecutionEnvironment:
@@ -44,6 +47,7 @@ class StreamExecutionEnvironment:
     """Filled by commands that look at a program's job and do not run it; what they raise ends the program."""
 
     def __init__(self, configuration: Configuration | None = None) -> None:
+        ShortExceptHook.install()
         program = configuration.to_dict() if configuration is not None else {}
         settings: dict[str, str] = {}
         for source in (surrounding_settings(), program, command_line_settings()):
@@ -95,6 +99,25 @@ class StreamExecutionEnvironment:
 
     def get_max_parallelism(self) -> int:
         return self._configuration.get_integer("pipeline.max-parallelism", -1)
+
+    def set_runtime_mode(self, execution_mode: RuntimeExecutionMode) -> StreamExecutionEnvironment:
+        """BATCH: keyed reduces give only the last value of each key, at the end of the input."""
+        self._configuration.set_string(_RUNTIME_MODE, execution_mode.name)
+        return self
+
+    def _is_batch(self) -> bool:
+        text = self._configuration.get_string(_RUNTIME_MODE, "STREAMING")
+        mode = RuntimeExecutionMode.__members__.get(text.upper())
+        if mode is None:
+            raise BadSetting(f"{_RUNTIME_MODE} is '{text}'.", fix="Set it to STREAMING, BATCH or AUTOMATIC.")
+        endless = [node for node in self._graph.nodes.values() if node.source is not None and not node.source.bounded]
+        if mode is RuntimeExecutionMode.BATCH and endless:
+            raise GraphError(
+                f"The runtime mode is BATCH, but source '{endless[0].name}' has no end, so no result would ever come.",
+                fix="Make the source bounded (from_spark(df, bounded=True)), or use RuntimeExecutionMode.STREAMING.",
+                places=(endless[0].place,),
+            )
+        return mode is RuntimeExecutionMode.BATCH or (mode is RuntimeExecutionMode.AUTOMATIC and not endless)
 
     def disable_operator_chaining(self) -> StreamExecutionEnvironment:
         self._configuration.set_boolean("pipeline.operator-chaining.enabled", False)
@@ -295,7 +318,7 @@ class StreamExecutionEnvironment:
             self.spark.sparkContext.addPyFile(path)
         job = Job(self.spark, spec)
         job.start()
-        self._graph = LogicalGraph()
+        self._graph = self._graph.following()
         return JobClient(job)
 
     def get_execution_plan(self) -> str:
@@ -311,6 +334,7 @@ class StreamExecutionEnvironment:
             self.is_chaining_enabled(),
             self._job_parameters,
             self._configuration.get_integer("taskmanager.memory.segment-size", 32 * 1024),
+            self._is_batch(),
         )
         self._require_uids()
         return physical
@@ -339,10 +363,11 @@ class StreamExecutionEnvironment:
             backend = "filesystem"
             if not directory:
                 raise BadSetting(
-                    "state.backend is filesystem, but state.checkpoints.dir is not set: where to put checkpoints?"
+                    "state.backend is filesystem, but state.checkpoints.dir is not set: where to put checkpoints?",
+                    fix="Set state.checkpoints.dir to a directory, e.g. file:///var/checkpoints.",
                 )
         else:
-            raise BadSetting(f"state.backend is '{backend}'; known are memory and filesystem.")
+            raise BadSetting(f"state.backend is '{backend}'.", fix="Set it to memory or filesystem.")
         default_root = os.path.join(tempfile.gettempdir(), f"penstock-{os.getuid()}", "replicas")
         settings = Settings(
             backend=backend,
@@ -389,7 +414,9 @@ def milliseconds(key: str, text: str) -> int:
     """A duration as Flink writes it: '500 ms', '10 s', '10 min', or plain milliseconds."""
     match = re.fullmatch(r"\s*(\d+)\s*([a-z]*)\s*", text)
     if match is None or match[2] not in _UNITS:
-        raise BadSetting(f"{key} is '{text}', which is no duration: write for example '500 ms', '10 s' or '10 min'.")
+        raise BadSetting(
+            f"{key} is '{text}', which is no duration.", fix="Write for example '500 ms', '10 s' or '10 min'."
+        )
     return int(match[1]) * _UNITS[match[2]]
 
 
@@ -397,5 +424,8 @@ def local_path(key: str, uri: str) -> str:
     """The local path of a directory given as a path or a file: URI."""
     parsed = urlparse(uri)
     if parsed.scheme not in ("", "file"):
-        raise BadSetting(f"{key} is '{uri}': only local paths and file: URIs can be used.")
+        raise BadSetting(
+            f"{key} is '{uri}': only local paths and file: URIs can be used.",
+            fix="Mount the storage on every host and give the path, e.g. file:///mnt/checkpoints.",
+        )
     return os.path.abspath(unquote(parsed.path) if parsed.scheme else uri)

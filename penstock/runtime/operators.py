@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from types import GeneratorType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, Place
 from penstock.runtime.output_tag import OutputTag
 from penstock.state.descriptors import ValueStateDescriptor
 
@@ -37,10 +37,13 @@ class WrongResult(PenstockError):
 
 
 class Operator:
-    """Base of all operators. `name` and `uid` are set by the graph before it is shipped."""
+    """Base of all operators. `name`, `uid` and `place`, the user's line, are set by the graph before it is shipped."""
 
     name = ""
     uid = ""
+    place: Place | None = None
+    batch = False
+    """Whether only final results are wanted, at the end of the input; set by the graph."""
     keyed = False
     """Whether it runs on a keyed stream and so may hold keyed state."""
     stateful = False
@@ -91,8 +94,8 @@ class Operator:
     def _emit_side(self, result: tuple[Any, ...]) -> None:
         if len(result) != 2:
             raise WrongResult(
-                f"{describe(self.function)} yielded {len(result) - 1} values with {result[0]!r}: "
-                f"write `yield tag, value`."
+                f"{describe(self.function)} yielded {len(result) - 1} values with {result[0]!r}.",
+                fix="Write `yield tag, value`.",
             )
         emit = self.sides.get(result[0].tag_id)
         if emit is not None:
@@ -242,7 +245,8 @@ def iterate(results: Any, function: Any, method: str) -> Iterable[Any]:
     if isinstance(results, (str, bytes)) or not hasattr(results, "__iter__"):
         raise WrongResult(
             f"{describe(function)} returned {type(results).__name__} from {method}, which must yield its results "
-            f"or return an iterable of them. Write `yield value` or `return [value]`."
+            f"or return an iterable of them.",
+            fix="Write `yield value` or `return [value]`.",
         )
     return results  # type: ignore[no-any-return]
 
@@ -265,7 +269,7 @@ class KeyedFilterOperator(FilterOperator):
 
 
 class ReduceOperator(Operator):
-    """A rolling reduce: emits the reduced value for every record."""
+    """Emits the reduced value for every record; in a batch only the last one of each key, at the end of the input."""
 
     keyed = True
 
@@ -277,12 +281,24 @@ class ReduceOperator(Operator):
         super().open(context, emit)
         self.call = method_of(self.function, "reduce")
         self.state = context.get_state(ValueStateDescriptor("_reduce", self.value_type))
+        if self.batch:
+            self.context = context
+            self.process = self._process_quietly  # type: ignore[method-assign]
 
     def process(self, value: Any) -> None:
         current = self.state.value()
         result = value if current is None else self.call(current, value)
         self.state.update(result)
         self.emit(result)
+
+    def _process_quietly(self, value: Any) -> None:
+        current = self.state.value()
+        self.state.update(value if current is None else self.call(current, value))
+
+    def end_input(self) -> None:
+        if self.batch:
+            for _ in self.context.each_key("_reduce"):
+                self.emit(self.state.value())
 
 
 class WithStateOperator(Operator):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from penstock.errors import Place
+
 
 @dataclass
 class ChainedOperator:
@@ -39,6 +41,8 @@ class Edge:
     """The side output that feeds it; None for the main one."""
     port: int = 0
     """Which input of a two-input operator it feeds."""
+    place: Place | None = None
+    """The user's line that said how records travel; None where none did."""
 
 
 @dataclass
@@ -51,6 +55,7 @@ class Chain:
     operators: list[ChainedOperator] = field(default_factory=list)
     source_uid: str | None = None
     source_name: str = ""
+    source_place: Place | None = None
     reader: str | None = None
     pickled_source: bytes | None = None
     """A source in Python, which its tasks read from."""

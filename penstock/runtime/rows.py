@@ -16,6 +16,7 @@ import xxhash
 
 from penstock.common.pickling import to_pickle
 from penstock.common.row import Row, RowKind
+from penstock.errors import Place
 from penstock.runtime.columns import rows_from
 from penstock.runtime.sharing import Frozen, hold
 
@@ -88,6 +89,13 @@ class Failure(msgspec.Struct, array_like=True):
     traceback: str
     """The user's frames, already cleaned."""
     from_user: bool = True
+    headline: str = ""
+    """What is wrong, without the fix."""
+    fix: str = ""
+    record: str = ""
+    """The record that was processed, if one was."""
+    places: tuple[Place, ...] = ()
+    """The user's lines, innermost first; the line that declared the operator where none of the user's was running."""
 
 
 class Codec(NamedTuple):

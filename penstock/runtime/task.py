@@ -87,7 +87,7 @@ class ChainRun:
         self.operators = [load_operator(chained.pickled) for chained in chain.operators]
         keyed = any(chained.keyed for chained in chain.operators)
         self.overlay = Overlay(chain.max_parallelism) if keyed else None
-        self.source = Party(chain.source_name, chain.source_uid or "", is_source=True)
+        self.source = Party(chain.source_name, chain.source_uid or "", is_source=True, place=chain.source_place)
         self._edges = [graph.edges[number] for number in chain.outputs]
         self._keyings = {edge.id: _keying(graph, edge) for edge in self._edges if edge.kind == "key"}
         self._partitioners = {edge.id: _partitioner(graph, edge) for edge in self._edges if edge.kind == "custom"}
@@ -357,7 +357,8 @@ class Task:
             if stored.get(name, schema) != schema:
                 raise StateTypeChanged(
                     f"State '{name}' of operator '{head.name}' (uid '{head.uid}') is stored as '{stored[name]}' but "
-                    f"declared as '{schema}'. Declare it as it was, or give the new state another name."
+                    f"declared as '{schema}'.",
+                    fix="Declare it as it was, or give the new state another name.",
                 )
 
     def _snapshot(self, epoch: TaskEpoch) -> list[OperatorReport]:
@@ -418,16 +419,17 @@ class _TypeCheck:
         self._operator = operator
         self._emit = emit
 
-    def process(self, value: Any) -> None:
-        if type(value) is not self._exact:
+    def process(self, result: Any) -> None:
+        if type(result) is not self._exact:
             try:
-                value = self._check(value)
+                result = self._check(result)
             except PenstockError as error:
                 raise WrongResult(
                     f"{describe(self._operator.function)} gave a result that is not of the output_type of "
-                    f"'{self._operator.name}': {error}"
+                    f"'{self._operator.name}': {error.statement()}.",
+                    fix=error.fix,
                 ) from None
-        self._emit(value)
+        self._emit(result)
 
 
 def _each(operator: Operator) -> Callable[[Records], None]:
@@ -488,7 +490,7 @@ def _partitioner(graph: PhysicalGraph, edge: Edge) -> tuple[Callable[[Any], Any]
     assert edge.pickled_key is not None
     selector, partitioner = pickle.loads(edge.pickled_key)
     head = graph.chains[edge.to_chain].operators[0]
-    user = Party(f"partitioner of {head.name}", head.uid)
+    user = Party(f"partitioner of {head.name}", head.uid, place=edge.place)
     return method_of(selector, "get_key"), method_of(partitioner, "partition"), user
 
 
@@ -507,4 +509,5 @@ def _keying(graph: PhysicalGraph, edge: Edge) -> Keying:
     owners = [owner_of(group, chain.parallelism, chain.max_parallelism) for group in groups]
     head = chain.operators[0]
     select = method_of(selector, "get_key")
-    return Keying(select, coerce, owners, Party(f"key selector of {head.name}", head.uid), plain_field(select))
+    user = Party(f"key selector of {head.name}", head.uid, place=edge.place)
+    return Keying(select, coerce, owners, user, plain_field(select))

@@ -23,7 +23,7 @@ from penstock.datastream.environment import StreamExecutionEnvironment
 from penstock.errors import PenstockError
 from penstock.graph.physical import build
 from penstock.state.descriptors import AggregatingState, ListState, MapState, ReducingState
-from penstock.state.entries import entry_prefix, state_id
+from penstock.state.entries import stored_keys
 from penstock.state.keys import decode_key, encode_key
 from penstock.state.overlay import Overlay
 from penstock.state.replica import Replicas
@@ -72,6 +72,7 @@ class JobHarness:
             max_parallelism or config.get_integer("pipeline.max-parallelism", 0) or None,
             env.is_chaining_enabled(),
             env._job_parameters,
+            batch=env._is_batch(),
         )
         self._sinks = logical.sinks()
         self._log: dict[str, list[Any]] = {}
@@ -168,13 +169,11 @@ class JobHarness:
     def states(self, name: str, operator: str | None = None) -> dict[Any, Any]:
         """Committed state of every key that has any, by key."""
         with self._reading(name, operator) as (overlay, replicas):
-            keys = set()
+            keys: set[bytes] = set()
             for group in range(overlay.max_parallelism):
                 reader = replicas.reader(group)
-                header = entry_prefix(group, state_id(name), b"")
-                for entry, _ in reader.scan(header[:-4]) if reader is not None else ():
-                    length = int.from_bytes(entry[len(header) - 4 : len(header)], "big")
-                    keys.add(entry[len(header) : len(header) + length])
+                if reader is not None:
+                    keys.update(stored_keys(reader, group, name))
             result = {}
             for key in sorted(keys):
                 overlay.key = key

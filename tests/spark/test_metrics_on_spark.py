@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from programs import Count, words
 
-from penstock.checkpoint.epochs import UserFunctionFailed
+from penstock.checkpoint.failed import UserFunctionFailed
 from penstock.datastream import MapFunction, RuntimeContext
 from penstock.metrics import DistributionValue
 

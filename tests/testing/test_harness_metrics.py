@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.checkpoint.epochs import UserFunctionFailed
+from penstock.checkpoint.failed import UserFunctionFailed
 from penstock.datastream import KeyedProcessFunction, MapFunction, StreamExecutionEnvironment
 from penstock.datastream.connectors import DiscardingSink
 from penstock.errors import PenstockError
