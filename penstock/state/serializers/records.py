@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from copy import copy
+from types import MemberDescriptorType
 from typing import Any
 
 from msgspec.structs import force_setattr
@@ -67,7 +68,7 @@ class ObjectRecord(_Record):
 
     def fill(self, fields: Mapping[str, Node]) -> None:
         super().fill(fields)
-        self.kept = kept_test(self.parts, [f"v.{name}" for name in self.names])
+        self.kept = kept_test(self.parts, [f"v.{name}" for name in self.names], _attributes(self.cls, self.names))
 
     def check(self, value: Any) -> Any:
         if type(value) is not self.cls:
@@ -101,6 +102,13 @@ class ObjectRecord(_Record):
         return self._rebuild(value, wires) if self.word == "struct" else dict(zip(self.names, wires))
 
 
+def _attributes(cls: type, names: tuple[str, ...]) -> int | None:
+    """How many of these fields an instance holds in its `__dict__`; None if it has none."""
+    if not cls.__dictoffset__:
+        return None
+    return sum(not isinstance(getattr(cls, name, None), MemberDescriptorType) for name in names)
+
+
 class NamedTupleRecord(_Record):
     """A typing.NamedTuple, for which a plain tuple or list of the same length is taken too."""
 
@@ -109,7 +117,7 @@ class NamedTupleRecord(_Record):
     def fill(self, fields: Mapping[str, Node]) -> None:
         super().fill(fields)
         self.hashable = all(node.hashable for node in self.parts)
-        self.kept = kept_test(self.parts, [f"v[{i}]" for i in range(len(self.parts))])
+        self.kept = kept_test(self.parts, [f"v[{i}]" for i in range(len(self.parts))], _attributes(self.cls, ()))
 
     def check(self, value: Any) -> Any:
         if type(value) is not self.cls and (type(value) not in (tuple, list) or len(value) != len(self.names)):
