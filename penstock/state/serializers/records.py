@@ -14,14 +14,14 @@ from penstock.state.serializers.containers import check_fields, unchanged
 from penstock.state.serializers.kept import kept_test
 from penstock.state.serializers.node import Node, NotEncodable
 
-__all__ = ["NamedTupleRecord", "ObjectRecord", "RowRecord", "TypedDictRecord"]
+__all__ = ["NamedTupleRecord", "ObjectRecord", "Record", "RowRecord", "TypedDictRecord"]
 
 
 # A global is half the price of an attribute of an Enum class.
 _INSERT = RowKind.INSERT
 
 
-class _Record(Node):
+class Record(Node):
     """Fields, each with a name and a type.
 
     Made empty and given its fields later, because a field may hold the record itself. Until then it counts
@@ -47,8 +47,11 @@ class _Record(Node):
     def _place(self, index: int) -> str:
         return f"field {self.names[index]!r} of {self.cls.__qualname__}"
 
+    def title(self) -> str:
+        return f"{self.word} {self.cls.__module__}.{self.cls.__qualname__}"
+
     def describe(self, inside: frozenset[str] = frozenset()) -> str:
-        name = f"{self.word} {self.cls.__module__}.{self.cls.__qualname__}"
+        name = self.title()
         if name in inside:
             return name
         inside |= {name}
@@ -56,7 +59,7 @@ class _Record(Node):
         return f"{name}({', '.join(fields)})"
 
 
-class ObjectRecord(_Record):
+class ObjectRecord(Record):
     """A dataclass or a msgspec.Struct. A subclass is refused: it would come back as the declared class."""
 
     def __init__(self, word: str, cls: Any, wire_type: Any, *, frozen: bool, proof: bool) -> None:
@@ -82,7 +85,11 @@ class ObjectRecord(_Record):
             values = [getattr(value, name) for name in self.names]
         except AttributeError as error:
             raise self.refuse(value, f"A field has no value: {error}.") from None
-        return self._rebuild(value, check_fields(self.parts, values, self._place))
+        checked = check_fields(self.parts, values, self._place)
+        # A field may have its value in the class, as its default; then there are fewer attributes than fields.
+        if unchanged(values, checked) and not getattr(value, "__dict__", {}).keys() - set(self.names):
+            return value
+        return self._rebuild(value, checked)
 
     def _rebuild(self, value: Any, values: list[Any]) -> Any:
         # Neither __init__ nor __post_init__ runs: the values were there already, only their form changes.
@@ -109,7 +116,7 @@ def _attributes(cls: type, names: tuple[str, ...]) -> int | None:
     return sum(not isinstance(getattr(cls, name, None), MemberDescriptorType) for name in names)
 
 
-class NamedTupleRecord(_Record):
+class NamedTupleRecord(Record):
     """A typing.NamedTuple, for which a plain tuple or list of the same length is taken too."""
 
     word = "namedtuple"
@@ -133,7 +140,7 @@ class NamedTupleRecord(_Record):
         return [node.wire(field) for node, field in zip(self.parts, value)]
 
 
-class TypedDictRecord(_Record):
+class TypedDictRecord(Record):
     """A typing.TypedDict. A key it does not name is refused: it would be missing when read."""
 
     word = "typeddict"
