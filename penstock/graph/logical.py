@@ -69,6 +69,7 @@ class Node:
     """`always`; `head`: starts a new chain; `never`: is chained to nothing."""
     slot_sharing_group: str | None = None
     output_type: Any = None
+    """As declared, or a `Hinted` one from the function's annotation."""
     uid: str = ""
     """Given or derived; set by `resolve_uids`."""
 

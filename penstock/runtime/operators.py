@@ -12,9 +12,12 @@ from collections.abc import Callable, Iterable
 from types import GeneratorType
 from typing import TYPE_CHECKING, Any
 
+from penstock.common.pickling import Frozen
 from penstock.errors import PenstockError
 from penstock.runtime.output_tag import OutputTag
 from penstock.state.descriptors import ValueStateDescriptor
+from penstock.state.entries import StateError
+from penstock.state.serializers import Hinted, OrPickled
 
 if TYPE_CHECKING:
     from penstock.runtime.context import RuntimeContext
@@ -34,6 +37,8 @@ class Operator:
     uid = ""
     keyed = False
     """Whether it runs on a keyed stream and so may hold keyed state."""
+    state_hint: Hinted | None = None
+    """Where the type of its own state comes from an annotation."""
 
     def __init__(self, function: Any = None) -> None:
         self.function = function
@@ -254,14 +259,28 @@ class ReduceOperator(Operator):
     def __init__(self, function: Any, value_type: Any) -> None:
         super().__init__(function)
         self.value_type = value_type
+        self.state_hint = value_type if isinstance(value_type, Hinted) else None
 
     def open(self, context: RuntimeContext, emit: Emit) -> None:
         super().open(context, emit)
         self.call = method_of(self.function, "reduce")
-        self.state = context.get_state(ValueStateDescriptor("_reduce", self.value_type))
+        hint = self.state_hint
+        descriptor = ValueStateDescriptor("_reduce", self.value_type if hint is None else hint.spec)
+        if hint is not None:
+            descriptor.serializer = OrPickled(hint.spec)
+            self.process = self._process_hinted  # type: ignore[method-assign]
+        self.state = context.get_state(descriptor)
 
     def process(self, value: Any) -> None:
         current = self.state.value()
+        result = value if current is None else self.call(current, value)
+        self.state.update(result)
+        self.emit(result)
+
+    def _process_hinted(self, value: Any) -> None:
+        current = self.state.value()
+        if type(current) is Frozen:
+            current = current.thaw()
         result = value if current is None else self.call(current, value)
         self.state.update(result)
         self.emit(result)
@@ -275,7 +294,8 @@ class WithStateOperator(Operator):
     def __init__(self, function: Any, how: str, state_type: Any) -> None:
         super().__init__(function)
         self.how = how
-        self.state_type = state_type
+        self.state_hint = state_type if isinstance(state_type, Hinted) else None
+        self.state_type = state_type if self.state_hint is None else self.state_hint.spec
 
     def open(self, context: RuntimeContext, emit: Emit) -> None:
         super().open(context, emit)
@@ -289,7 +309,13 @@ class WithStateOperator(Operator):
                 f"(result, new state), with None as new state to clear it."
             )
         result, state = given
-        self.state.update(state)
+        try:
+            self.state.update(state)
+        except StateError as error:
+            raise WrongResult(
+                f"{describe(self.function)} gave a new state that is not of the state's type, which is "
+                f"{self._state_origin()}: {error}"
+            ) from None
         if self.how == "map":
             self.emit(result)
         elif self.how == "filter":
@@ -298,6 +324,11 @@ class WithStateOperator(Operator):
         elif result is not None:
             for each in iterate(result, self.function, "flat_map_with_state"):
                 self.emit(each)
+
+    def _state_origin(self) -> str:
+        if self.state_hint is None:
+            return f"the state_type given to {self.how}_with_state"
+        return f"that of the annotation of {self.state_hint.origin}; state_type=... overrides it"
 
 
 class SinkOperator(Operator):
