@@ -12,6 +12,7 @@ from penstock.common.places import calling_place
 from penstock.common.typeinfo import Types
 from penstock.connectors.sink import Sink
 from penstock.connectors.sinks import CollectSink, PrintSink
+from penstock.datastream import hints
 from penstock.datastream.aggregations import Projection, field_reducer
 from penstock.datastream.connected import ConnectedStreams
 from penstock.datastream.functions import (
@@ -58,6 +59,7 @@ from penstock.runtime.operators import (
 )
 from penstock.runtime.output_tag import OutputTag
 from penstock.state.descriptors import ValueStateDescriptor
+from penstock.state.serializers import Hinted
 
 if TYPE_CHECKING:
     from penstock.common.execution_config import ExecutionConfig
@@ -133,17 +135,19 @@ class DataStream:
         return self.set_parallelism(1)
 
     def get_type(self) -> Any:
-        return self._type() or Types.PICKLED_BYTE_ARRAY()
+        """The type of the records: as declared, or else as the function's annotation says, or else any object."""
+        known = self._type()
+        return (known.spec if isinstance(known, Hinted) else known) or Types.PICKLED_BYTE_ARRAY()
 
     # -- transformations -------------------------------------------------------------------------------------------
 
     def map(self, func: Callable[[Any], Any] | MapFunction, output_type: Any = None) -> DataStream:
         _check(func, MapFunction, "map")
-        return self._add("Map", MapOperator(func), output_type)
+        return self._add("Map", MapOperator(func), output_type or hints.returned(func, "map"))
 
     def flat_map(self, func: Callable[[Any], Any] | FlatMapFunction, output_type: Any = None) -> DataStream:
         _check(func, FlatMapFunction, "flat_map")
-        return self._add("Flat Map", FlatMapOperator(func), output_type)
+        return self._add("Flat Map", FlatMapOperator(func), output_type or hints.yielded(func, "flat_map"))
 
     def filter(self, func: Callable[[Any], bool] | FilterFunction) -> DataStream:
         _check(func, FilterFunction, "filter")
@@ -156,7 +160,7 @@ class DataStream:
                 fix="Call key_by(...) before process.",
             )
         _check(func, ProcessFunction, "process")
-        return self._add("Process", ProcessOperator(func), output_type)
+        return self._add("Process", ProcessOperator(func), output_type or hints.yielded(func, "process_element"))
 
     def key_by(self, key_selector: Callable[[Any], Any] | KeySelector, key_type: Any = None) -> KeyedStream:
         """Partition by key. Keys may be numbers, strings, bytes, None, dates, tuples of these: see docs/keys.md."""
@@ -306,11 +310,11 @@ class KeyedStream(DataStream):
 
     def map(self, func: Callable[[Any], Any] | MapFunction, output_type: Any = None) -> DataStream:
         _check(func, MapFunction, "map")
-        return self._add("Map", KeyedMapOperator(func), output_type)
+        return self._add("Map", KeyedMapOperator(func), output_type or hints.returned(func, "map"))
 
     def flat_map(self, func: Callable[[Any], Any] | FlatMapFunction, output_type: Any = None) -> DataStream:
         _check(func, FlatMapFunction, "flat_map")
-        return self._add("Flat Map", KeyedFlatMapOperator(func), output_type)
+        return self._add("Flat Map", KeyedFlatMapOperator(func), output_type or hints.yielded(func, "flat_map"))
 
     def filter(self, func: Callable[[Any], bool] | FilterFunction) -> DataStream:
         _check(func, FilterFunction, "filter")
@@ -323,6 +327,7 @@ class KeyedStream(DataStream):
                 fix=f"Write `class {type(func).__name__}(KeyedProcessFunction)`.",
             )
         _check(func, KeyedProcessFunction, "process")
+        output_type = output_type or hints.yielded(func, "process_element")
         return self._add("Keyed Process", ProcessOperator(func, keyed=True), output_type)
 
     def reduce(self, func: Callable[[Any, Any], Any] | ReduceFunction) -> DataStream:
@@ -347,25 +352,39 @@ class KeyedStream(DataStream):
         return self._reduce("Max By", field_reducer("max_by", position_to_max_by))
 
     def map_with_state(
-        self, func: Callable[[Any, Any], tuple[Any, Any]], state_type: Any, output_type: Any = None
+        self, func: Callable[[Any, Any], tuple[Any, Any]], state_type: Any = None, output_type: Any = None
     ) -> DataStream:
-        """`func(value, state or None)` gives (result, new state); None as new state clears it."""
+        """`func(value, state or None)` gives (result, new state); None as new state clears it.
+
+        The state's type may be left out where the function's annotations say it: `-> tuple[Result, State]`.
+        """
         return self._with_state("map", func, state_type, output_type)
 
     def flat_map_with_state(
-        self, func: Callable[[Any, Any], tuple[Any, Any]], state_type: Any, output_type: Any = None
+        self, func: Callable[[Any, Any], tuple[Any, Any]], state_type: Any = None, output_type: Any = None
     ) -> DataStream:
         """`func(value, state or None)` gives (results, new state); None as new state clears it."""
         return self._with_state("flat_map", func, state_type, output_type)
 
-    def filter_with_state(self, func: Callable[[Any, Any], tuple[bool, Any]], state_type: Any) -> DataStream:
+    def filter_with_state(self, func: Callable[[Any, Any], tuple[bool, Any]], state_type: Any = None) -> DataStream:
         """`func(value, state or None)` gives (whether to keep the record, new state); None clears it."""
         return self._with_state("filter", func, state_type, self._type())
 
     def _with_state(self, how: str, func: Any, state_type: Any, output_type: Any) -> DataStream:
         if not callable(func):
             raise GraphError(f"{how}_with_state needs a function of (value, state), not {type(func).__name__}.")
-        ValueStateDescriptor("_state", state_type)
+        one, each, state = hints.with_state(func)
+        if state_type is None:
+            state_type = state
+        if state_type is None:
+            raise GraphError(
+                f"{how}_with_state needs the type of the state, and {describe(func)} has no annotation to tell it: "
+                f"give state_type, or annotate the function with -> tuple[Result, State]."
+            )
+        if not isinstance(state_type, Hinted):
+            ValueStateDescriptor("_state", state_type)
+        if how != "filter":
+            output_type = output_type or (one if how == "map" else each)
         name = f"{how.replace('_', ' ').title()} With State"
         return self._add(name, WithStateOperator(func, how, state_type), output_type)
 
@@ -385,9 +404,12 @@ class KeyedStream(DataStream):
         return self._origin.union(*(s._origin if isinstance(s, KeyedStream) else s for s in streams))
 
     def _reduce(self, name: str, func: Any) -> DataStream:
-        # A stream without a declared type is one of pickled objects, so its reduced value is one too.
         value_type = self._type()
-        operator = ReduceOperator(func, Types.PICKLED_BYTE_ARRAY() if value_type is None else value_type)
+        if value_type is None or isinstance(value_type, Hinted):
+            value_type = hints.returned(func, "reduce") or value_type
+        # A stream without a type is one of pickled objects, so its reduced value is one too.
+        pickled = value_type is None or (isinstance(value_type, Hinted) and not value_type.pays_in_state())
+        operator = ReduceOperator(func, Types.PICKLED_BYTE_ARRAY() if pickled else value_type)
         return self._add(name, operator, value_type)
 
     def _end(self, name: str, sink: Sink) -> DataStreamSink:

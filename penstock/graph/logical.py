@@ -75,6 +75,7 @@ class Node:
     """`always`; `head`: starts a new chain; `never`: is chained to nothing."""
     slot_sharing_group: str | None = None
     output_type: Any = None
+    """As declared, or a `Hinted` one from the function's annotation."""
     description: str | None = None
     """Shown in the plan instead of the name."""
     uid: str = ""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from penstock.common.typeinfo import PickledBytesTypeInfo
 from penstock.errors import PenstockError
 from penstock.graph.inspect import KEYED_STATE, SUBTASK_IDENTITY, asks_context_for
 from penstock.graph.logical import CUSTOM, FORWARD, KEY, REBALANCE, RESCALE, GraphError, Input, LogicalGraph, Node
@@ -21,6 +22,7 @@ from penstock.state.key_groups import (
     check_parallelism,
     default_max_parallelism,
 )
+from penstock.state.serializers import Hinted
 
 
 def build(
@@ -110,7 +112,7 @@ class _Builder:
             parent,
             operator.keyed,
             dump_named(operator, getattr(operator, "sink", operator.function), node.name, node.uid),
-            _dump_type(node.output_type, node),
+            None if isinstance(node.output_type, Hinted) else _dump_type(node.output_type, node),
             _tag_id(node.inputs[0]) if parent is not None or chain.source_uid is not None else None,
         )
         chain.operators.append(chained)
@@ -199,7 +201,10 @@ class _Builder:
 
     def _edge_type(self, edge: Input) -> bytes | None:
         node = self.graph.nodes[edge.node]
-        return _dump_type(node.output_type if edge.tag is None else edge.tag.declared, node)
+        declared = node.output_type if edge.tag is None else edge.tag.declared
+        if isinstance(declared, Hinted) and not declared.pays_in_exchange():
+            return None
+        return _dump_type(declared, node)
 
 
 def _tag_id(edge: Input) -> str | None:
@@ -207,6 +212,6 @@ def _tag_id(edge: Input) -> str | None:
 
 
 def _dump_type(declared: Any, node: Node) -> bytes | None:
-    if declared is None:
+    if declared is None or isinstance(declared, PickledBytesTypeInfo):
         return None
     return dump_named(declared, declared, f"output type of {node.name}", node.uid)

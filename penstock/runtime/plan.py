@@ -18,7 +18,7 @@ class ChainedOperator:
     keyed: bool
     pickled: bytes
     output_type: bytes | None
-    """The declared type, pickled; None where the user declared none."""
+    """The declared type, pickled, to hold results to; None where the user declared none. A hint holds nobody."""
     parent_tag: str | None = None
     """The side output of the parent that it reads; None for the main one."""
 
@@ -36,7 +36,7 @@ class Edge:
     pickled_key: bytes | None = None
     """(selector, key type) of a key edge, (selector, partitioner) of a custom one."""
     pickled_type: bytes | None = None
-    """Declared type of the records; None for pickled ones."""
+    """Declared type of the records, or the hint of it; None for pickled ones."""
     tag: str | None = None
     """The side output that feeds it; None for the main one."""
     port: int = 0

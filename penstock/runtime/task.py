@@ -48,10 +48,11 @@ from penstock.runtime.rows import (
     route_to,
 )
 from penstock.runtime.sharing import independent
+from penstock.runtime.typed_codec import declared_codec, hinted_codec
 from penstock.state.access import StateAccess
 from penstock.state.key_groups import owner_of
 from penstock.state.overlay import Overlay
-from penstock.state.serializers import Serializer, serializer_for
+from penstock.state.serializers import Hinted, Serializer, serializer_for
 
 
 class StateTypeChanged(PenstockError):
@@ -354,10 +355,12 @@ class Task:
         head = self._run.operators[0]
         stored = epoch.state.history.schemas(head.uid)
         for name, schema in self._run.overlay.schemas().items():
-            if stored.get(name, schema) != schema:
+            before = stored.get(name, schema)
+            if before != schema and not _added_hint(before, schema):
+                hint = head.state_hint
                 raise StateTypeChanged(
-                    f"State '{name}' of operator '{head.name}' (uid '{head.uid}') is stored as '{stored[name]}' but "
-                    f"declared as '{schema}'.",
+                    f"State '{name}' of operator '{head.name}' (uid '{head.uid}') is stored as '{before}' but "
+                    f"declared as '{schema}'." + (f" The latter is the annotation of {hint.origin}." if hint else ""),
                     fix="Declare it as it was, or give the new state another name.",
                 )
 
@@ -396,6 +399,11 @@ class Task:
         return ExchangeRow(
             target, route_to(END_LEVEL, place), channel_of(run.chain.id, self._producer), 0, kind, payload
         )
+
+
+def _added_hint(stored: str, declared: str) -> bool:
+    """Whether a state of pickled objects has got a hint since, with which it still reads them."""
+    return stored == "value pickle" and declared.startswith("value ") and declared.endswith(" or pickle")
 
 
 def next_target(graph: PhysicalGraph, level: int, to_level: int, target: int) -> int:
@@ -476,14 +484,11 @@ def _unrouted(value: Any) -> None:
 def _codec(edge: Edge) -> Codec:
     if edge.pickled_type is None:
         return PICKLED
-    serializer = serializer_for(pickle.loads(edge.pickled_type))
-    return Codec(serializer.encode_many, serializer.decode_many, _typed_hold(serializer))
-
-
-def _typed_hold(serializer: Serializer) -> Callable[[Any], Any]:
-    if serializer.immutable:
-        return lambda value: value
-    return lambda value: serializer.decode(serializer.encode(value))
+    declared = pickle.loads(edge.pickled_type)
+    if isinstance(declared, Hinted):
+        return hinted_codec(serializer_for(declared.spec))
+    # What an operator gives to its main output is checked there; side outputs and sources are not.
+    return declared_codec(serializer_for(declared), edge.tag is None and edge.from_operator is not None)
 
 
 def _partitioner(graph: PhysicalGraph, edge: Edge) -> tuple[Callable[[Any], Any], Callable[[Any, int], int], Party]:

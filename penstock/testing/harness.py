@@ -17,6 +17,7 @@ from typing import Any
 
 from penstock.checkpoint.epochs import EpochDriver, EpochParameters, EpochStatistics, Settings
 from penstock.checkpoint.metrics import JobMetrics
+from penstock.common.pickling import Frozen
 from penstock.connectors.sinks import CollectSink
 from penstock.datastream.data_stream import DataStream
 from penstock.datastream.environment import StreamExecutionEnvironment
@@ -316,7 +317,8 @@ def _plain(state: Any) -> Any:
         return dict(state.items())
     if isinstance(state, ListState):
         return list(state)
-    return state.get() if isinstance(state, (ReducingState, AggregatingState)) else state.value()
+    held = state.get() if isinstance(state, (ReducingState, AggregatingState)) else state.value()
+    return held.thaw() if type(held) is Frozen else held
 
 
 def keyed_harness(function: Any, key: Callable[[Any], Any] = lambda value: value, **options: Any) -> JobHarness:

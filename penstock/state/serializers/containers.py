@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterable
 from operator import is_
 from typing import Any, Optional, Union
 
+from penstock.common.row import Row
 from penstock.state.scalars import python_scalar
 from penstock.state.serializers import codec
 from penstock.state.serializers.kept import kept_test
@@ -159,18 +160,21 @@ class Mapping(Node):
 
 
 class Positions(Node):
-    """A tuple with a type per place."""
+    """A tuple with a type per place. With `rows`, a Row without names is taken for it, as PyFlink does."""
 
     classes = (tuple,)
 
-    def __init__(self, elements: tuple[Node, ...]) -> None:
+    def __init__(self, elements: tuple[Node, ...], rows: bool = False) -> None:
         self.hold(*elements)
+        self.rows = rows
         self.kept = kept_test(elements, [f"v[{i}]" for i in range(len(elements))])
         self.wire_type = tuple[tuple(element.wire_type for element in elements)]  # type: ignore[misc]
 
     def check(self, value: Any) -> Any:
         if not isinstance(value, (list, tuple)):
-            raise self.refuse(value, "Convert it with tuple(...).")
+            if not self.rows or type(value) is not Row or value._fields is not None:
+                raise self.refuse(value, "Convert it with tuple(...).")
+            value = tuple(value)
         if len(value) != len(self.parts):
             raise self.refuse(value, f"It has {len(value)} elements where {len(self.parts)} are declared.")
         try:
