@@ -7,6 +7,7 @@ from penstock.common.execution_config import ExecutionConfig
 from penstock.common.job import JobExecutionResult, JobID, JobStatus
 from penstock.common.job_client import JobClient
 from penstock.common.row import Row, RowKind
+from penstock.common.serialization import Encoder, SimpleStringSchema
 from penstock.common.time import Duration, Instant, Time, to_millis
 from penstock.common.typeinfo import TypeInformation, Types
 from penstock.common.watermark_strategy import TimestampAssigner, WatermarkStrategy
@@ -15,6 +16,7 @@ __all__ = [
     "CompletableFuture",
     "Configuration",
     "Duration",
+    "Encoder",
     "ExecutionConfig",
     "Instant",
     "JobClient",
@@ -23,6 +25,7 @@ __all__ = [
     "JobStatus",
     "Row",
     "RowKind",
+    "SimpleStringSchema",
     "Time",
     "TimestampAssigner",
     "TypeInformation",

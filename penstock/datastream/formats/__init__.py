@@ -1,0 +1,1 @@
+"""Formats of files, under the names PyFlink gives them."""
