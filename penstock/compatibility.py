@@ -53,10 +53,6 @@ _RESTARTS = (
     "Not yet: restart strategies. Today, an epoch that Spark loses is run again up to three times; after that, start "
     "the program again: it goes on from its last checkpoint."
 )
-_FILES = (
-    "Not yet: file connectors. Today, read with env.from_spark(env.spark.readStream.format(...)...load(path)), which "
-    f"gives Rows; {_SINK}"
-)
 
 _BACKENDS = "Not there. Use MemoryStateBackend() for small state, FsStateBackend(directory) for state on local disk."
 _STORAGE = (
@@ -135,8 +131,23 @@ ABSENT: tuple[tuple[str, str], ...] = (
     ),
     ("common.restart_strategy RestartStrategies RestartStrategyConfiguration", _RESTARTS),
     (
-        "datastream.connectors.file_system Encoder BulkWriterFactory",
-        _FILES,
+        "FileCompactStrategy FileCompactor",
+        "Not there. For fewer and larger files give the sink a rolling policy, or make epochs longer.",
+    ),
+    ("StreamingFileSink", "Not there: it is FileSink's predecessor. Use FileSink."),
+    (
+        "FileSink.BaseBuilder FileSink.BulkFormatBuilder FileSink.RowFormatBuilder FileSink.get_transformer",
+        "Not there. Start with FileSink.for_row_format(...) or FileSink.for_bulk_format(...).",
+    ),
+    (
+        "AvroParquetReaders AvroParquetWriters",
+        "Not there: no Avro. Use BulkFormat.parquet(...) and BulkWriterFactory.parquet(...).",
+    ),
+    (
+        "CsvSchemaBuilder.disable_array_element_separator CsvSchemaBuilder.remove_array_element_separator "
+        "CsvSchemaBuilder.set_array_element_separator CsvSchemaBuilder.set_allow_comments "
+        "CsvSchemaBuilder.set_any_property_name CsvSchemaBuilder.size",
+        "Not there. Read the column as text and take it apart in map.",
     ),
     # -- otherwise here ------------------------------------------------------------------------------------------------
     (
@@ -166,14 +177,13 @@ ABSENT: tuple[tuple[str, str], ...] = (
         "ds.union(other).",
     ),
     (
-        "datastream.formats datastream.formats.avro datastream.formats.csv datastream.formats.json "
-        "datastream.formats.orc datastream.formats.parquet",
+        "datastream.formats.avro datastream.formats.json datastream.formats.orc",
         "Not there: Spark reads these formats. Use env.from_spark(env.spark.readStream.format(...)...load(path)), "
         f"which gives Rows; {_SINK}",
     ),
     (
-        "common.serialization SerializationSchema DeserializationSchema SimpleStringSchema ByteArraySchema "
-        "RowFieldExtractorSchema",
+        "SerializationSchema DeserializationSchema ByteArraySchema RowFieldExtractorSchema "
+        "CsvRowDeserializationSchema CsvRowSerializationSchema",
         _SCHEMAS,
     ),
     (

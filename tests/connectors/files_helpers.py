@@ -5,6 +5,7 @@ import os
 from penstock.checkpoint.committing import Commit
 from penstock.datastream.connectors.file_system import BucketAssigner, FileSink
 from penstock.runtime.context import RuntimeContext
+from penstock.runtime.metrics import MetricRegistry
 from penstock.runtime.operators import EpochInfo
 
 BASE = BucketAssigner.base_path_bucket_assigner()
@@ -29,7 +30,15 @@ def lines(base):
 
 
 def context(subtask=0, uid="out"):
-    return RuntimeContext(task_name="files", uid=uid, subtask=subtask, parallelism=4, max_parallelism=128, overlay=None)
+    return RuntimeContext(
+        task_name="files",
+        uid=uid,
+        subtask=subtask,
+        parallelism=4,
+        max_parallelism=128,
+        overlay=None,
+        metrics=MetricRegistry("files", uid),
+    )
 
 
 def rows(base, encoder, *, policy=None, assigner=BASE, config=None):

@@ -66,7 +66,7 @@ def read(format, *paths):
     format = pickle.loads(pickle.dumps(format))
     how = FileSource.for_bulk_file_format if isinstance(format, BulkFormat) else FileSource.for_record_stream_format
     source = how(format, *map(str, paths)).build()
-    positions = source.advance(source.start(), None)
+    positions = source.advance(source.start(1), None)
     return [record for path, end in positions.items() for record in source.read(path, None, end)]
 
 

@@ -8,6 +8,7 @@ import pytest
 from files_helpers import BASE, files, lines, rows
 
 from penstock.checkpoint import epochs
+from penstock.checkpoint.failed import UserFunctionFailed
 from penstock.common import Encoder
 from penstock.connectors.files import writer
 from penstock.connectors.files.part_files import hidden_directory, token_of
@@ -232,6 +233,6 @@ def test_a_record_that_cannot_be_written_names_the_sink(base):
     )
     with (
         JobHarness(env) as job,
-        pytest.raises(epochs.UserFunctionFailed, match=r"(?s)'o'.*json_lines cannot write <obj"),
+        pytest.raises(UserFunctionFailed, match=r"(?s)'o'.*json_lines cannot write <obj"),
     ):
         job.run()

@@ -34,31 +34,31 @@ class TestFindsFiles:
         young = write(tmp_path / "a", at=2000)
         old = write(tmp_path / "sub" / "dir" / "z")
         same_age = write(tmp_path / "b", at=2000)
-        assert list(lines(tmp_path).build().start()) == [old, young, same_age]
+        assert list(lines(tmp_path).build().start(1)) == [old, young, same_age]
 
     def test_that_are_not_hidden(self, tmp_path):
         seen = write(tmp_path / "a")
         for name in (".a", "_a", ".dir/a", "_SUCCESS/a", "x/.penstock/1/a"):
             write(tmp_path / name)
-        assert list(lines(tmp_path).build().start()) == [seen]
+        assert list(lines(tmp_path).build().start(1)) == [seen]
 
     def test_by_pattern_by_name_and_by_uri_each_once(self, tmp_path):
         one, two = write(tmp_path / "1" / "a.txt"), write(tmp_path / "2" / "a.txt")
         write(tmp_path / "2" / "b.csv")
         source = lines(tmp_path / "*" / "a.txt", f"file://{one}", tmp_path / "1").build()
-        assert list(source.start()) == [one, two]
+        assert list(source.start(1)) == [one, two]
         assert source.paths[1] == f"file://{one}"
 
     def test_whose_names_look_like_patterns_or_uris(self, tmp_path):
         odd = write(tmp_path / "a[1]%20.txt")
-        assert list(lines(f"file:{odd}").build().start()) == [odd]
+        assert list(lines(f"file:{odd}").build().start(1)) == [odd]
 
 
 class TestEpochs:
     def test_of_a_bounded_source_read_what_was_there_at_the_start(self, tmp_path):
         paths = [write(tmp_path / f"{number}", at=number) for number in range(3)]
         source = lines(tmp_path).set_max_files_per_epoch(2).build()
-        positions = source.start()
+        positions = source.start(1)
         write(tmp_path / "late", at=0)
         first = source.advance(positions, None)
         assert [path for path in first if first[path] != positions[path]] == paths[:2]
@@ -71,7 +71,7 @@ class TestEpochs:
     def test_of_one_that_goes_on_read_what_has_appeared(self, tmp_path):
         source = lines(tmp_path / "in").monitor_continuously(Duration.of_seconds(5)).build()
         assert (source.bounded, source.discovery_interval_ms) == (False, 5000)
-        none = source.advance(source.start(), None)
+        none = source.advance(source.start(1), None)
         assert none == {}
         first = write(tmp_path / "in" / "a")
         one = source.advance(none, None)
@@ -105,7 +105,7 @@ class TestAFileThatChanges:
     def test_by_going_away(self, tmp_path):
         path = write(tmp_path / "a")
         source = lines(path).build()
-        positions = source.advance(source.start(), None)
+        positions = source.advance(source.start(1), None)
         os.unlink(path)
         for act in (lambda: source.advance({path: None}, None), lambda: list(source.read(path, None, positions[path]))):
             with pytest.raises(UnreadableFile, match=rf"{path} is gone"):

@@ -65,3 +65,29 @@ def test_process_json_data_prints_the_records_of_one_country(tmp_path: Path) -> 
             expected.append(str((number, data)))
     assert len(expected) == 2
     assert run(tmp_path, source) == Counter(expected)
+
+
+def said_by_the_program(source: str) -> Counter[str]:
+    """The literal lines an example prints itself."""
+    calls = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)]
+    prints = [call for call in calls if isinstance(call.func, ast.Name) and call.func.id == "print"]
+    return Counter(ast.literal_eval(call.args[0]) for call in prints)
+
+
+def test_word_count_prints_each_word_once_with_its_count(tmp_path: Path) -> None:
+    source = example("word_count")
+    words = Counter(word for line in literal(source, "word_count_data") for word in line.split())
+    expected = Counter(f"({word},{count})" for word, count in words.items())
+    assert run(tmp_path, source) == expected + said_by_the_program(source)
+
+
+def test_word_count_reads_a_file_and_writes_one(tmp_path: Path) -> None:
+    source = example("word_count")
+    given, written = tmp_path / "input.txt", tmp_path / "output"
+    given.write_text("to be or\nnot to be\n")
+    assert run(tmp_path, source, "--input", str(given), "--output", str(written)) == Counter()
+    parts = [path for path in written.rglob("*") if path.is_file()]
+    assert parts
+    assert all(path.name.startswith("prefix") and path.name.endswith(".ext") for path in parts)
+    lines = [line for path in parts for line in path.read_text().splitlines()]
+    assert Counter(lines) == Counter(["(to,2)", "(be,2)", "(or,1)", "(not,1)"])

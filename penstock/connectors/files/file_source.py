@@ -86,7 +86,7 @@ class FileSource(Source):
                         f"wait for it: monitor_continuously(Duration.of_seconds(10))."
                     )
 
-    def start(self) -> Positions:
+    def start(self, parallelism: int) -> Positions:
         """A bounded source reads what is there when the job starts."""
         return dict.fromkeys(self._list()) if self.bounded else {}
 

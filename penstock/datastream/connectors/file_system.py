@@ -1,5 +1,6 @@
 """Where PyFlink programs import files as sources and sinks from."""
 
+from penstock.absent import explain_absent
 from penstock.common.serialization import BulkWriterFactory
 from penstock.connectors.files.buckets import BucketAssigner, BucketContext
 from penstock.connectors.files.file_sink import FileSink, OutputFileConfig
@@ -28,3 +29,5 @@ __all__ = [
     "RollingPolicy",
     "StreamFormat",
 ]
+
+explain_absent(__name__)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from penstock.absent import explain_absent
 from penstock.common.csv_text import CsvEncoder, CsvText
 from penstock.common.serialization import BulkWriterFactory
 from penstock.common.typeinfo import TypeSpec
@@ -133,3 +134,6 @@ class CsvBulkWriters:
     @staticmethod
     def for_schema(schema: CsvSchema) -> BulkWriterFactory:
         return BulkWriterFactory.of_encoder(CsvEncoder(list(schema.columns), schema.text, schema.header))
+
+
+explain_absent(__name__)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from penstock.absent import explain_absent
 from penstock.common.arrow_schema import schema_of
 from penstock.common.configuration import Configuration
 from penstock.common.serialization import BulkWriterFactory
@@ -36,3 +37,6 @@ class ParquetColumnarRowInputFormat(ParquetFormat):
     ) -> None:
         schema: pa.Schema = schema_of(row_type)
         super().__init__(schema.names, None, batch_size)
+
+
+explain_absent(__name__)
