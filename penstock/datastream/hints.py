@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from penstock.runtime.operators import describe, method_of
 from penstock.runtime.output_tag import OutputTag
-from penstock.state.serializers import Hinted, serializer_for
+from penstock.state.serializers import Hinted, holds_itself, serializer_for
 
 _YIELDED = (abc.Iterator, abc.Iterable, abc.Generator)
 _RETURNED = (*_YIELDED, abc.Collection, abc.Sequence, list, set, frozenset, collections.deque)
@@ -148,8 +148,9 @@ def _hinted(found: _Found | None) -> Hinted | None:
         serializer = serializer_for(found.hint)
     except Exception:  # a type that cannot be written is no error here, and any class may stand in an annotation
         return None
+    node = serializer.node
     # Where reading a value runs the user's code, a value must be read to be trusted: dearer than a pickle.
-    return None if serializer.node.proof else Hinted(found.hint, found.origin)
+    return None if node.proof or holds_itself(node) else Hinted(found.hint, found.origin)
 
 
 def _common(hinted: list[Hinted | None]) -> Hinted | None:

@@ -65,6 +65,11 @@ class Level(enum.IntEnum):
 
 
 @dataclass
+class Tree:
+    children: list[Tree]
+
+
+@dataclass
 class Valid:
     n: int
 
@@ -154,8 +159,10 @@ class TestMap:
         def two_kinds(value) -> Union[Event, Click]: ...
         def nothing(value) -> None: ...
         def valid(value) -> Valid: ...
+        def tree(value) -> Tree: ...
 
-        for function in (anything, an_object, bare, held, variable, unresolvable, nonsense, two_kinds, nothing, valid):
+        functions = [anything, an_object, bare, held, variable, unresolvable, nonsense, two_kinds, nothing, valid, tree]
+        for function in functions:
             assert stream().map(function).get_type() == PICKLED, function.__name__
 
     def test_only_the_return_annotation_has_to_be_resolvable(self):
@@ -331,8 +338,6 @@ class TestReduce:
             self.stored(storage, without, a, b, c, d)
 
     def test_a_class_may_get_a_field_with_a_default(self, tmp_path):
-        storage = LocalStorage(str(tmp_path))
-
         def version(*fields):
             made = make_dataclass("Version", fields)
             made.__module__ = __name__
@@ -343,13 +348,16 @@ class TestReduce:
             latest.__annotations__ = {"return": made}
             return made, latest
 
-        first, latest = version(("n", int))
-        self.stored(storage, latest, first(1))
-        second, latest = version(("n", int), ("unit", str, "kelvin"))
-        assert self.stored(storage, latest, None, second(2)) == ([second(1, "kelvin")], second(1, "kelvin"))
-        third, latest = version(("n", int), ("unit", str), ("place", str))
-        with pytest.raises(UserFunctionFailed, match=r"missing required field.*Give new fields a default"):
-            self.stored(storage, latest, None, None, third(3, "k", "here"))
+        def after(storage, *fields):
+            first, latest = version(("n", int))
+            self.stored(storage, latest, first(1))
+            second, latest = version(*fields)
+            return self.stored(storage, latest, None, second(2, "celsius")), second
+
+        results, second = after(LocalStorage(str(tmp_path / "a")), ("n", int), ("unit", str, "kelvin"))
+        assert results == ([second(1, "kelvin")], second(1, "kelvin"))
+        with pytest.raises(UserFunctionFailed, match=r"missing required field `unit`.*Give new fields a default"):
+            after(LocalStorage(str(tmp_path / "b")), ("n", int), ("unit", str))
 
     def test_a_subclass_keeps_its_fields_in_typed_state(self):
         with JobHarness(keyed(Event("a"), Click("b", 5.0, url="/")).reduce(larger), backend="filesystem") as job:
@@ -393,7 +401,7 @@ MISFITS = [
 
 def shown(value: Any) -> Any:
     """Everything about a value that a program could see."""
-    return type(value), repr(value), getattr(value, "__dict__", None), getattr(value, "fold", None)
+    return type(value), repr(value), repr(getattr(value, "__dict__", None)), getattr(value, "fold", None)
 
 
 def results(records, annotation, parallelism, **options):

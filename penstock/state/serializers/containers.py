@@ -77,6 +77,12 @@ class Sequence(Node):
         checked = _each(self.element, value, self.kind.__name__)
         return value if type(value) is self.kind and unchanged(value, checked) else self.kind(checked)
 
+    def fits(self, value: Any) -> bool:
+        values: Any = value  # mypy takes a class that is compared for object
+        if type(value) is not self.kind:
+            return False
+        return all_exact(self.element, values) or all(map(self.element.fits, values))
+
     def _wire(self, value: Any) -> list[Any]:
         return [self.element.wire(item) for item in value]
 
@@ -183,6 +189,12 @@ class Positions(Node):
         except NotEncodable:
             pass  # found again below, with its place
         return tuple(check_fields(self.parts, value, _tuple_place))
+
+    def fits(self, value: Any) -> bool:
+        try:
+            return type(value) is tuple and len(value) == len(self.parts) and self.kept(value)
+        except NotEncodable:
+            return False
 
     def _wire(self, value: Any) -> Any:
         return [element.wire(item) for element, item in zip(self.parts, value)]

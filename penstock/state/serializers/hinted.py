@@ -17,11 +17,11 @@ from penstock.common.typeinfo import TypeSpec
 from penstock.errors import PenstockError
 from penstock.state.serializers import codec
 from penstock.state.serializers.containers import Positions
-from penstock.state.serializers.node import Node, NotEncodable
+from penstock.state.serializers.node import Node
 from penstock.state.serializers.records import NamedTupleRecord, ObjectRecord, Record
 from penstock.state.serializers.serializer import Serializer, serializer_for
 
-__all__ = ["Hinted", "OrPickled"]
+__all__ = ["Hinted", "OrPickled", "holds_itself"]
 
 
 class Hinted:
@@ -43,9 +43,9 @@ class Hinted:
     def pays_in_exchange(self) -> bool:
         """Whether typed buffers are cheaper than pickled ones.
 
-        Measured per record, held, written and read: a dataclass of three fields 4.3 µs pickled and 0.9 typed, a named
-        tuple 4.1 and 0.5, a pair within a pair 1.1 and 0.7. But numbers, strings and pairs of them cost the same, and
-        flat lists, dicts and Rows twice to three times as much typed: pickle checks nothing.
+        Measured per record, held, written and read: a dataclass of three fields 4.3 µs pickled and 1.0 typed, a named
+        tuple 4.1 and 0.4, a pair within a pair 1.1 and 0.5. But for pairs of scalars it is the same, and scalars, flat
+        lists and dicts cost twice as much typed: pickle checks nothing.
         """
         return _is_record(serializer_for(self.spec).node)
 
@@ -69,6 +69,11 @@ def _within(node: Node, seen: set[int]) -> Iterator[Node]:
             yield from _within(part, seen)
 
 
+def holds_itself(node: Node, path: tuple[Node, ...] = ()) -> bool:
+    """Whether a value may hold itself: only a pickle can say so."""
+    return node in path or any(holds_itself(part, (*path, node)) for part in node.parts)
+
+
 class OrPickled(Serializer):
     """A serializer of values of a type, and of anything else in pickled form, which is given and taken as `Frozen`.
 
@@ -88,17 +93,11 @@ class OrPickled(Serializer):
         self._schema = f"{inner.node.describe(classes)} or pickle"
 
     def _check(self, value: Any) -> Any:
-        return value if type(value) is Frozen or self._fits(value) else Frozen(to_pickle(value))
-
-    def _fits(self, value: Any) -> bool:
-        try:
-            return type(value) in self.node.classes and self.node.check(value) is value
-        except NotEncodable:
-            return False
+        return value if type(value) is Frozen or self.node.fits(value) else Frozen(to_pickle(value))
 
     def _encode(self, value: Any) -> bytes:
         if type(value) is not Frozen:
-            if self._fits(value):
+            if self.node.fits(value):
                 try:
                     return codec.encode(self.node.wire(value))
                 except UnicodeEncodeError:

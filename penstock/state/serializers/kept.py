@@ -29,6 +29,9 @@ def kept_test(nodes: Sequence[Node], places: Sequence[str], attributes: int | No
         elif node.exact is not None:
             names[f"class{i}"] = node.exact
             terms.append(f"type({place}) is class{i}")
+        elif type(node).fits is not Node.fits:
+            names[f"fits{i}"] = node.fits
+            terms.append(f"fits{i}({place})")
         else:
             names[f"check{i}"] = node.check
             terms.append(f"check{i}(x := {place}) is x")

@@ -44,6 +44,12 @@ class Record(Node):
         self.hold(*fields.values())
         self.immutable, self.hashable, self.proof = self.immutable and own[0], own[1], self.proof or own[2]
 
+    def fits(self, value: Any) -> bool:
+        try:
+            return type(value) is self.cls and self.kept(value)
+        except (NotEncodable, AttributeError):
+            return False
+
     def _place(self, index: int) -> str:
         return f"field {self.names[index]!r} of {self.cls.__qualname__}"
 
@@ -172,6 +178,9 @@ class TypedDictRecord(Record):
             except NotEncodable as error:
                 raise error.inside(f"key {key!r} of {self.cls.__qualname__}") from None
         return value if type(value) is dict and unchanged(value.values(), checked.values()) else checked
+
+    def fits(self, value: Any) -> bool:
+        return Node.fits(self, value)
 
     def _wire(self, value: Any) -> Any:
         return {key: self.by_name[key].wire(item) for key, item in value.items()}
