@@ -6,12 +6,20 @@ from pathlib import Path
 
 import pytest
 from files_helpers import LINEAGE, Attempts, context, files, lines, rows
+from pyarrow import dataset
 
 from penstock.common import Encoder, Row, Types
 from penstock.common.serialization import BulkWriterFactory
 from penstock.connectors.files import part_files, writer
 from penstock.connectors.files.part_files import decode_part, decode_prepared
-from penstock.datastream.connectors.file_system import BucketAssigner, FileSink, OutputFileConfig, RollingPolicy
+from penstock.datastream.connectors.file_system import (
+    BucketAssigner,
+    FileSink,
+    FileSource,
+    OutputFileConfig,
+    RollingPolicy,
+    StreamFormat,
+)
 from penstock.errors import PenstockError
 from penstock.state.storage import StorageError
 
@@ -198,6 +206,16 @@ class TestNames:
         assert len(files(base)) == 2 * 2 * 2 * 3 * 2
         assert set(files(base).values()) == {b"same\n"}
 
+    def test_of_what_is_not_finished_are_skipped_by_other_readers(self, base):
+        job = Attempts(rows(base, TEXT, policy=default(part_size=4), assigner=lambda value, ctx: f"b={value[0]}"))
+        job.run("x\n1", "y")
+        assert len(files(base, hidden=True)) == 1
+        seen = dataset.dataset(base, format="csv", partitioning="hive")
+        assert [os.path.relpath(path, base) for path in seen.files] == list(files(base))
+        assert seen.to_table().to_pylist() == [{"x": 1, "b": "x"}]
+        source = FileSource.for_record_stream_format(StreamFormat.text_line_format(), base).build()
+        assert [os.path.relpath(path, base) for path in source.start()] == list(files(base))
+
     @pytest.mark.parametrize("prefix", ["", ".x", "_x", "a/b", None, "x" * 101])
     def test_that_readers_would_skip_are_refused(self, prefix):
         with pytest.raises(PenstockError, match="the prefix"):
@@ -220,9 +238,9 @@ class TestAttempts:
     def test_at_the_same_time_with_other_contents_do_not_touch_each_other(self, base, policy):
         job = Attempts(rows(base, TEXT, policy=policy))
         job.run("before")
-        chosen, late = job.attempt(["chosen"]), job.attempt(["late"])
-        same_again = job.attempt(["chosen"])
-        assert chosen == same_again
+        chosen, same = job.attempt(["chosen"]), job.attempt(["chosen"])
+        assert chosen == same
+        late = job.attempt(["late"])
         job.publish(chosen)
         job.commit()
         job.run("after", end=True)

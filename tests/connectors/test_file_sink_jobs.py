@@ -162,6 +162,7 @@ class TestCrashes:
             where = f"{base}-{runs}"
             power.fails_after = [runs, runs % 5]
             with start(where, policy, 2) as job:
+                power.watch = job.reader.look
                 job.push(*WORDS)
                 for _ in range(3):
                     try:
@@ -184,6 +185,7 @@ class Power:
     def __init__(self, monkeypatch):
         self.fails_after = []
         self.failures = []
+        self.watch = lambda: None
         for name in ("rename", "unlink", "fsync", "mkdir", "rmdir"):
             monkeypatch.setattr(os, name, self.counted(name, getattr(os, name)))
 
@@ -191,6 +193,7 @@ class Power:
         def step(*args, **options):
             ours = name == "fsync" or "out" in str(args[0])
             if ours and self.fails_after:
+                self.watch()
                 if self.fails_after[0] == 0:
                     del self.fails_after[0]
                     self.failures.append((name, args))

@@ -61,8 +61,13 @@ class FileSource(Source):
         self.bounded = discovery_interval_ms is None
         self.discovery_interval_ms = discovery_interval_ms
         self.max_files_per_epoch = max_files_per_epoch
-        # Relative ones are taken from where the program is, not from where its tasks will be.
-        self._local = [local_path(path, "FileSource") for path in paths]
+        self.local_paths = [local_path(path, "FileSource") for path in paths]
+        """Absolute: relative ones are taken from where the program is, not from where its tasks will be."""
+        for path in paths:
+            if "{" in path:
+                raise PenstockError(
+                    f"FileSource: '{path}' has braces. Patterns are * ? [...]; give several paths instead."
+                )
 
     @staticmethod
     def for_record_stream_format(stream_format: StreamFormat, *paths: str) -> FileSourceBuilder:
@@ -79,7 +84,7 @@ class FileSource(Source):
     def check(self) -> None:
         """Raises if there is nothing at a path of a bounded source. One that goes on waits for it."""
         if self.bounded:
-            for given, path in zip(self.paths, self._local):
+            for given, path in zip(self.paths, self.local_paths):
                 if not _matches(path):
                     raise PenstockError(
                         f"FileSource: there is nothing at '{given}' ({path}). Correct the path, or let the source "
@@ -105,7 +110,7 @@ class FileSource(Source):
     def _list(self) -> list[str]:
         """All files by age, then by name, each once."""
         found = {}
-        for path in self._local:
+        for path in self.local_paths:
             for match in _matches(path):
                 for file in _files(match):
                     try:
@@ -165,8 +170,6 @@ class FileSourceBuilder:
 
 def _matches(path: str) -> list[str]:
     """What a path or pattern stands for: `*`, `?` and `[...]` as in a shell."""
-    if "{" in path:
-        raise PenstockError(f"FileSource: '{path}' has braces, which are not understood. Give several paths instead.")
     return [path] if os.path.exists(path) else sorted(glob.glob(path))
 
 

@@ -21,7 +21,7 @@ def show(parts: Sequence[tuple[FinishedPart, bool]]) -> None:
     for directory in sorted({os.path.dirname(os.path.join(part.base, part.final)) for part, _ in parts}):
         if os.path.isdir(directory):
             sync_directory(directory)
-    # Not before: until the new name is durable, the chunks are all there is.
+    # Last: a missing chunk says that everything else was done.
     for part, _ in parts:
         for chunk in part.chunks:
             remove(os.path.join(part.base, chunk))

@@ -97,7 +97,8 @@ class FileWriter(SinkWriter):
         self._current: OpenPart | None = None
         """The part of all records, where they have one bucket."""
 
-    # Per record, with lines of text into one bucket: about 0.15 µs, all the work of the sink in it.
+    # With short lines of text and one bucket 0.16 µs a record: encoding, hashing, writing and one sync for a million
+    # records are in that.
     def write(self, value: Any) -> None:
         part = self._current
         if part is None:
