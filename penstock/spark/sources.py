@@ -57,7 +57,7 @@ def _discovered(spark: SparkSession, source: FileSource) -> DataFrame:
     Without its column `content` Spark's reader of binary files does not open them.
     """
     frames = []
-    for path in source.paths:
+    for path in source.local_paths:
         reader = spark.readStream.format("binaryFile").schema(_FILE_SCHEMA)
         # Else a file that is a week older than the newest one seen is passed over.
         reader = reader.option("recursiveFileLookup", True).option("maxFileAge", "36500d")

@@ -56,7 +56,7 @@ class Attempts:
     def __init__(self, sink, lineage=LINEAGE, uid="out"):
         self.sink = sink
         self.lineage = lineage
-        self.uid = uid
+        self.uid = sink.uid = uid
         self.epoch = 0
         self.now = 1_000_000
         self.states = [[]]

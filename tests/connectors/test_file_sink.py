@@ -214,7 +214,7 @@ class TestNames:
         assert [os.path.relpath(path, base) for path in seen.files] == list(files(base))
         assert seen.to_table().to_pylist() == [{"x": 1, "b": "x"}]
         source = FileSource.for_record_stream_format(StreamFormat.text_line_format(), base).build()
-        assert [os.path.relpath(path, base) for path in source.start()] == list(files(base))
+        assert [os.path.relpath(path, base) for path in source.start(1)] == list(files(base))
 
     @pytest.mark.parametrize("prefix", ["", ".x", "_x", "a/b", None, "x" * 101])
     def test_that_readers_would_skip_are_refused(self, prefix):
@@ -270,6 +270,7 @@ class TestAttempts:
         job.commit()
         ahead = job.attempt(["ahead of the clean-up"])
         new_driver = rows(base, TEXT, policy=default())
+        new_driver.uid = job.uid
         new_driver.clean_up(LINEAGE, job.epoch, job.states[0])
         kept = {chunk.path for state in [*job.states[0], *ahead[1]] for chunk in decode_part(state).chunks}
         assert set(files(base, hidden=True)) == kept

@@ -153,9 +153,6 @@ class FileSink(Sink):
         self.assigner = assigner
         self.policy = policy
         self.config = config
-        self.uid: str | None = None
-        """The operator's uid, if it is told: else it is known with the first output."""
-        self._token: str | None = None
 
     @staticmethod
     def for_row_format(base_path: str | os.PathLike[str], encoder: Encoder) -> RowFormatBuilder:
@@ -179,34 +176,24 @@ class FileSink(Sink):
         with explained(f"FileSink: showing finished files in {self.base_path}"):
             show([(part, again) for each, again in prepared for part in each.parts])
             for each, _ in prepared:
-                self._token = each.token
                 for chunk in each.merged:
                     remove(os.path.join(each.base, chunk))
-            if self._token is not None and any(each.ended for each, _ in prepared):
-                sweep(self.base_path, self._token)
+            for token in {each.token for each, _ in prepared if each.ended}:
+                sweep(self.base_path, token)
 
     # abort() does nothing. A name stands for a content, so what a failed attempt prepared may be what another one,
     # even of another driver, has just published. clean_up knows what is needed.
 
     def clean_up(self, lineage: str, epoch: int, states: list[bytes]) -> None:
         parts = [decode_part(state) for state in states]
-        token = self._token_in(lineage, [chunk.path for part in parts for chunk in part.chunks])
-        if token is not None:
-            with explained(f"FileSink: removing what failed attempts left in {self.base_path}"):
-                sweep(self.base_path, token, epoch, {chunk.path for part in parts for chunk in part.chunks})
+        with explained(f"FileSink: removing what failed attempts left in {self.base_path}"):
+            needed = {chunk.path for part in parts for chunk in part.chunks}
+            sweep(self.base_path, token_of(lineage, self.uid), epoch, needed)
 
     def finish(self, lineage: str, states: list[bytes]) -> None:
         parts = [decode_part(state) for state in states]
-        token = self._token_in(lineage, [chunk.path for part in parts for chunk in part.chunks])
-        if token is not None:
-            with explained(f"FileSink: showing unfinished files in {self.base_path}"):
-                for part in parts:
-                    show_open_part(part, token, self.config.name(token, part.id))
-                sweep(self.base_path, token)
-
-    def _token_in(self, lineage: str, chunks: list[str]) -> str | None:
-        if self.uid is not None:
-            return token_of(lineage, self.uid)
-        if self._token is None and chunks:
-            self._token = os.path.basename(os.path.dirname(chunks[-1]))
-        return self._token
+        token = token_of(lineage, self.uid)
+        with explained(f"FileSink: showing unfinished files in {self.base_path}"):
+            for part in parts:
+                show_open_part(part, token, self.config.name(token, part.id))
+            sweep(self.base_path, token)
