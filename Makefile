@@ -9,7 +9,7 @@ VENV := .venv
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 
-.PHONY: help install run test lint format bench clean java
+.PHONY: help install run test lint format bench compatibility clean java
 
 help:
 	@echo 'make install   set up $(VENV) (and Java, where it is missing)'
@@ -18,6 +18,7 @@ help:
 	@echo 'make lint      check style, types and the layers of imports'
 	@echo 'make format    rewrite the code in our style'
 	@echo 'make bench     run the benchmarks; CHECK=1 passes --check'
+	@echo 'make compatibility   write docs/compatibility.md anew from PyFlink and this code'
 	@echo 'make clean     remove $(VENV), caches and build output'
 
 install: $(STAMP)
@@ -40,6 +41,9 @@ format: $(STAMP)
 
 bench: $(STAMP)
 	$(PY) -m bench $(if $(CHECK),--check)
+
+compatibility: $(STAMP)
+	$(PY) -m scripts.compatibility
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

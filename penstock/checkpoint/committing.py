@@ -25,6 +25,7 @@ class CommittingSink(Protocol):
     """The driver's half of a sink."""
 
     durable: bool
+    uid: str
 
     def commit(self, commits: list[Commit]) -> None: ...
     def abort(self, commits: list[Commit]) -> None: ...
@@ -37,6 +38,8 @@ class Committer:
 
     def __init__(self, sinks: dict[str, CommittingSink], lineage: str) -> None:
         self._sinks = sinks
+        for uid, sink in sinks.items():
+            sink.uid = uid
         self.lineage = lineage
         self._cleaned_up = False
 
@@ -58,9 +61,11 @@ class Committer:
         for uid, commits in self._by_sink(epoch, committables_of(reports), False).items():
             if self._sinks[uid].durable:
                 self._sinks[uid].abort(commits)
+        # What of that attempt is not known here is nobody's as soon as another one is published.
+        self._cleaned_up = False
 
     def published(self, manifest: Manifest) -> None:
-        """After the first checkpoint of this driver's own: whatever drivers before it left is now nobody's."""
+        """After the first checkpoint of this driver's own, or the first after a failed attempt."""
         if not self._cleaned_up:
             self._cleaned_up = True
             for uid, sink in self._sinks.items():
@@ -69,9 +74,8 @@ class Committer:
 
     def finish(self, manifest: Manifest) -> None:
         for uid, sink in self._sinks.items():
-            states = _states(manifest, uid)
-            if states:
-                sink.finish(self.lineage, states)
+            if sink.durable:
+                sink.finish(self.lineage, _states(manifest, uid))
 
     def _by_sink(self, epoch: int, committables: Iterable[Committable], again: bool) -> dict[str, list[Commit]]:
         commits: dict[str, list[Commit]] = {}

@@ -24,6 +24,7 @@ from penstock.checkpoint.coordinator import (
     Published,
     Trigger,
 )
+from penstock.checkpoint.failed import failed
 from penstock.checkpoint.manifest import (
     FORMAT,
     BaseHandle,
@@ -34,10 +35,12 @@ from penstock.checkpoint.manifest import (
     manifest_name,
     publish,
 )
+from penstock.checkpoint.metrics import MetricTotals
 from penstock.errors import PenstockError
+from penstock.runtime.metrics import TaskMetrics, decode_metrics
 from penstock.runtime.plan import Chain, PhysicalGraph
 from penstock.runtime.report import Report, decode_report
-from penstock.runtime.rows import FAILURE, REPORT, Failure, decode_failure
+from penstock.runtime.rows import FAILURE, METRICS, REPORT, Failure, decode_failure
 from penstock.state.storage import Storage
 
 _STATISTICS_KEPT = 10_000
@@ -46,24 +49,12 @@ _LONGEST_WALK = 500
 """Epochs after which the driver merges deltas however small: a new replica walks through all of them."""
 
 
-class EpochFailed(PenstockError):
-    """An epoch could not be completed; nothing of it is visible."""
-
-    def __init__(self, message: str, failures: tuple[Failure, ...] = ()) -> None:
-        super().__init__(message)
-        self.failures = failures
-
-
 class EngineLost(PenstockError):
     """The engine could not run the epoch to its end: a lost worker or executor, or rows that changed on a retry."""
 
 
 class StateTooLarge(PenstockError):
     """A state outgrew the Memory backend. Operator action: set a checkpoint directory, or raise the limit."""
-
-
-class UserFunctionFailed(EpochFailed):
-    """A user's function raised. The message holds the user's own traceback and the operator."""
 
 
 class EpochParameters(msgspec.Struct, frozen=True):
@@ -112,7 +103,7 @@ class Settings:
 
 @dataclass
 class EpochDriver:
-    """Runs epochs one after the other. `execute` is the engine: it runs all tasks and gives report and failure rows."""
+    """Runs epochs one after the other. `execute` is the engine: it runs all tasks; gives reports, failures, metrics."""
 
     graph: PhysicalGraph
     storage: Storage
@@ -130,6 +121,8 @@ class EpochDriver:
         self.last: Manifest | None = None
         self.version: Version | None = None
         self.statistics: deque[EpochStatistics] = deque(maxlen=_STATISTICS_KEPT)
+        self.metrics = MetricTotals(self.graph, self.clock)
+        self._measured: list[TaskMetrics] = []
         self._merged: dict[str, dict[int, BaseHandle]] = {}
         self._epoch_ended_at = self.clock()
         self._committer = Committer(self.sinks, self.lineage)
@@ -181,7 +174,7 @@ class EpochDriver:
             attempt += 1
             # A user's error will come again; what the engine lost may not.
             if attempt > self.settings.retries or any(failure.from_user for failure in instruction.failures):
-                raise _failed(instruction)
+                raise failed(instruction)
         manifest = self._manifest(number, batch, spark_log, log_index, ends_input, instruction.reports)
         committables = committables_of(instruction.reports)
         passing = [each for each in committables if not self._committer.durable(each.uid)]
@@ -189,6 +182,7 @@ class EpochDriver:
         version = publish(self.storage, manifest)
         self.probe("published")
         self.last, self.version = manifest, version
+        self.metrics.add(number, self._measured, {(report.chain, report.subtask) for report in instruction.reports})
         for follow in self.coordinator.handle(Published(number, self._now())):
             assert isinstance(follow, CommitSinks)
             self._committer.commit(number, manifest.committables)
@@ -221,12 +215,15 @@ class EpochDriver:
             self.settings.replica_root,
             timestamp,
         )
+        self._measured = []
         try:
             for kind, payload in self.execute(parameters):
                 if kind == REPORT:
                     coordinator.handle(Acknowledge(decode_report(payload), self._now()))
                 elif kind == FAILURE:
                     coordinator.handle(Decline(number, decode_failure(payload), self._now()))
+                elif kind == METRICS:
+                    self._measured.append(decode_metrics(payload))
         except EngineLost as lost:
             coordinator.handle(Decline(number, Failure("", "", -1, str(lost), "", from_user=False), self._now()))
         return list(coordinator.handle(AllIn(number, self._now())))
@@ -379,17 +376,3 @@ class EpochDriver:
 
     def _now(self) -> int:
         return int(self.clock() * 1000)
-
-
-def _failed(abort: Abort) -> EpochFailed:
-    if not abort.failures:
-        return EpochFailed(f"Epoch {abort.epoch} was {abort.status.value.lower()}: {abort.reason}.")
-    failure = abort.failures[0]
-    if not failure.from_user:
-        return EpochFailed(f"Epoch {abort.epoch} was {abort.status.value.lower()}: {failure.error}", abort.failures)
-    trace = f"\n{failure.traceback}" if failure.traceback else ""
-    return UserFunctionFailed(
-        f"Operator '{failure.operator}' (uid '{failure.uid}') failed in subtask {failure.subtask} "
-        f"of epoch {abort.epoch}:{trace}\n{failure.error}",
-        abort.failures,
-    )

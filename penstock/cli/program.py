@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 
-from penstock.common.job import JobCancelled
+from penstock.common.mistakes import FULL_VARIABLE, short_form
 from penstock.errors import PenstockError
 
 _OURS = tuple(
@@ -45,23 +45,16 @@ def run_program(program: Path, arguments: list[str]) -> int:
     except KeyboardInterrupt:
         print("Stopped.", file=sys.stderr)
         return INTERRUPTED
-    except JobCancelled as error:
-        print(error, file=sys.stderr)
-        return 1
     except PenstockError as error:
-        print(describe(error), file=sys.stderr)
+        if os.environ.get(FULL_VARIABLE) == "full":
+            traceback.print_exception(error)
+        else:
+            print(short_form(error), file=sys.stderr)
         return 1
     except Exception as error:
         print(user_traceback(error), end="", file=sys.stderr)
         return 1
     return 0
-
-
-def describe(error: PenstockError) -> str:
-    """Our error in its own words, and the line of the user's that met it."""
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(_OURS)]
-    place = f"\n  in {frames[-1].filename}, line {frames[-1].lineno}: {frames[-1].line}" if frames else ""
-    return f"{type(error).__name__}: {error}{place}"
 
 
 def user_traceback(error: BaseException) -> str:

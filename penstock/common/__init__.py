@@ -1,21 +1,31 @@
 """The user's small words: rows, types, lengths of time."""
 
+from penstock.absent import explain_absent
+from penstock.common.completable_future import CompletableFuture
 from penstock.common.configuration import Configuration
+from penstock.common.execution_config import ExecutionConfig
 from penstock.common.job import JobExecutionResult, JobID, JobStatus
+from penstock.common.job_client import JobClient
 from penstock.common.row import Row, RowKind
+from penstock.common.serialization import Encoder, SimpleStringSchema
 from penstock.common.time import Duration, Instant, Time, to_millis
 from penstock.common.typeinfo import TypeInformation, Types
 from penstock.common.watermark_strategy import TimestampAssigner, WatermarkStrategy
 
 __all__ = [
+    "CompletableFuture",
     "Configuration",
     "Duration",
+    "Encoder",
+    "ExecutionConfig",
     "Instant",
+    "JobClient",
     "JobExecutionResult",
     "JobID",
     "JobStatus",
     "Row",
     "RowKind",
+    "SimpleStringSchema",
     "Time",
     "TimestampAssigner",
     "TypeInformation",
@@ -23,3 +33,5 @@ __all__ = [
     "WatermarkStrategy",
     "to_millis",
 ]
+
+explain_absent(__name__)

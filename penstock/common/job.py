@@ -47,12 +47,16 @@ class JobID:
 
 
 class JobExecutionResult:
-    """How a finished job went. `epochs` has one entry per epoch: number, records, duration_ms, delta_bytes, …"""
+    """How a finished job went. `epochs` has one entry per epoch: number, records, duration_ms, delta_bytes, …
 
-    def __init__(self, job_id: str, net_runtime: int, epochs: list[Any]) -> None:
+    `metrics` is a penstock.metrics.JobMetrics; docs/metrics.md says what is in it.
+    """
+
+    def __init__(self, job_id: str, net_runtime: int, epochs: list[Any], metrics: Any) -> None:
         self._job_id = JobID(job_id)
         self._net_runtime = net_runtime
         self.epochs = epochs
+        self.metrics = metrics
 
     def get_job_id(self) -> JobID:
         return self._job_id
@@ -63,6 +67,13 @@ class JobExecutionResult:
 
     def is_job_execution_result(self) -> bool:
         return True
+
+    def get_accumulator_result(self, accumulator_name: str) -> int | None:
+        """The total of a counter, by `operator uid.group.name`; None if there is none of that name."""
+        return self.get_all_accumulator_results().get(accumulator_name)
+
+    def get_all_accumulator_results(self) -> dict[str, int]:
+        return self.metrics.counters()  # type: ignore[no-any-return]
 
     def __repr__(self) -> str:
         records = sum(epoch.records for epoch in self.epochs)

@@ -34,6 +34,8 @@ OPTIONS = {
         Option("pipeline.name", "penstock-job", "the job's name, if `execute` is given none"),
         Option("pipeline.max-parallelism", "from the parallelism", "number of key groups; fixed for the life of state"),
         Option("pipeline.operator-chaining.enabled", "true", "whether operators are fused into chains"),
+        Option("pipeline.auto-generate-uids", "true", "false: a program with an operator that has no uid is refused"),
+        Option("execution.runtime-mode", "STREAMING", "STREAMING, BATCH (only final results) or AUTOMATIC"),
         Option("execution.checkpointing.interval", "off", "time between checkpoints, e.g. `10 s`; sets them on"),
         Option("execution.checkpointing.mode", "EXACTLY_ONCE", "EXACTLY_ONCE or AT_LEAST_ONCE"),
         Option("execution.checkpointing.timeout", "10 min", "a checkpoint that takes longer is expired"),
@@ -65,8 +67,12 @@ def check_keys(keys: Iterable[str]) -> None:
         if key in OPTIONS or key in ALIASES or key.startswith("spark."):
             continue
         near = difflib.get_close_matches(key, [*OPTIONS, *ALIASES], n=1, cutoff=0.6)
-        hint = f" Did you mean '{near[0]}'?" if near else " docs/configuration.md lists the settings there are."
-        raise BadSetting(f"There is no setting '{key}'.{hint}")
+        hint = (
+            f"Did you mean '{ALIASES.get(near[0], near[0])}'?"
+            if near
+            else "docs/configuration.md lists the settings there are."
+        )
+        raise BadSetting(f"There is no setting '{key}'.", fix=hint)
 
 
 def canonical(settings: Mapping[str, str]) -> dict[str, str]:

@@ -8,6 +8,19 @@ from typing import Any
 import cloudpickle
 
 
+class Frozen:
+    """An object that had to be written to be kept as it was."""
+
+    __slots__ = ("data",)
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+
+    def thaw(self) -> Any:
+        """Only for what this job wrote: reading a pickle runs whatever code it names."""
+        return pickle.loads(self.data)
+
+
 def to_pickle(content: Any) -> bytes:
     try:
         return pickle.dumps(content, protocol=5)

@@ -7,75 +7,61 @@ others, a type hint may stand for a `TypeInformation`: `Types.LIST(Order)`, `Typ
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import Enum
 from typing import Any, TypeAlias
 
-__all__ = ["TypeInformation", "TypeSpec", "Types"]
+from penstock.common.simple_types import (
+    BasicType,
+    BasicTypeInfo,
+    DateTypeInfo,
+    InstantTypeInfo,
+    LocalTimeTypeInfo,
+    SqlTimeTypeInfo,
+    TimestampTypeInfo,
+    TimeTypeInfo,
+    TypeInformation,
+)
+
+__all__ = [
+    "BasicArrayTypeInfo",
+    "BasicType",
+    "BasicTypeInfo",
+    "DateTypeInfo",
+    "ExternalTypeInfo",
+    "InstantTypeInfo",
+    "ListTypeInfo",
+    "LocalTimeTypeInfo",
+    "MapTypeInfo",
+    "ObjectArrayTypeInfo",
+    "PickledBytesTypeInfo",
+    "PrimitiveArrayTypeInfo",
+    "RowTypeInfo",
+    "SqlTimeTypeInfo",
+    "TimeTypeInfo",
+    "TimestampTypeInfo",
+    "TupleTypeInfo",
+    "TypeInformation",
+    "TypeSpec",
+    "Types",
+]
 
 # A TypeInformation, or any type hint with a serializer: hints have no common class to name here.
 TypeSpec: TypeAlias = Any
 
 
-class TypeInformation:
-    """The declared type of a value. Equal types have equal parts, names included; they can be pickled."""
+class ExternalTypeInfo(TypeInformation):
+    """The values of another type; tables give it in PyFlink."""
+
+    def __init__(self, type_info: TypeSpec) -> None:
+        self._type_info = type_info
+
+    def get_type_info(self) -> TypeSpec:
+        return self._type_info
 
     def _parts(self) -> tuple[Any, ...]:
-        """What, beside its class, makes this type itself."""
-        return ()
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, TypeInformation) and type(self) is type(other) and self._parts() == other._parts()
-
-    def __hash__(self) -> int:
-        return hash((type(self), self._parts()))
+        return (self._type_info,)
 
     def __repr__(self) -> str:
-        return type(self).__name__
-
-
-class BasicType(Enum):
-    """The types that have no parts."""
-
-    STRING = "String"
-    BYTE = "Byte"
-    BOOLEAN = "Boolean"
-    SHORT = "Short"
-    INT = "Integer"
-    LONG = "Long"
-    FLOAT = "Float"
-    DOUBLE = "Double"
-    CHAR = "Char"
-    BIG_INT = "BigInteger"
-    BIG_DEC = "BigDecimal"
-    INSTANT = "Instant"
-
-
-class BasicTypeInfo(TypeInformation):
-    """A type without parts."""
-
-    def __init__(self, basic_type: BasicType) -> None:
-        self._basic_type = basic_type
-
-    def get_basic_type(self) -> BasicType:
-        return self._basic_type
-
-    def _parts(self) -> tuple[Any, ...]:
-        return (self._basic_type,)
-
-    def __repr__(self) -> str:
-        return self._basic_type.value
-
-
-class DateTypeInfo(TypeInformation):
-    """`datetime.date`."""
-
-
-class TimeTypeInfo(TypeInformation):
-    """`datetime.time`."""
-
-
-class TimestampTypeInfo(TypeInformation):
-    """`datetime.datetime`."""
+        return f"ExternalTypeInfo<{_name(self._type_info)}>"
 
 
 class PickledBytesTypeInfo(TypeInformation):
@@ -135,6 +121,10 @@ class ObjectArrayTypeInfo(_ElementsTypeInfo):
 
 class ListTypeInfo(_ElementsTypeInfo):
     """A list of values of any one type, or None for any of them."""
+
+    @property
+    def elem_type(self) -> TypeSpec:
+        return self._element_type
 
 
 class MapTypeInfo(TypeInformation):
@@ -275,7 +265,7 @@ class Types:
     @staticmethod
     def INSTANT() -> TypeInformation:
         """`penstock.common.Instant`."""
-        return BasicTypeInfo(BasicType.INSTANT)
+        return BasicTypeInfo.INSTANT_TYPE_INFO()
 
     @staticmethod
     def SQL_DATE() -> TypeInformation:

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from typing import Any
 
+from penstock.absent import explain_absent
 from penstock.common.time import Duration, to_millis
 
 
@@ -44,3 +45,6 @@ class WatermarkStrategy:
     def with_idleness(self, idle_timeout: Duration) -> WatermarkStrategy:
         """A channel without records for this long no longer holds back the others."""
         return replace(self, idle_timeout_ms=to_millis(idle_timeout))
+
+
+explain_absent(__name__)

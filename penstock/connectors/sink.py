@@ -58,6 +58,12 @@ class Sink(ABC):
     """Whether committables belong in the manifest. If not, they are lost with the driver, as its console is."""
     stateful = False
     """Whether its writers have state. Then each is a subtask of its own, behind an exchange if need be."""
+    uid = ""
+    """The operator's, in the driver: set before the first call there."""
+
+    def for_type(self, value_type: Any) -> Sink:
+        """The sink for records of this declared type, None where none is declared. Called when a stream ends in it."""
+        return self
 
     @abstractmethod
     def create_writer(self, context: RuntimeContext) -> SinkWriter: ...
@@ -75,7 +81,8 @@ class Sink(ABC):
     def clean_up(self, lineage: str, epoch: int, states: list[bytes]) -> None:
         """Remove what attempts up to `epoch` left behind; `states` is all that the writers still need.
 
-        Called when a driver has published its first checkpoint, so that no other can publish this epoch.
+        Called when a driver has published its first checkpoint, or the first after a failed attempt: no other driver
+        can publish this epoch, and no other attempt will.
         """
 
     def finish(self, lineage: str, states: list[bytes]) -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import pickle
 import queue
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
 from penstock.checkpoint.committing import Commit
+from penstock.common.display import shower
 from penstock.common.pickling import to_pickle
 from penstock.connectors.sink import Sink, SinkWriter
 from penstock.runtime.context import RuntimeContext
@@ -37,19 +39,24 @@ class _Discard(SinkWriter):
 class PrintSink(Sink):
     """Prints to the driver's standard output when an epoch is complete, so output is never taken back.
 
-    Each line is `identifier:subtask> value`, subtasks counted from 1; the subtask is left out at parallelism 1.
+    Each line is `identifier:subtask> value`, subtasks counted from 1; the subtask is left out at parallelism 1. Records
+    of a declared type look as in Flink (`penstock.common.display`), others as `str` shows them.
     """
 
     durable = False
 
-    def __init__(self, identifier: str | None = None) -> None:
+    def __init__(self, identifier: str | None = None, value_type: Any = None) -> None:
         self._identifier = identifier or ""
+        self._value_type = value_type
+
+    def for_type(self, value_type: Any) -> Sink:
+        return PrintSink(self._identifier, value_type)
 
     def create_writer(self, context: RuntimeContext) -> SinkWriter:
         subtask = context._subtask
         number = str(subtask + 1) if subtask is not None and context._parallelism > 1 else ""
         prefix = ":".join(part for part in (self._identifier, number) if part)
-        return _Lines(f"{prefix}> " if prefix else "")
+        return _Lines(f"{prefix}> " if prefix else "", shower(self._value_type))
 
     def commit(self, commits: list[Commit]) -> None:
         for commit in commits:
@@ -59,12 +66,13 @@ class PrintSink(Sink):
 
 
 class _Lines(SinkWriter):
-    def __init__(self, prefix: str) -> None:
+    def __init__(self, prefix: str, show: Callable[[Any], str]) -> None:
         self._prefix = prefix
+        self._show = show
         self._lines: list[str] = []
 
     def write(self, value: Any) -> None:
-        self._lines.append(f"{self._prefix}{value}")
+        self._lines.append(self._prefix + self._show(value))
 
     def prepare_commit(self) -> bytes | None:
         lines, self._lines = self._lines, []

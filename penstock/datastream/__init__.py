@@ -1,9 +1,12 @@
 """The DataStream API. Names and behaviour are PyFlink's."""
 
+from penstock.absent import explain_absent
+from penstock.common.job_client import JobClient
 from penstock.datastream.checkpointing_mode import CheckpointingMode
 from penstock.datastream.connected import ConnectedStreams
 from penstock.datastream.data_stream import CloseableIterator, DataStream, DataStreamSink, KeyedStream
 from penstock.datastream.environment import StreamExecutionEnvironment
+from penstock.datastream.execution_mode import RuntimeExecutionMode
 from penstock.datastream.functions import (
     AggregateFunction,
     CoFlatMapFunction,
@@ -22,7 +25,6 @@ from penstock.datastream.functions import (
     RuntimeContext,
     SinkFunction,
 )
-from penstock.datastream.job_client import JobClient
 from penstock.datastream.output_tag import OutputTag
 from penstock.datastream.state_backend import FsStateBackend, MemoryStateBackend, StateBackend
 
@@ -52,7 +54,10 @@ __all__ = [
     "ProcessFunction",
     "ReduceFunction",
     "RuntimeContext",
+    "RuntimeExecutionMode",
     "SinkFunction",
     "StateBackend",
     "StreamExecutionEnvironment",
 ]
+
+explain_absent(__name__)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from penstock.datastream import hints
 from penstock.datastream.functions import (
     CoFlatMapFunction,
     CoMapFunction,
@@ -25,7 +26,10 @@ class ConnectedStreams:
 
     def __init__(self, stream1: DataStream, stream2: DataStream) -> None:
         if stream1._env is not stream2._env:
-            raise GraphError("Only streams of one environment can be connected.")
+            raise GraphError(
+                "Only streams of one environment can be connected.",
+                fix="Make both streams from one env = StreamExecutionEnvironment.get_execution_environment().",
+            )
         self.stream1 = stream1
         self.stream2 = stream2
 
@@ -43,10 +47,13 @@ class ConnectedStreams:
     def map(self, func: CoMapFunction, output_type: Any = None) -> DataStream:
         """`map1` or `map2` of each record; a result of None is no record, as in PyFlink."""
         self._expect(func, CoMapFunction, "map")
-        return self._add("Co-Map", CoMapOperator(func, self._keyed()), output_type)
+        return self._add(
+            "Co-Map", CoMapOperator(func, self._keyed()), output_type or hints.mapped(func, "map1", "map2")
+        )
 
     def flat_map(self, func: CoFlatMapFunction, output_type: Any = None) -> DataStream:
         self._expect(func, CoFlatMapFunction, "flat_map")
+        output_type = output_type or hints.yielded(func, "flat_map1", "flat_map2")
         return self._add("Co-Flat Map", CoFlatMapOperator(func, self._keyed()), output_type)
 
     def process(self, func: CoProcessFunction | KeyedCoProcessFunction, output_type: Any = None) -> DataStream:
@@ -57,6 +64,7 @@ class ConnectedStreams:
             fix = "they are keyed: use a KeyedCoProcessFunction" if keyed else "they are not keyed: call key_by before"
             raise GraphError(f"{describe(func)} is a {other.__name__} on connected streams, but {fix}.")
         self._expect(func, wanted, "process")
+        output_type = output_type or hints.yielded(func, "process_element1", "process_element2")
         return self._add("Keyed Co-Process" if keyed else "Co-Process", CoProcessOperator(func, keyed), output_type)
 
     def _keyed(self) -> bool:

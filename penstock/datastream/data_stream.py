@@ -7,9 +7,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from penstock.absent import explain_absent
+from penstock.common.places import calling_place
 from penstock.common.typeinfo import Types
 from penstock.connectors.sink import Sink
 from penstock.connectors.sinks import CollectSink, PrintSink
+from penstock.datastream import hints
 from penstock.datastream.aggregations import Projection, field_reducer
 from penstock.datastream.connected import ConnectedStreams
 from penstock.datastream.functions import (
@@ -56,8 +59,10 @@ from penstock.runtime.operators import (
 )
 from penstock.runtime.output_tag import OutputTag
 from penstock.state.descriptors import ValueStateDescriptor
+from penstock.state.serializers import Hinted
 
 if TYPE_CHECKING:
+    from penstock.common.execution_config import ExecutionConfig
     from penstock.datastream.environment import StreamExecutionEnvironment
 
 _FORWARD = Partitioning(FORWARD)
@@ -68,7 +73,16 @@ class DataStream:
 
     def __init__(self, env: StreamExecutionEnvironment, inputs: list[Input]) -> None:
         self._env = env
-        self._inputs = inputs
+        self._edges = inputs
+        self._graph = env._graph
+
+    @property
+    def _inputs(self) -> list[Input]:
+        """What it reads. A stream that is used again after `execute` becomes part of the next program."""
+        if self._graph is not self._env._graph:
+            self._env._graph.adopt(self._graph, (edge.node for edge in self._edges))
+            self._graph = self._env._graph
+        return self._edges
 
     @property
     def _node(self) -> Node:
@@ -109,21 +123,31 @@ class DataStream:
         self._node.max_parallelism = max_parallelism
         return self
 
+    def get_execution_config(self) -> ExecutionConfig:
+        return self._env.get_config()
+
+    def set_description(self, description: str) -> DataStream:
+        """Say more of the operator than its name does; shown in the plan."""
+        self._node.description = description
+        return self
+
     def force_non_parallel(self) -> DataStream:
         return self.set_parallelism(1)
 
     def get_type(self) -> Any:
-        return self._type() or Types.PICKLED_BYTE_ARRAY()
+        """The type of the records: as declared, or else as the function's annotation says, or else any object."""
+        known = self._type()
+        return (known.spec if isinstance(known, Hinted) else known) or Types.PICKLED_BYTE_ARRAY()
 
     # -- transformations -------------------------------------------------------------------------------------------
 
     def map(self, func: Callable[[Any], Any] | MapFunction, output_type: Any = None) -> DataStream:
         _check(func, MapFunction, "map")
-        return self._add("Map", MapOperator(func), output_type)
+        return self._add("Map", MapOperator(func), output_type or hints.returned(func, "map"))
 
     def flat_map(self, func: Callable[[Any], Any] | FlatMapFunction, output_type: Any = None) -> DataStream:
         _check(func, FlatMapFunction, "flat_map")
-        return self._add("Flat Map", FlatMapOperator(func), output_type)
+        return self._add("Flat Map", FlatMapOperator(func), output_type or hints.yielded(func, "flat_map"))
 
     def filter(self, func: Callable[[Any], bool] | FilterFunction) -> DataStream:
         _check(func, FilterFunction, "filter")
@@ -132,16 +156,16 @@ class DataStream:
     def process(self, func: ProcessFunction | Callable[[Any, Any], Any], output_type: Any = None) -> DataStream:
         if isinstance(func, KeyedProcessFunction):
             raise GraphError(
-                f"{describe(func)} is a KeyedProcessFunction, but the stream is not keyed: "
-                f"call key_by(...) before process."
+                f"{describe(func)} is a KeyedProcessFunction, but the stream is not keyed.",
+                fix="Call key_by(...) before process.",
             )
         _check(func, ProcessFunction, "process")
-        return self._add("Process", ProcessOperator(func), output_type)
+        return self._add("Process", ProcessOperator(func), output_type or hints.yielded(func, "process_element"))
 
     def key_by(self, key_selector: Callable[[Any], Any] | KeySelector, key_type: Any = None) -> KeyedStream:
         """Partition by key. Keys may be numbers, strings, bytes, None, dates, tuples of these: see docs/keys.md."""
         _check(key_selector, KeySelector, "key_by")
-        keyed = Partitioning(KEY, key_selector, key_type)
+        keyed = Partitioning(KEY, key_selector, key_type, place=calling_place())
         return KeyedStream(self._env, [replace(edge, partitioning=keyed) for edge in self._inputs], self)
 
     def union(self, *streams: DataStream) -> DataStream:
@@ -149,7 +173,10 @@ class DataStream:
         inputs = list(self._inputs)
         for stream in streams:
             if stream._env is not self._env:
-                raise GraphError("Only streams of one environment can be united.")
+                raise GraphError(
+                    "Only streams of one environment can be united.",
+                    fix="Make all streams from one env = StreamExecutionEnvironment.get_execution_environment().",
+                )
             inputs += stream._inputs
         return DataStream(self._env, inputs)
 
@@ -203,6 +230,7 @@ class DataStream:
         return self._partitioned(Partitioning(CUSTOM, key_selector, partitioner=partitioner))
 
     def _partitioned(self, partitioning: Partitioning) -> DataStream:
+        partitioning = replace(partitioning, place=calling_place())
         return DataStream(self._env, [replace(edge, partitioning=partitioning) for edge in self._inputs])
 
     def start_new_chain(self) -> DataStream:
@@ -265,7 +293,7 @@ class DataStream:
         return DataStream(self._env, [Input(node.id, _FORWARD)])
 
     def _end(self, name: str, sink: Sink) -> DataStreamSink:
-        node = self._env._graph.add(name, inputs=self._inputs, operator=SinkOperator(sink))
+        node = self._env._graph.add(name, inputs=self._inputs, operator=SinkOperator(sink.for_type(self._type())))
         return DataStreamSink(self._env, node)
 
 
@@ -282,11 +310,11 @@ class KeyedStream(DataStream):
 
     def map(self, func: Callable[[Any], Any] | MapFunction, output_type: Any = None) -> DataStream:
         _check(func, MapFunction, "map")
-        return self._add("Map", KeyedMapOperator(func), output_type)
+        return self._add("Map", KeyedMapOperator(func), output_type or hints.returned(func, "map"))
 
     def flat_map(self, func: Callable[[Any], Any] | FlatMapFunction, output_type: Any = None) -> DataStream:
         _check(func, FlatMapFunction, "flat_map")
-        return self._add("Flat Map", KeyedFlatMapOperator(func), output_type)
+        return self._add("Flat Map", KeyedFlatMapOperator(func), output_type or hints.yielded(func, "flat_map"))
 
     def filter(self, func: Callable[[Any], bool] | FilterFunction) -> DataStream:
         _check(func, FilterFunction, "filter")
@@ -294,8 +322,12 @@ class KeyedStream(DataStream):
 
     def process(self, func: KeyedProcessFunction | Callable[[Any, Any], Any], output_type: Any = None) -> DataStream:  # type: ignore[override]
         if isinstance(func, ProcessFunction):
-            raise GraphError(f"{describe(func)} is a ProcessFunction; a keyed stream needs a KeyedProcessFunction.")
+            raise GraphError(
+                f"{describe(func)} is a ProcessFunction; a keyed stream needs a KeyedProcessFunction.",
+                fix=f"Write `class {type(func).__name__}(KeyedProcessFunction)`.",
+            )
         _check(func, KeyedProcessFunction, "process")
+        output_type = output_type or hints.yielded(func, "process_element")
         return self._add("Keyed Process", ProcessOperator(func, keyed=True), output_type)
 
     def reduce(self, func: Callable[[Any, Any], Any] | ReduceFunction) -> DataStream:
@@ -320,25 +352,39 @@ class KeyedStream(DataStream):
         return self._reduce("Max By", field_reducer("max_by", position_to_max_by))
 
     def map_with_state(
-        self, func: Callable[[Any, Any], tuple[Any, Any]], state_type: Any, output_type: Any = None
+        self, func: Callable[[Any, Any], tuple[Any, Any]], state_type: Any = None, output_type: Any = None
     ) -> DataStream:
-        """`func(value, state or None)` gives (result, new state); None as new state clears it."""
+        """`func(value, state or None)` gives (result, new state); None as new state clears it.
+
+        The state's type may be left out where the function's annotations say it: `-> tuple[Result, State]`.
+        """
         return self._with_state("map", func, state_type, output_type)
 
     def flat_map_with_state(
-        self, func: Callable[[Any, Any], tuple[Any, Any]], state_type: Any, output_type: Any = None
+        self, func: Callable[[Any, Any], tuple[Any, Any]], state_type: Any = None, output_type: Any = None
     ) -> DataStream:
         """`func(value, state or None)` gives (results, new state); None as new state clears it."""
         return self._with_state("flat_map", func, state_type, output_type)
 
-    def filter_with_state(self, func: Callable[[Any, Any], tuple[bool, Any]], state_type: Any) -> DataStream:
+    def filter_with_state(self, func: Callable[[Any, Any], tuple[bool, Any]], state_type: Any = None) -> DataStream:
         """`func(value, state or None)` gives (whether to keep the record, new state); None clears it."""
         return self._with_state("filter", func, state_type, self._type())
 
     def _with_state(self, how: str, func: Any, state_type: Any, output_type: Any) -> DataStream:
         if not callable(func):
             raise GraphError(f"{how}_with_state needs a function of (value, state), not {type(func).__name__}.")
-        ValueStateDescriptor("_state", state_type)
+        one, each, state = hints.with_state(func)
+        if state_type is None:
+            state_type = state
+        if state_type is None:
+            raise GraphError(
+                f"{how}_with_state needs the type of the state, and {describe(func)} has no annotation to tell it: "
+                f"give state_type, or annotate the function with -> tuple[Result, State]."
+            )
+        if not isinstance(state_type, Hinted):
+            ValueStateDescriptor("_state", state_type)
+        if how != "filter":
+            output_type = output_type or (one if how == "map" else each)
         name = f"{how.replace('_', ' ').title()} With State"
         return self._add(name, WithStateOperator(func, how, state_type), output_type)
 
@@ -358,9 +404,12 @@ class KeyedStream(DataStream):
         return self._origin.union(*(s._origin if isinstance(s, KeyedStream) else s for s in streams))
 
     def _reduce(self, name: str, func: Any) -> DataStream:
-        # A stream without a declared type is one of pickled objects, so its reduced value is one too.
         value_type = self._type()
-        operator = ReduceOperator(func, Types.PICKLED_BYTE_ARRAY() if value_type is None else value_type)
+        if value_type is None or isinstance(value_type, Hinted):
+            value_type = hints.returned(func, "reduce") or value_type
+        # A stream without a type is one of pickled objects, so its reduced value is one too.
+        pickled = value_type is None or (isinstance(value_type, Hinted) and not value_type.pays_in_state())
+        operator = ReduceOperator(func, Types.PICKLED_BYTE_ARRAY() if pickled else value_type)
         return self._add(name, operator, value_type)
 
     def _end(self, name: str, sink: Sink) -> DataStreamSink:
@@ -390,6 +439,21 @@ class DataStreamSink:
         self._node.parallelism = parallelism
         return self
 
+    def set_description(self, description: str) -> DataStreamSink:
+        """Say more of the sink than its name does; shown in the plan."""
+        self._node.description = description
+        return self
+
+    def disable_chaining(self) -> DataStreamSink:
+        """Chain this sink to nothing before it."""
+        self._node.chaining = "never"
+        return self
+
+    def slot_sharing_group(self, slot_sharing_group: str) -> DataStreamSink:
+        """Accepted and shown in the plan; Spark shares cores among all tasks."""
+        self._node.slot_sharing_group = str(slot_sharing_group)
+        return self
+
 
 class CloseableIterator:
     """Records of a running job, in the order its epochs complete. Closing it cancels the job."""
@@ -417,6 +481,9 @@ class CloseableIterator:
     def __next__(self) -> Any:
         return next(self._records)
 
+    def next(self) -> Any:
+        return next(self._records)
+
     def close(self) -> None:
         if not self._client.ended:
             self._client.cancel().result()
@@ -430,12 +497,17 @@ class CloseableIterator:
 
 def _positive(number: int, what: str) -> None:
     if not isinstance(number, int) or number < 1:
-        raise GraphError(f"The {what} must be a whole number of at least 1, not {number!r}.")
+        raise GraphError(
+            f"The {what} must be a whole number of at least 1, not {number!r}.",
+            fix="Give such a number, or leave the call out.",
+        )
 
 
 def _check(func: Any, kind: type[Function], method: str) -> None:
     if isinstance(func, type) and issubclass(func, Function):
-        raise GraphError(f"{method} got the class {func.__name__}; give it an object: {func.__name__}().")
+        raise GraphError(
+            f"{method} got the class {func.__name__}; it needs an object.", fix=f"Write {method}({func.__name__}())."
+        )
     if isinstance(func, Function) and not isinstance(func, kind):
         raise GraphError(
             f"{method} needs a {kind.__name__} or a function, "
@@ -445,5 +517,9 @@ def _check(func: Any, kind: type[Function], method: str) -> None:
         raise GraphError(f"{method} needs a {kind.__name__} or a function, not {type(func).__name__}.")
     if inspect.iscoroutinefunction(func):
         raise GraphError(
-            f"{method} got the async function {describe(func)}; asynchronous calls go through AsyncDataStream."
+            f"{method} got the async function {describe(func)}, which gives coroutines and no results.",
+            fix="Write it as a plain def; asynchronous calls go through AsyncDataStream.",
         )
+
+
+explain_absent(__name__)

@@ -12,15 +12,19 @@ from urllib.parse import unquote, urlparse
 
 from penstock.checkpoint.epochs import EpochStatistics, Settings
 from penstock.common.configuration import Configuration
+from penstock.common.execution_config import ExecutionConfig
 from penstock.common.job import JobExecutionResult
+from penstock.common.job_client import JobClient
+from penstock.common.mistakes import ShortExceptHook
 from penstock.common.options import BadSetting, canonical, check_keys, command_line_settings, surrounding_settings
 from penstock.common.typeinfo import Types
 from penstock.common.watermark_strategy import WatermarkStrategy
 from penstock.connectors.generated import NumberSequenceSource
+from penstock.connectors.sinks import CollectSink
 from penstock.connectors.source import Source
 from penstock.datastream.checkpointing_mode import CheckpointingMode
 from penstock.datastream.data_stream import DataStream, _positive
-from penstock.datastream.job_client import JobClient
+from penstock.datastream.execution_mode import RuntimeExecutionMode
 from penstock.datastream.state_backend import StateBackend
 from penstock.errors import PenstockError
 from penstock.graph.logical import FORWARD, Entry, GraphError, Input, LogicalGraph, Partitioning
@@ -33,6 +37,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _RETAIN = "RETAIN_ON_CANCELLATION"
+_RUNTIME_MODE = "execution.runtime-mode"
 
 
 class StreamExecutionEnvironment:
@@ -42,6 +47,7 @@ class StreamExecutionEnvironment:
     """Filled by commands that look at a program's job and do not run it; what they raise ends the program."""
 
     def __init__(self, configuration: Configuration | None = None) -> None:
+        ShortExceptHook.install()
         program = configuration.to_dict() if configuration is not None else {}
         settings: dict[str, str] = {}
         for source in (surrounding_settings(), program, command_line_settings()):
@@ -52,6 +58,9 @@ class StreamExecutionEnvironment:
         self._job_parameters: dict[str, str] = {}
         self._on_epoch: list[Callable[[EpochStatistics], None]] = []
         self._spark: SparkSession | None = None
+        self._python_files: list[str] = []
+        self._before_spark: dict[str, str] = {}
+        """Methods that were called, and the settings they made, which Spark reads only when it starts."""
 
     @staticmethod
     def get_execution_environment(configuration: Configuration | None = None) -> StreamExecutionEnvironment:
@@ -91,6 +100,25 @@ class StreamExecutionEnvironment:
     def get_max_parallelism(self) -> int:
         return self._configuration.get_integer("pipeline.max-parallelism", -1)
 
+    def set_runtime_mode(self, execution_mode: RuntimeExecutionMode) -> StreamExecutionEnvironment:
+        """BATCH: keyed reduces give only the last value of each key, at the end of the input."""
+        self._configuration.set_string(_RUNTIME_MODE, execution_mode.name)
+        return self
+
+    def _is_batch(self) -> bool:
+        text = self._configuration.get_string(_RUNTIME_MODE, "STREAMING")
+        mode = RuntimeExecutionMode.__members__.get(text.upper())
+        if mode is None:
+            raise BadSetting(f"{_RUNTIME_MODE} is '{text}'.", fix="Set it to STREAMING, BATCH or AUTOMATIC.")
+        endless = [node for node in self._graph.nodes.values() if node.source is not None and not node.source.bounded]
+        if mode is RuntimeExecutionMode.BATCH and endless:
+            raise GraphError(
+                f"The runtime mode is BATCH, but source '{endless[0].name}' has no end, so no result would ever come.",
+                fix="Make the source bounded (from_spark(df, bounded=True)), or use RuntimeExecutionMode.STREAMING.",
+                places=(endless[0].place,),
+            )
+        return mode is RuntimeExecutionMode.BATCH or (mode is RuntimeExecutionMode.AUTOMATIC and not endless)
+
     def disable_operator_chaining(self) -> StreamExecutionEnvironment:
         self._configuration.set_boolean("pipeline.operator-chaining.enabled", False)
         return self
@@ -98,13 +126,12 @@ class StreamExecutionEnvironment:
     def is_chaining_enabled(self) -> bool:
         return self._configuration.get_boolean("pipeline.operator-chaining.enabled", True)
 
-    def enable_checkpointing(
-        self, interval: int, mode: CheckpointingMode = CheckpointingMode.EXACTLY_ONCE
-    ) -> StreamExecutionEnvironment:
+    def enable_checkpointing(self, interval: int, mode: CheckpointingMode | None = None) -> StreamExecutionEnvironment:
         """Publish a checkpoint every `interval` milliseconds, and go on from the last one after a failure."""
         _positive(interval, "checkpoint interval (milliseconds)")
         self._configuration.set_string("execution.checkpointing.interval", f"{interval} ms")
-        self._configuration.set_string("execution.checkpointing.mode", mode.name)
+        if mode is not None:
+            self._configuration.set_string("execution.checkpointing.mode", mode.name)
         return self
 
     def get_checkpoint_interval(self) -> int:
@@ -115,6 +142,17 @@ class StreamExecutionEnvironment:
     def get_checkpointing_mode(self) -> CheckpointingMode:
         return CheckpointingMode[self._configuration.get_string("execution.checkpointing.mode", "EXACTLY_ONCE")]
 
+    def get_checkpointing_consistency_mode(self) -> CheckpointingMode:
+        return self.get_checkpointing_mode()
+
+    def is_unaligned_checkpoints_enabled(self) -> bool:
+        """False: a barrier closes an epoch's input, so every checkpoint is aligned, and none waits in a buffer."""
+        return False
+
+    def is_force_unaligned_checkpoints(self) -> bool:
+        """False: see `is_unaligned_checkpoints_enabled`."""
+        return False
+
     def set_state_backend(self, state_backend: StateBackend) -> StreamExecutionEnvironment:
         self._configuration.add_all(Configuration.from_dict(state_backend.settings()))
         return self
@@ -123,11 +161,53 @@ class StreamExecutionEnvironment:
     def spark(self) -> SparkSession:
         """The Spark session of this program; started when first asked for."""
         if self._spark is None:
-            from penstock.spark.session import start_session
+            from penstock.spark.session import running_session, start_session
 
+            if running_session() is not None:
+                self._refuse_other_session()
             values = self._configuration.to_dict()
             self._spark = start_session({key: value for key, value in values.items() if key.startswith("spark.")})
         return self._spark
+
+    def get_config(self) -> ExecutionConfig:
+        """This environment's settings as an object."""
+        return ExecutionConfig(self)
+
+    def is_chaining_of_operators_with_different_max_parallelism_enabled(self) -> bool:
+        """True: only an operator behind an exchange has key groups, so a max parallelism never parts a chain."""
+        return True
+
+    def add_python_file(self, file_path: str) -> None:
+        """Ship a module (.py) or a package (.zip, .egg) to the workers, which can then import it."""
+        path = local_path("add_python_file", file_path)
+        if os.path.isdir(path):
+            raise BadSetting(f"add_python_file: '{path}' is a directory, and Spark ships files: zip it.")
+        if not os.path.isfile(path):
+            raise BadSetting(f"add_python_file: there is no file '{path}'.")
+        self._python_files.append(path)
+
+    def set_python_executable(self, python_exec: str) -> None:
+        """The interpreter of the workers: a path on the hosts where they run. Call it before Spark starts."""
+        self._set_for_spark("set_python_executable", "spark.pyspark.python", python_exec)
+
+    def add_jars(self, *jars_path: str) -> None:
+        """Java archives for Spark, such as those of its connectors: paths or URLs. Call it before Spark starts."""
+        before = self._configuration.get_string("spark.jars", "")
+        self._set_for_spark("add_jars", "spark.jars", ",".join([before, *jars_path] if before else jars_path))
+
+    def _set_for_spark(self, method: str, key: str, value: str) -> None:
+        if self._spark is not None:
+            raise _too_late(method, key)
+        self._before_spark[method] = key
+        self._configuration.set_string(key, value)
+
+    def _refuse_other_session(self) -> None:
+        """A session that was not started with this environment's settings does not have those of these methods."""
+        for method, key in self._before_spark.items():
+            raise _too_late(method, key)
+
+    def close(self) -> None:
+        """Nothing is held that could be released: no stream is cached, and the Spark session may serve others."""
 
     def add_epoch_listener(self, listener: Callable[[EpochStatistics], None]) -> None:
         """Call `listener` in the driver after every epoch. What it raises fails the job."""
@@ -162,6 +242,7 @@ class StreamExecutionEnvironment:
         from penstock.spark.session import check_session
 
         if self._spark is None:
+            self._refuse_other_session()
             check_session(df.sparkSession)
             self._spark = df.sparkSession
         streaming = df.isStreaming
@@ -233,9 +314,11 @@ class StreamExecutionEnvironment:
             records_per_epoch=self._configuration.get_integer("penstock.epoch.max-records", 0),
             on_epoch=list(self._on_epoch),
         )
+        for path in self._python_files:
+            self.spark.sparkContext.addPyFile(path)
         job = Job(self.spark, spec)
         job.start()
-        self._graph = LogicalGraph()
+        self._graph = self._graph.following()
         return JobClient(job)
 
     def get_execution_plan(self) -> str:
@@ -244,14 +327,31 @@ class StreamExecutionEnvironment:
         return execution_plan(self._graph, physical)
 
     def _physical(self) -> PhysicalGraph:
-        return build(
+        physical = build(
             self._graph,
             self.get_parallelism(),
             self._configuration.get_integer("pipeline.max-parallelism", 0) or None,
             self.is_chaining_enabled(),
             self._job_parameters,
             self._configuration.get_integer("taskmanager.memory.segment-size", 32 * 1024),
+            self._is_batch(),
         )
+        self._require_uids()
+        return physical
+
+    def _require_uids(self) -> None:
+        if self._configuration.get_boolean("pipeline.auto-generate-uids", True):
+            return
+        collecting = {uid for uid, sink in self._graph.sinks().items() if isinstance(sink, CollectSink)}
+        without = [
+            node.name for node in self._graph.nodes.values() if node.given_uid is None and node.uid not in collecting
+        ]
+        if without:
+            names = ", ".join(f"'{name}'" for name in without)
+            raise GraphError(
+                f"pipeline.auto-generate-uids is false, and these operators have no uid: {names}. "
+                f"Give each one: stream.uid('name')."
+            )
 
     def _settings(self, name: str) -> tuple[Settings, str | None]:
         config = self._configuration
@@ -263,10 +363,11 @@ class StreamExecutionEnvironment:
             backend = "filesystem"
             if not directory:
                 raise BadSetting(
-                    "state.backend is filesystem, but state.checkpoints.dir is not set: where to put checkpoints?"
+                    "state.backend is filesystem, but state.checkpoints.dir is not set: where to put checkpoints?",
+                    fix="Set state.checkpoints.dir to a directory, e.g. file:///var/checkpoints.",
                 )
         else:
-            raise BadSetting(f"state.backend is '{backend}'; known are memory and filesystem.")
+            raise BadSetting(f"state.backend is '{backend}'.", fix="Set it to memory or filesystem.")
         default_root = os.path.join(tempfile.gettempdir(), f"penstock-{os.getuid()}", "replicas")
         settings = Settings(
             backend=backend,
@@ -299,6 +400,13 @@ class StreamExecutionEnvironment:
             )
 
 
+def _too_late(method: str, key: str) -> BadSetting:
+    return BadSetting(
+        f"{method} sets {key}, which Spark reads when it starts, and it has started. Call it before Spark is used, or "
+        f"set {key} where you create the session."
+    )
+
+
 _UNITS = {"ms": 1, "": 1, "s": 1000, "sec": 1000, "min": 60_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
@@ -306,7 +414,9 @@ def milliseconds(key: str, text: str) -> int:
     """A duration as Flink writes it: '500 ms', '10 s', '10 min', or plain milliseconds."""
     match = re.fullmatch(r"\s*(\d+)\s*([a-z]*)\s*", text)
     if match is None or match[2] not in _UNITS:
-        raise BadSetting(f"{key} is '{text}', which is no duration: write for example '500 ms', '10 s' or '10 min'.")
+        raise BadSetting(
+            f"{key} is '{text}', which is no duration.", fix="Write for example '500 ms', '10 s' or '10 min'."
+        )
     return int(match[1]) * _UNITS[match[2]]
 
 
@@ -314,5 +424,8 @@ def local_path(key: str, uri: str) -> str:
     """The local path of a directory given as a path or a file: URI."""
     parsed = urlparse(uri)
     if parsed.scheme not in ("", "file"):
-        raise BadSetting(f"{key} is '{uri}': only local paths and file: URIs can be used.")
+        raise BadSetting(
+            f"{key} is '{uri}': only local paths and file: URIs can be used.",
+            fix="Mount the storage on every host and give the path, e.g. file:///mnt/checkpoints.",
+        )
     return os.path.abspath(unquote(parsed.path) if parsed.scheme else uri)

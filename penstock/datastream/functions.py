@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any, TypeAlias
 
+from penstock.absent import explain_absent
 from penstock.runtime.context import FunctionContext, RuntimeContext
 
 
@@ -159,3 +160,5 @@ __all__ = [
     "RuntimeContext",
     "SinkFunction",
 ]
+
+explain_absent(__name__)

@@ -1,5 +1,6 @@
 """State and its descriptors, as users import them."""
 
+from penstock.absent import explain_absent
 from penstock.state.descriptors import (
     AggregatingState,
     AggregatingStateDescriptor,
@@ -33,3 +34,5 @@ __all__ = [
     "ValueState",
     "ValueStateDescriptor",
 ]
+
+explain_absent(__name__)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
+from penstock.absent import explain_absent
 from penstock.errors import PenstockError
 
 _FRAME_LIMIT = 10 * 1024 * 1024
@@ -42,3 +43,6 @@ class FsStateBackend(StateBackend):
 
     def settings(self) -> dict[str, str]:
         return {"state.backend": "filesystem", "state.checkpoints.dir": self.checkpoint_directory_uri}
+
+
+explain_absent(__name__)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from penstock.errors import PenstockError
+from penstock.common.places import calling_place
+from penstock.errors import PenstockError, Place
 from penstock.runtime.operators import Operator, SinkOperator
 from penstock.runtime.output_tag import OutputTag
 
@@ -29,6 +30,8 @@ class Partitioning:
     partitioner: Any = None
     explicit: bool = False
     """Whether the user asked for `forward`, and so for equal parallelism."""
+    place: Place | None = field(default=None, compare=False)
+    """The user's line that asked for it."""
 
 
 @dataclass(frozen=True)
@@ -72,23 +75,39 @@ class Node:
     """`always`; `head`: starts a new chain; `never`: is chained to nothing."""
     slot_sharing_group: str | None = None
     output_type: Any = None
+    """As declared, or a `Hinted` one from the function's annotation."""
+    description: str | None = None
+    """Shown in the plan instead of the name."""
     uid: str = ""
     """Given or derived; set by `resolve_uids`."""
+    place: Place | None = None
+    """The user's line that declared it."""
 
 
 class LogicalGraph:
-    """All nodes of one environment, in the order they were declared."""
+    """All nodes of one program, in the order they were declared."""
 
-    def __init__(self) -> None:
+    def __init__(self, first_id: int = 0) -> None:
         self.nodes: dict[int, Node] = {}
+        self._next_id = first_id
 
     def add(self, name: str, **fields: Any) -> Node:
-        node = Node(len(self.nodes), name, **fields)
+        node = Node(self._next_id, name, place=calling_place(), **fields)
+        self._next_id += 1
         self.nodes[node.id] = node
         return node
 
-    def clear(self) -> None:
-        self.nodes.clear()
+    def following(self) -> LogicalGraph:
+        """An empty graph for the environment's next program. Its ids go on, so that it can adopt nodes of this one."""
+        return LogicalGraph(self._next_id)
+
+    def adopt(self, graph: LogicalGraph, numbers: Iterable[int]) -> None:
+        """Take over nodes of an earlier program, with all they read from, as copies: that program may still run."""
+        for number in numbers:
+            if number not in self.nodes:
+                node = replace(graph.nodes[number])
+                self.adopt(graph, (edge.node for edge in node.inputs))
+                self.nodes[number] = node
 
     def sinks(self) -> dict[str, Any]:
         """The driver's half of every sink, by operator uid."""
@@ -128,8 +147,9 @@ class LogicalGraph:
                 derived.append(node)
             if node.uid in seen:
                 raise GraphError(
-                    f"Operators '{seen[node.uid].name}' and '{node.name}' have the same uid '{node.uid}'. "
-                    f"State is addressed by uid: give each operator its own."
+                    f"Operators '{seen[node.uid].name}' and '{node.name}' have the same uid '{node.uid}'.",
+                    fix="State is addressed by uid: give each operator its own.",
+                    places=(node.place, seen[node.uid].place),
                 )
             seen[node.uid] = node
         return derived

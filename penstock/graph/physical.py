@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from penstock.common.typeinfo import PickledBytesTypeInfo
+from penstock.errors import PenstockError
 from penstock.graph.inspect import KEYED_STATE, SUBTASK_IDENTITY, asks_context_for
 from penstock.graph.logical import CUSTOM, FORWARD, KEY, REBALANCE, RESCALE, GraphError, Input, LogicalGraph, Node
 from penstock.graph.ship import dump_named
-from penstock.runtime.context import keyed_state_hint
+from penstock.runtime.context import KEY_BY_FIX, not_keyed
 from penstock.runtime.plan import Chain, ChainedOperator, Edge, PhysicalGraph
 from penstock.state.key_groups import (
     MAX_PARALLELISM,
@@ -20,6 +22,7 @@ from penstock.state.key_groups import (
     check_parallelism,
     default_max_parallelism,
 )
+from penstock.state.serializers import Hinted
 
 
 def build(
@@ -29,18 +32,22 @@ def build(
     chaining: bool = True,
     job_parameters: dict[str, str] | None = None,
     buffer_bytes: int = 32 * 1024,
+    batch: bool = False,
 ) -> PhysicalGraph:
     """Check the program and cut it into chains. Everything that can fail before Spark starts fails here."""
     graph.resolve_uids()
-    return _Builder(graph, parallelism, max_parallelism, chaining).build(job_parameters or {}, buffer_bytes)
+    return _Builder(graph, parallelism, max_parallelism, chaining, batch).build(job_parameters or {}, buffer_bytes)
 
 
 class _Builder:
-    def __init__(self, graph: LogicalGraph, parallelism: int, max_parallelism: int | None, chaining: bool) -> None:
+    def __init__(
+        self, graph: LogicalGraph, parallelism: int, max_parallelism: int | None, chaining: bool, batch: bool
+    ) -> None:
         self.graph = graph
         self.parallelism = parallelism
         self.max_parallelism = max_parallelism
         self.chaining = chaining
+        self.batch = batch
         self.chains: list[Chain] = []
         self.edges: list[Edge] = []
         self.place: dict[int, tuple[Chain, int | None]] = {}
@@ -50,11 +57,17 @@ class _Builder:
         for node in self.graph.in_order():
             if node.source is not None:
                 self._add_source(node)
-            else:
+                continue
+            try:
                 self._add_operator(node)
+            except PenstockError as error:
+                if not error.places and node.place is not None:
+                    error.places = (node.place,)
+                raise
         if not self.chains:
             raise GraphError(
-                "The program has no source: start it with env.from_collection(...) or env.from_spark(...)."
+                "The program has no source; after execute() an environment begins anew.",
+                fix="Start it with env.from_collection(...) or env.from_spark(...).",
             )
         depth = max(chain.level for chain in self.chains)
         levels = [[chain.id for chain in self.chains if chain.level == level] for level in range(depth + 1)]
@@ -75,6 +88,7 @@ class _Builder:
         chain = self._new_chain(0, 0, 0)
         chain.source_uid = node.uid
         chain.source_name = node.name
+        chain.source_place = node.place
         chain.reader = node.source.reader
         if node.source.reader == "splits":
             chain.pickled_source = dump_named(node.source.origin, node.source.origin, node.name, node.uid)
@@ -89,7 +103,8 @@ class _Builder:
             chain, parent = self.place[node.inputs[0].node]
         else:
             chain, parent = self._head_of_new_chain(node, parallelism), None
-        operator.name, operator.uid = node.name, node.uid
+        operator.name, operator.uid, operator.place = node.name, node.uid, node.place
+        operator.batch = self.batch
         chained = ChainedOperator(
             node.uid,
             node.name,
@@ -97,7 +112,7 @@ class _Builder:
             parent,
             operator.keyed,
             dump_named(operator, getattr(operator, "sink", operator.function), node.name, node.uid),
-            _dump_type(node.output_type, node),
+            None if isinstance(node.output_type, Hinted) else _dump_type(node.output_type, node),
             _tag_id(node.inputs[0]) if parent is not None or chain.source_uid is not None else None,
         )
         chain.operators.append(chained)
@@ -109,7 +124,7 @@ class _Builder:
         if not operator.keyed:
             getter = asks_context_for(operator.function, KEYED_STATE)
             if getter is not None:
-                raise GraphError(f"{keyed_state_hint(node.name, node.uid, None)} (open() calls {getter}.)")
+                raise GraphError(not_keyed(node.name, node.uid, f"keyed state (open() calls {getter})"), fix=KEY_BY_FIX)
 
     def _chains_to_input(self, node: Node, parallelism: int) -> bool:
         if len(node.inputs) != 1 or node.inputs[0].partitioning.kind != FORWARD:
@@ -137,7 +152,8 @@ class _Builder:
         try:
             check_parallelism(parallelism, chain.max_parallelism)
         except ParallelismError as error:
-            raise GraphError(f"Operator '{node.name}' (uid '{node.uid}'): {error}") from None
+            problem = f"Operator '{node.name}' (uid '{node.uid}'): {error.statement()}"
+            raise GraphError(problem, fix=error.fix) from None
         for edge in node.inputs:
             before, place = self.place[edge.node]
             kind = edge.partitioning.kind
@@ -149,7 +165,9 @@ class _Builder:
             ):
                 raise GraphError(
                     f"forward() before '{node.name}' (uid '{node.uid}') needs equal parallelism, but it goes from "
-                    f"{before.parallelism} to {parallelism}. Use rescale() or rebalance()."
+                    f"{before.parallelism} to {parallelism}.",
+                    fix="Use rescale() or rebalance(), or give both operators the same parallelism.",
+                    places=(edge.partitioning.place,),
                 )
             if kind == FORWARD and (before.level == 0 or before.parallelism != parallelism):
                 kind = REBALANCE
@@ -159,10 +177,11 @@ class _Builder:
             pickled_key = None
             if kind == KEY:
                 key = (edge.partitioning.selector, edge.partitioning.key_type)
-                pickled_key = dump_named(key, key[0], f"key selector of {node.name}", node.uid)
+                pickled_key = dump_named(key, key[0], f"key selector of {node.name}", node.uid, edge.partitioning.place)
             elif kind == CUSTOM:
                 custom = (edge.partitioning.selector, edge.partitioning.partitioner)
-                pickled_key = dump_named(custom, custom[1], f"partitioner of {node.name}", node.uid)
+                name = f"partitioner of {node.name}"
+                pickled_key = dump_named(custom, custom[1], name, node.uid, edge.partitioning.place)
             exchange = Edge(
                 len(self.edges),
                 before.id,
@@ -173,6 +192,7 @@ class _Builder:
                 self._edge_type(edge),
                 _tag_id(edge),
                 edge.port,
+                edge.partitioning.place,
             )
             self.edges.append(exchange)
             before.outputs.append(exchange.id)
@@ -181,7 +201,10 @@ class _Builder:
 
     def _edge_type(self, edge: Input) -> bytes | None:
         node = self.graph.nodes[edge.node]
-        return _dump_type(node.output_type if edge.tag is None else edge.tag.declared, node)
+        declared = node.output_type if edge.tag is None else edge.tag.declared
+        if isinstance(declared, Hinted) and not declared.pays_in_exchange():
+            return None
+        return _dump_type(declared, node)
 
 
 def _tag_id(edge: Input) -> str | None:
@@ -189,6 +212,6 @@ def _tag_id(edge: Input) -> str | None:
 
 
 def _dump_type(declared: Any, node: Node) -> bytes | None:
-    if declared is None:
+    if declared is None or isinstance(declared, PickledBytesTypeInfo):
         return None
     return dump_named(declared, declared, f"output type of {node.name}", node.uid)

@@ -35,7 +35,7 @@ def _node(node: Node, logical: LogicalGraph, physical: PhysicalGraph, chain: Cha
         "uid_given": node.given_uid is not None,
         "type": f"Source: {node.name}" if source is not None else node.name,
         "pact": "Data Source" if source is not None else "Data Sink" if _is_sink(node) else "Operator",
-        "contents": node.name,
+        "contents": node.description or node.name,
         "parallelism": chain.parallelism or None,
         "max_parallelism": chain.max_parallelism or None,
         "chain": chain.id,

@@ -8,6 +8,7 @@ from typing import Any
 
 import cloudpickle
 
+from penstock.errors import Place
 from penstock.graph.logical import GraphError
 from penstock.runtime.operators import describe
 
@@ -19,7 +20,7 @@ class NotShippable(GraphError):
     """
 
 
-def dump_named(thing: Any, function: Any, name: str, uid: str) -> bytes:
+def dump_named(thing: Any, function: Any, name: str, uid: str, place: Place | None = None) -> bytes:
     """`thing` as bytes; an error names `function`, the part of it that the user wrote, and the operator."""
     try:
         return cloudpickle.dumps(thing, protocol=5)  # type: ignore[no-any-return]
@@ -27,8 +28,9 @@ def dump_named(thing: Any, function: Any, name: str, uid: str) -> bytes:
         culprit = _culprit(function)
         where = f" because of {culprit}" if culprit else f" ({type(error).__name__}: {error})"
         raise NotShippable(
-            f"Operator '{name}' (uid '{uid}'): {describe(function)} cannot be sent to the tasks{where}. "
-            f"Create it in open() instead of holding it: open() runs where the records are."
+            f"Operator '{name}' (uid '{uid}'): {describe(function)} cannot be sent to the tasks{where}.",
+            fix="Create it in open() instead of holding it: open() runs where the records are.",
+            places=(place,),
         ) from None
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
+from penstock.absent import explain_absent, explain_absent_members
 from penstock.errors import PenstockError
+from penstock.runtime.metrics import MetricGroup, MetricRegistry
 from penstock.state.descriptors import (
     AggregatingState,
     AggregatingStateDescriptor,
@@ -18,6 +21,7 @@ from penstock.state.descriptors import (
     ValueState,
     ValueStateDescriptor,
 )
+from penstock.state.key_groups import range_of_subtask
 from penstock.state.keys import decode_key
 from penstock.state.overlay import Overlay
 
@@ -42,6 +46,7 @@ class RuntimeContext:
         parallelism: int,
         max_parallelism: int,
         overlay: Overlay | None,
+        metrics: MetricRegistry,
         job_parameters: dict[str, str] | None = None,
     ) -> None:
         self._task_name = task_name
@@ -50,6 +55,7 @@ class RuntimeContext:
         self._parallelism = parallelism
         self._max_parallelism = max_parallelism
         self._overlay = overlay
+        self._metrics = metrics
         self._job_parameters = job_parameters or {}
 
     def get_task_name(self) -> str:
@@ -74,6 +80,10 @@ class RuntimeContext:
     def get_job_parameter(self, key: str, default_value: str) -> str:
         return self._job_parameters.get(key, default_value)
 
+    def get_metrics_group(self) -> MetricGroup:
+        """Where metrics are registered, in `open` or later. They are told to the driver with each epoch's end."""
+        return MetricGroup(self._metrics)
+
     def get_state(self, state_descriptor: ValueStateDescriptor) -> ValueState[Any]:
         return self._register(state_descriptor, ValueStateDescriptor)  # type: ignore[no-any-return]
 
@@ -92,11 +102,20 @@ class RuntimeContext:
     def function_context(self) -> FunctionContext:
         return FunctionContext(self._overlay)
 
+    def each_key(self, state: str) -> Iterator[None]:
+        """For operators at the end of an epoch: makes every key of this subtask that has the value state current."""
+        assert self._overlay is not None
+        groups = range_of_subtask(self._require_subtask(), self._parallelism, self._max_parallelism)
+        for key in self._overlay.keys(state, groups):
+            self._overlay.key = key
+            yield
+        self._overlay.key = None
+
     def _register(self, descriptor: Any, kind: type[StateDescriptor]) -> Any:
         if not isinstance(descriptor, kind):
             raise TypeError(f"expected a {kind.__name__}, got {type(descriptor).__name__}: use the getter of its kind")
         if self._overlay is None:
-            raise NotKeyed(keyed_state_hint(self._task_name, self._uid, descriptor.name))
+            raise NotKeyed(not_keyed(self._task_name, self._uid, f"state '{descriptor.name}'"), fix=KEY_BY_FIX)
         return self._overlay.register(descriptor)
 
     def _require_subtask(self) -> int:
@@ -108,12 +127,11 @@ class RuntimeContext:
         return self._subtask
 
 
-def keyed_state_hint(name: str, uid: str, state: str | None) -> str:
-    which = f"state '{state}'" if state else "keyed state"
-    return (
-        f"Operator '{name}' (uid '{uid}') asks for {which}, but its stream is not keyed. "
-        f"Call key_by(...) before it: keyed state belongs to a key."
-    )
+KEY_BY_FIX = "Call key_by(...) before it: keyed state belongs to a key."
+
+
+def not_keyed(name: str, uid: str, wanted: str) -> str:
+    return f"Operator '{name}' (uid '{uid}') asks for {wanted}, but its stream is not keyed."
 
 
 class FunctionContext:
@@ -130,3 +148,8 @@ class FunctionContext:
     def timestamp(self) -> int | None:
         """The record's event time; None where no timestamps were assigned."""
         return None
+
+
+# Here and not only where users import them from: a worker may know a function's context without its class.
+explain_absent(__name__)
+explain_absent_members(FunctionContext, "ProcessFunction.Context")

@@ -10,6 +10,7 @@ import xxhash
 from penstock.errors import PenstockError
 from penstock.runtime.columns import RowBatch
 from penstock.runtime.failures import Blamed, Party
+from penstock.runtime.metrics import EdgeMetrics
 from penstock.runtime.report import ChannelCount
 from penstock.runtime.rows import (
     BARRIER,
@@ -92,6 +93,7 @@ class Exchange:
         self._sent_buffers = [0] * len(hops)
         self._sent_records = [0] * len(hops)
         self._checksums = [0] * len(hops)
+        self._sent_bytes = 0
 
     def process(self, value: Any) -> None:
         raise NotImplementedError
@@ -131,6 +133,7 @@ class Exchange:
         self._sent_buffers[index] += 1
         self._sent_records[index] += records
         self._checksums[index] = add_checksum(self._checksums[index], payload, seq)
+        self._sent_bytes += len(payload)
         return len(payload)
 
     def _encode(self, values: list[Any]) -> bytes:
@@ -146,6 +149,10 @@ class Exchange:
             f"{self._sender.name} gave a record that cannot be sent to the next task: {error}. "
             f"Give data, not what holds files, locks or connections, or generators."
         )
+
+    def measure(self) -> EdgeMetrics:
+        """What was sent so far, over all targets, without barriers."""
+        return EdgeMetrics(self._channel >> 32, sum(self._sent_records), sum(self._sent_buffers), self._sent_bytes)
 
     def close(self, epoch: int, failed: bool) -> list[ChannelCount]:
         """Send what is left and a barrier on every channel; the counts of what was sent."""

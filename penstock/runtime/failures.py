@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import os
+import reprlib
 import traceback
 from types import TracebackType
 from typing import Any, NamedTuple
 
-from penstock.errors import PenstockError
+from penstock.common.places import is_ours, user_places
+from penstock.errors import PenstockError, Place
 from penstock.runtime.inbox import Misaligned
 from penstock.runtime.operators import Operator
 from penstock.runtime.rows import Failure
@@ -15,8 +16,6 @@ from penstock.state.engines.base import EngineError
 from penstock.state.files import CorruptFile
 from penstock.state.replica import StaleAttempt
 from penstock.state.storage import StorageError
-
-_OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 _NOT_THE_USERS = (Misaligned, EngineError, StorageError, CorruptFile, StaleAttempt)
 """Errors that running the epoch again may cure; every other comes again, for it follows from program and input."""
@@ -28,10 +27,12 @@ class Party(NamedTuple):
     name: str
     uid: str
     is_source: bool = False
+    place: Place | None = None
+    """The user's line that declared it."""
 
 
 def party_of(operator: Operator) -> Party:
-    return Party(operator.name, operator.uid)
+    return Party(operator.name, operator.uid, place=operator.place)
 
 
 class Blamed(Exception):
@@ -50,7 +51,24 @@ def describe_failure(error: BaseException, operators: list[Operator], otherwise:
         operator = _innermost_operator(error.__traceback__, operators)
         party = otherwise if operator is None else party_of(operator)
     from_user = not isinstance(error, _NOT_THE_USERS)
-    return Failure(party.name, party.uid, subtask, describe_error(error), user_traceback(error), from_user)
+    places = user_places(error.__traceback__) or ((party.place,) if party.place is not None else ())
+    record = _record(error.__traceback__)
+    if isinstance(error, PenstockError):
+        headline, fix = error.headline(), error.fix
+    else:
+        headline, fix = describe_error(error) + _reason(error), _fix(places, record)
+    return Failure(
+        party.name,
+        party.uid,
+        subtask,
+        describe_error(error),
+        user_traceback(error),
+        from_user,
+        headline,
+        fix,
+        record,
+        places,
+    )
 
 
 def describe_error(error: BaseException) -> str:
@@ -62,16 +80,33 @@ def describe_error(error: BaseException) -> str:
 
 def user_traceback(error: BaseException) -> str:
     """What Python prints above the error, with only the frames outside Penstock; empty where there are none."""
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(_OURS)]
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not is_ours(frame.filename)]
     text = "".join(["Traceback (most recent call last):\n", *traceback.format_list(frames)]) if frames else ""
     if isinstance(error, PenstockError):
         return text.rstrip()
-    before, joint = error.__cause__, "The above exception was the direct cause of the following exception:"
-    if before is None and not error.__suppress_context__:
-        before, joint = error.__context__, "During handling of the above exception, another exception occurred:"
+    before = _before(error)
     if before is not None:
+        joint = "The above exception was the direct cause of the following exception:"
+        if error.__cause__ is None:
+            joint = "During handling of the above exception, another exception occurred:"
         text = f"{user_traceback(before)}\n{describe_error(before)}\n\n{joint}\n\n{text}"
     return text.rstrip()
+
+
+def _before(error: BaseException) -> BaseException | None:
+    """The exception that this one was raised from, or while handling which."""
+    if error.__cause__ is not None or error.__suppress_context__:
+        return error.__cause__
+    return error.__context__
+
+
+def _reason(error: BaseException) -> str:
+    before = _before(error)
+    if before is None:
+        return ""
+    places = user_places(before.__traceback__)
+    where = f", in {places[0].function}, line {places[0].line}" if places else ""
+    return f"\nafter {describe_error(before)}{where}"
 
 
 def _innermost_operator(trace: TracebackType | None, operators: list[Operator]) -> Operator | None:
@@ -84,3 +119,29 @@ def _innermost_operator(trace: TracebackType | None, operators: list[Operator]) 
         found = next((operator for owned, operator in owners if owned is candidate), found)
         trace = trace.tb_next
     return found
+
+
+def _record(trace: TracebackType | None) -> str:
+    """The record under way: what the innermost operator or exchange was given, as its frame still has it."""
+    found: list[Any] = []
+    while trace is not None:
+        frame = trace.tb_frame
+        code = frame.f_code
+        if code.co_name in _HANDLERS and is_ours(code.co_filename) and "value" in frame.f_locals:
+            found = [frame.f_locals["value"]]
+        trace = trace.tb_next
+    return " ".join(_brief.repr(found[0]).split()) if found else ""
+
+
+def _fix(places: tuple[Place, ...], record: str) -> str:
+    function = places[0].function if places else "the function"
+    if not record:
+        return f"Change {function} so that it does not raise this."
+    return f"Change {function} so that it takes such a record, or leave such records out before it with filter(...)."
+
+
+_HANDLERS = frozenset({"process", "process_second", "_process_quietly", "process_keyed", "process_many", "write"})
+"""Methods of ours that have a record as their local `value`."""
+_brief = reprlib.Repr()
+_brief.maxstring = _brief.maxother = 120
+"""Long enough to know a record by, short enough for one line."""

@@ -12,9 +12,12 @@ from collections.abc import Callable, Iterable
 from types import GeneratorType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from penstock.errors import PenstockError
+from penstock.common.pickling import Frozen
+from penstock.errors import PenstockError, Place
 from penstock.runtime.output_tag import OutputTag
 from penstock.state.descriptors import ValueStateDescriptor
+from penstock.state.entries import StateError
+from penstock.state.serializers import Hinted, OrPickled
 
 if TYPE_CHECKING:
     from penstock.runtime.context import RuntimeContext
@@ -37,14 +40,19 @@ class WrongResult(PenstockError):
 
 
 class Operator:
-    """Base of all operators. `name` and `uid` are set by the graph before it is shipped."""
+    """Base of all operators. `name`, `uid` and `place`, the user's line, are set by the graph before it is shipped."""
 
     name = ""
     uid = ""
+    place: Place | None = None
+    batch = False
+    """Whether only final results are wanted, at the end of the input; set by the graph."""
     keyed = False
     """Whether it runs on a keyed stream and so may hold keyed state."""
     stateful = False
     """Whether it holds operator state: then `restore` is called at the start of every epoch."""
+    state_hint: Hinted | None = None
+    """Where the type of its own state comes from an annotation."""
 
     def __init__(self, function: Any = None) -> None:
         self.function = function
@@ -91,8 +99,8 @@ class Operator:
     def _emit_side(self, result: tuple[Any, ...]) -> None:
         if len(result) != 2:
             raise WrongResult(
-                f"{describe(self.function)} yielded {len(result) - 1} values with {result[0]!r}: "
-                f"write `yield tag, value`."
+                f"{describe(self.function)} yielded {len(result) - 1} values with {result[0]!r}.",
+                fix="Write `yield tag, value`.",
             )
         emit = self.sides.get(result[0].tag_id)
         if emit is not None:
@@ -242,7 +250,8 @@ def iterate(results: Any, function: Any, method: str) -> Iterable[Any]:
     if isinstance(results, (str, bytes)) or not hasattr(results, "__iter__"):
         raise WrongResult(
             f"{describe(function)} returned {type(results).__name__} from {method}, which must yield its results "
-            f"or return an iterable of them. Write `yield value` or `return [value]`."
+            f"or return an iterable of them.",
+            fix="Write `yield value` or `return [value]`.",
         )
     return results  # type: ignore[no-any-return]
 
@@ -265,24 +274,52 @@ class KeyedFilterOperator(FilterOperator):
 
 
 class ReduceOperator(Operator):
-    """A rolling reduce: emits the reduced value for every record."""
+    """Emits the reduced value for every record; in a batch only the last one of each key, at the end of the input."""
 
     keyed = True
 
     def __init__(self, function: Any, value_type: Any) -> None:
         super().__init__(function)
         self.value_type = value_type
+        self.state_hint = value_type if isinstance(value_type, Hinted) else None
 
     def open(self, context: RuntimeContext, emit: Emit) -> None:
         super().open(context, emit)
         self.call = method_of(self.function, "reduce")
-        self.state = context.get_state(ValueStateDescriptor("_reduce", self.value_type))
+        hint = self.state_hint
+        descriptor = ValueStateDescriptor("_reduce", self.value_type if hint is None else hint.spec)
+        if hint is not None:
+            descriptor.serializer = OrPickled(hint.spec)
+            self.process = self._process_hinted  # type: ignore[method-assign]
+        self.state = context.get_state(descriptor)
+        if self.batch:
+            self.context = context
+            self.process = self._reduced  # type: ignore[method-assign]
 
     def process(self, value: Any) -> None:
         current = self.state.value()
         result = value if current is None else self.call(current, value)
         self.state.update(result)
         self.emit(result)
+
+    def _process_hinted(self, value: Any) -> None:
+        self.emit(self._reduced(value))
+
+    def _reduced(self, value: Any) -> Any:
+        """Where nothing is to be emitted, or what the state holds may be Frozen."""
+        current = self._current()
+        result = value if current is None else self.call(current, value)
+        self.state.update(result)
+        return result
+
+    def _current(self) -> Any:
+        current = self.state.value()
+        return current.thaw() if type(current) is Frozen else current
+
+    def end_input(self) -> None:
+        if self.batch:
+            for _ in self.context.each_key("_reduce"):
+                self.emit(self._current())
 
 
 class WithStateOperator(Operator):
@@ -293,7 +330,8 @@ class WithStateOperator(Operator):
     def __init__(self, function: Any, how: str, state_type: Any) -> None:
         super().__init__(function)
         self.how = how
-        self.state_type = state_type
+        self.state_hint = state_type if isinstance(state_type, Hinted) else None
+        self.state_type = state_type if self.state_hint is None else self.state_hint.spec
 
     def open(self, context: RuntimeContext, emit: Emit) -> None:
         super().open(context, emit)
@@ -307,7 +345,13 @@ class WithStateOperator(Operator):
                 f"(result, new state), with None as new state to clear it."
             )
         result, state = given
-        self.state.update(state)
+        try:
+            self.state.update(state)
+        except StateError as error:
+            raise WrongResult(
+                f"{describe(self.function)} gave a new state that is not of the state's type, which is "
+                f"{self._state_origin()}: {error}"
+            ) from None
         if self.how == "map":
             self.emit(result)
         elif self.how == "filter":
@@ -316,6 +360,11 @@ class WithStateOperator(Operator):
         elif result is not None:
             for each in iterate(result, self.function, "flat_map_with_state"):
                 self.emit(each)
+
+    def _state_origin(self) -> str:
+        if self.state_hint is None:
+            return f"the state_type given to {self.how}_with_state"
+        return f"that of the annotation of {self.state_hint.origin}; state_type=... overrides it"
 
 
 class SinkOperator(Operator):

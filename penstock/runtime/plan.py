@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from penstock.errors import Place
+
 
 @dataclass
 class ChainedOperator:
@@ -16,7 +18,7 @@ class ChainedOperator:
     keyed: bool
     pickled: bytes
     output_type: bytes | None
-    """The declared type, pickled; None where the user declared none."""
+    """The declared type, pickled, to hold results to; None where the user declared none. A hint holds nobody."""
     parent_tag: str | None = None
     """The side output of the parent that it reads; None for the main one."""
 
@@ -34,11 +36,13 @@ class Edge:
     pickled_key: bytes | None = None
     """(selector, key type) of a key edge, (selector, partitioner) of a custom one."""
     pickled_type: bytes | None = None
-    """Declared type of the records; None for pickled ones."""
+    """Declared type of the records, or the hint of it; None for pickled ones."""
     tag: str | None = None
     """The side output that feeds it; None for the main one."""
     port: int = 0
     """Which input of a two-input operator it feeds."""
+    place: Place | None = None
+    """The user's line that said how records travel; None where none did."""
 
 
 @dataclass
@@ -51,6 +55,7 @@ class Chain:
     operators: list[ChainedOperator] = field(default_factory=list)
     source_uid: str | None = None
     source_name: str = ""
+    source_place: Place | None = None
     reader: str | None = None
     pickled_source: bytes | None = None
     """A source in Python, which its tasks read from."""

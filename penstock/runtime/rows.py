@@ -14,12 +14,16 @@ from typing import Any, NamedTuple
 import msgspec
 import xxhash
 
-from penstock.common.pickling import to_pickle
+from penstock.common.pickling import Frozen, to_pickle
 from penstock.common.row import Row, RowKind
+from penstock.errors import Place
 from penstock.runtime.columns import rows_from
-from penstock.runtime.sharing import Frozen, hold
+from penstock.runtime.sharing import hold
 
 DATA, BARRIER, REPORT, FAILURE = 0, 1, 2, 3
+
+METRICS = 4
+"""Of what reaches the driver beside the rows, and so need not be the same at each attempt: TaskMetrics."""
 
 END_LEVEL = 0x7FFFFFFF
 """The level of the driver: reports and failures are routed there, past every stage."""
@@ -85,6 +89,13 @@ class Failure(msgspec.Struct, array_like=True):
     traceback: str
     """The user's frames, already cleaned."""
     from_user: bool = True
+    headline: str = ""
+    """What is wrong, without the fix."""
+    fix: str = ""
+    record: str = ""
+    """The record that was processed, if one was."""
+    places: tuple[Place, ...] = ()
+    """The user's lines, innermost first; the line that declared the operator where none of the user's was running."""
 
 
 class Codec(NamedTuple):
@@ -121,8 +132,8 @@ def _unpickle_many(data: bytes) -> list[Any]:
     return pickle.loads(content)  # type: ignore[no-any-return]
 
 
-COLUMNS, _ROWS, _OBJECTS, _ONE_BY_ONE = b"C", b"R", b"O", b"1"
-"""What the first byte says of a buffer's values. Columns are written by `RowBatch.take`."""
+COLUMNS, TYPED, _ROWS, _OBJECTS, _ONE_BY_ONE = b"C", b"T", b"R", b"O", b"1"
+"""What the first byte says of a buffer's values. `RowBatch.take` writes columns, `hinted_codec` typed ones."""
 _INSERT = RowKind.INSERT
 _decode_each = msgspec.msgpack.Decoder(list[bytes]).decode
 

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import datetime
 import decimal
-import pickle
 import uuid
 from typing import Any
 
-from penstock.common.pickling import to_pickle
+from penstock.common.pickling import Frozen, to_pickle
 from penstock.common.row import Row
 
 _SCALARS = frozenset(
@@ -37,15 +36,6 @@ _SCALARS = frozenset(
 _flat = _SCALARS.issuperset
 
 
-class Frozen:
-    """A record that had to be written to be kept as it was."""
-
-    __slots__ = ("data",)
-
-    def __init__(self, data: bytes) -> None:
-        self.data = data
-
-
 def hold(value: Any) -> Any:
     """`value` if it cannot change; otherwise a copy, or a Frozen where copying means writing it.
 
@@ -68,4 +58,4 @@ def hold(value: Any) -> Any:
 def independent(value: Any) -> Any:
     """A record like `value` that shares nothing with it that could change."""
     held = hold(value)
-    return pickle.loads(held.data) if type(held) is Frozen else held
+    return held.thaw() if type(held) is Frozen else held

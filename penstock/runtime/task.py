@@ -20,6 +20,7 @@ from penstock.runtime.exchange import (
 )
 from penstock.runtime.failures import Party, describe_failure, party_of
 from penstock.runtime.inbox import Inbox, UpstreamFailed
+from penstock.runtime.metrics import MetricRegistry, TaskMetrics, encode_metrics
 from penstock.runtime.operators import Emit, EpochInfo, Operator, WrongResult, describe, load_operator, method_of
 from penstock.runtime.partitions import (
     BroadcastExchange,
@@ -47,10 +48,11 @@ from penstock.runtime.rows import (
     route_to,
 )
 from penstock.runtime.sharing import independent
+from penstock.runtime.typed_codec import declared_codec, hinted_codec
 from penstock.state.access import StateAccess
 from penstock.state.key_groups import owner_of
 from penstock.state.overlay import Overlay
-from penstock.state.serializers import Serializer, serializer_for
+from penstock.state.serializers import Hinted, Serializer, serializer_for
 
 
 class StateTypeChanged(PenstockError):
@@ -69,6 +71,8 @@ class TaskEpoch:
     """Processing time, in milliseconds: the same for every task and attempt of the epoch."""
     probe: Callable[[str], None] = lambda point: None
     """Told where the task stands; crash tests die there."""
+    metrics: Callable[[bytes], None] = lambda measured: None
+    """Given the task's TaskMetrics, just before its report. May be called again by a retried task."""
 
 
 class ChainRun:
@@ -84,13 +88,14 @@ class ChainRun:
         self.operators = [load_operator(chained.pickled) for chained in chain.operators]
         keyed = any(chained.keyed for chained in chain.operators)
         self.overlay = Overlay(chain.max_parallelism) if keyed else None
-        self.source = Party(chain.source_name, chain.source_uid or "", is_source=True)
+        self.source = Party(chain.source_name, chain.source_uid or "", is_source=True, place=chain.source_place)
         self._edges = [graph.edges[number] for number in chain.outputs]
         self._keyings = {edge.id: _keying(graph, edge) for edge in self._edges if edge.kind == "key"}
         self._partitioners = {edge.id: _partitioner(graph, edge) for edge in self._edges if edge.kind == "custom"}
         self._codecs = {edge.id: _codec(edge) for edge in self._edges}
         self._input_codecs = {number: _codec(graph.edges[number]) for number in chain.inputs}
         self._opened: list[Operator] = []
+        self.metrics = [MetricRegistry(chained.name, chained.uid) for chained in chain.operators]
 
     @property
     def level(self) -> int:
@@ -109,6 +114,7 @@ class ChainRun:
                 parallelism=self.chain.parallelism,
                 max_parallelism=self.chain.max_parallelism,
                 overlay=self.overlay if chained.keyed else None,
+                metrics=self.metrics[place],
                 job_parameters=self.graph.job_parameters,
             )
             self.operators[place].open(context, _unrouted)
@@ -284,6 +290,8 @@ class Task:
         records = 0
         exchanges = run.exchanges(self._producer, out)
         try:
+            for registry in run.metrics:
+                registry.begin()
             run.open()
             roots = run.connect(exchanges)
             if run.overlay is not None:
@@ -310,6 +318,7 @@ class Task:
             sent = [count for exchange in exchanges.values() for count in exchange.close(epoch.number, False)]
             epoch.probe("processed")
             counts = received()
+            measured = self._measure(epoch, records, exchanges)
             reports = self._snapshot(epoch)
         except GeneratorExit:
             raise
@@ -330,8 +339,15 @@ class Task:
         yield from out
         out.clear()
         report = Report(run.chain.id, self._producer, epoch.number, records, sent, counts, reports)
+        epoch.metrics(encode_metrics(measured))
         yield self._to_driver(REPORT, encode_report(report))
         epoch.probe("reported")
+
+    def _measure(self, epoch: TaskEpoch, records: int, exchanges: dict[int, Exchange]) -> TaskMetrics:
+        run = self._run
+        sent = [exchange.measure() for exchange in exchanges.values()]
+        operators = [measured for registry in run.metrics if (measured := registry.measure()) is not None]
+        return TaskMetrics(run.chain.id, self._producer, epoch.number, records, sent, operators)
 
     def _check_types(self, epoch: TaskEpoch) -> None:
         """Refuse, before a record is touched, a state that is stored as another type than it is declared now."""
@@ -339,10 +355,13 @@ class Task:
         head = self._run.operators[0]
         stored = epoch.state.history.schemas(head.uid)
         for name, schema in self._run.overlay.schemas().items():
-            if stored.get(name, schema) != schema:
+            before = stored.get(name, schema)
+            if before != schema and not _added_hint(before, schema):
+                hint = head.state_hint
                 raise StateTypeChanged(
-                    f"State '{name}' of operator '{head.name}' (uid '{head.uid}') is stored as '{stored[name]}' but "
-                    f"declared as '{schema}'. Declare it as it was, or give the new state another name."
+                    f"State '{name}' of operator '{head.name}' (uid '{head.uid}') is stored as '{before}' but "
+                    f"declared as '{schema}'." + (f" The latter is the annotation of {hint.origin}." if hint else ""),
+                    fix="Declare it as it was, or give the new state another name.",
                 )
 
     def _snapshot(self, epoch: TaskEpoch) -> list[OperatorReport]:
@@ -382,6 +401,11 @@ class Task:
         )
 
 
+def _added_hint(stored: str, declared: str) -> bool:
+    """Whether a state of pickled objects has got a hint since, with which it still reads them."""
+    return stored == "value pickle" and declared.startswith("value ") and declared.endswith(" or pickle")
+
+
 def next_target(graph: PhysicalGraph, level: int, to_level: int, target: int) -> int:
     """The partition of the stage after `level` that a row takes on its way to `target` of `to_level`."""
     if to_level == level + 1:
@@ -403,16 +427,17 @@ class _TypeCheck:
         self._operator = operator
         self._emit = emit
 
-    def process(self, value: Any) -> None:
-        if type(value) is not self._exact:
+    def process(self, result: Any) -> None:
+        if type(result) is not self._exact:
             try:
-                value = self._check(value)
+                result = self._check(result)
             except PenstockError as error:
                 raise WrongResult(
                     f"{describe(self._operator.function)} gave a result that is not of the output_type of "
-                    f"'{self._operator.name}': {error}"
+                    f"'{self._operator.name}': {error.statement()}.",
+                    fix=error.fix,
                 ) from None
-        self._emit(value)
+        self._emit(result)
 
 
 def _each(operator: Operator) -> Callable[[Records], None]:
@@ -459,21 +484,18 @@ def _unrouted(value: Any) -> None:
 def _codec(edge: Edge) -> Codec:
     if edge.pickled_type is None:
         return PICKLED
-    serializer = serializer_for(pickle.loads(edge.pickled_type))
-    return Codec(serializer.encode_many, serializer.decode_many, _typed_hold(serializer))
-
-
-def _typed_hold(serializer: Serializer) -> Callable[[Any], Any]:
-    if serializer.immutable:
-        return lambda value: value
-    return lambda value: serializer.decode(serializer.encode(value))
+    declared = pickle.loads(edge.pickled_type)
+    if isinstance(declared, Hinted):
+        return hinted_codec(serializer_for(declared.spec))
+    # What an operator gives to its main output is checked there; side outputs and sources are not.
+    return declared_codec(serializer_for(declared), edge.tag is None and edge.from_operator is not None)
 
 
 def _partitioner(graph: PhysicalGraph, edge: Edge) -> tuple[Callable[[Any], Any], Callable[[Any, int], int], Party]:
     assert edge.pickled_key is not None
     selector, partitioner = pickle.loads(edge.pickled_key)
     head = graph.chains[edge.to_chain].operators[0]
-    user = Party(f"partitioner of {head.name}", head.uid)
+    user = Party(f"partitioner of {head.name}", head.uid, place=edge.place)
     return method_of(selector, "get_key"), method_of(partitioner, "partition"), user
 
 
@@ -492,4 +514,5 @@ def _keying(graph: PhysicalGraph, edge: Edge) -> Keying:
     owners = [owner_of(group, chain.parallelism, chain.max_parallelism) for group in groups]
     head = chain.operators[0]
     select = method_of(selector, "get_key")
-    return Keying(select, coerce, owners, Party(f"key selector of {head.name}", head.uid), plain_field(select))
+    user = Party(f"key selector of {head.name}", head.uid, place=edge.place)
+    return Keying(select, coerce, owners, user, plain_field(select))

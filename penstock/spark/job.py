@@ -32,8 +32,10 @@ from penstock.errors import PenstockError
 from penstock.graph.logical import LogicalGraph
 from penstock.runtime.plan import PhysicalGraph
 from penstock.runtime.probe import crash_probe
+from penstock.runtime.rows import METRICS
 from penstock.spark.executors import check_executors
 from penstock.spark.log import SparkLog
+from penstock.spark.metrics import collect_metrics
 from penstock.spark.planner import PLANNING_FAILED
 from penstock.spark.scratch import scratch_directory
 from penstock.spark.sources import open_stream
@@ -77,12 +79,14 @@ class Job:
         self._started_at = time.time()
         self._workdir = scratch_directory()
         self._shipped = ShippedGraph(spec.physical)
+        self._metrics = collect_metrics(spark)
         self._storage, root = self._open_storage()
         self._log = SparkLog(self._workdir / "spark")
         self._inputs = root / "inputs"
         self._line: list[Exchange | Stage] = []
         for level in range(1, len(spec.physical.levels)):
-            self._line += [Exchange(spec.physical.targets(level)), Stage(LevelStage(self._shipped, level))]
+            stage = Stage(LevelStage(self._shipped, self._metrics, level))
+            self._line += [Exchange(spec.physical.targets(level)), stage]
         self.driver = EpochDriver(
             spec.physical,
             self._storage,
@@ -137,7 +141,8 @@ class Job:
                 raise TimeoutError(f"job '{self.spec.name}' still runs after {timeout} s")
         if self._error is not None:
             raise self._error
-        return JobExecutionResult(self.id, int((time.time() - self._started_at) * 1000), list(self.driver.statistics))
+        took = int((time.time() - self._started_at) * 1000)
+        return JobExecutionResult(self.id, took, list(self.driver.statistics), self.driver.metrics.read())
 
     @property
     def ended(self) -> bool:
@@ -220,7 +225,7 @@ class Job:
             frame = open_stream(
                 self._spark, chain, node.source.origin, folder, self.spec.parallelism, self.spec.records_per_epoch
             )
-            branches.append(frame.mapInArrow(SourceStage(self._shipped, chain.id), ROW_SCHEMA))
+            branches.append(frame.mapInArrow(SourceStage(self._shipped, self._metrics, chain.id), ROW_SCHEMA))
         return reduce(DataFrame.unionAll, branches)
 
     def _on_batch(self, frame: DataFrame, batch: int) -> None:
@@ -250,20 +255,22 @@ class Job:
             listener(statistics)
 
     def _execute(self, parameters: EpochParameters) -> Iterable[tuple[int, bytes]]:
-        """One Spark job: the sources' chains, then level after level; reports and failures come back as rows."""
+        """One Spark job: the sources' chains, then level after level. Gives their reports and failures, and metrics."""
         self._spark.sparkContext.setLocalProperty(EPOCH_PROPERTY, msgspec.json.encode(parameters).decode())
+        self._metrics.value = []
         try:
             rows = self._plan().collect()
         except Exception as error:  # Spark wraps every loss of a worker, executor or stage in classes of its own
             if self._cancelled.is_set():
                 raise JobCancelled(f"Job '{self.spec.name}' was cancelled.") from None
             raise EngineLost(_brief(error)) from None
-        return [(row.kind, bytes(row.payload)) for row in rows]
+        reports = [(row.kind, bytes(row.payload)) for row in rows]
+        return reports + [(METRICS, measured) for measured in self._metrics.value]
 
     def _plan(self) -> DataFrame:
         frame = self._batch_frame
         if frame is None:
-            frame = self._spark.range(0, 1, 1, 1).mapInArrow(EndStage(self._shipped), ROW_SCHEMA)
+            frame = self._spark.range(0, 1, 1, 1).mapInArrow(EndStage(self._shipped, self._metrics), ROW_SCHEMA)
         for part in self._line:
             frame = part.over(frame)
         return frame

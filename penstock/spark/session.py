@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import threading
@@ -64,9 +65,14 @@ def default_conf() -> dict[str, str]:
     }
 
 
+def running_session() -> SparkSession | None:
+    """The session that `start_session` would give as it is."""
+    return SparkSession.getActiveSession()
+
+
 def start_session(overrides: dict[str, str]) -> SparkSession:
     """The running session, or a new one. `overrides` are the user's `spark.*` settings."""
-    active = SparkSession.getActiveSession()
+    active = running_session()
     if active is not None:
         check_session(active)
         return active
@@ -81,6 +87,10 @@ def start_session(overrides: dict[str, str]) -> SparkSession:
         sockets = str(scratch_directory())
         if len(sockets) < _LONGEST_SOCKET_FOLDER:
             conf.setdefault("spark.python.unix.domain.socket.dir", sockets)
+    bridge = logging.getLogger("py4j")
+    if bridge.level == logging.NOTSET:
+        # At INFO it tells of every connection to the JVM, to whoever calls logging.basicConfig(level=INFO).
+        bridge.setLevel(logging.WARNING)
     builder = SparkSession.builder
     for key, value in conf.items():
         builder = builder.config(key, value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from functools import reduce
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,11 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
 from penstock.common.pickling import to_pickle
+from penstock.connectors.files.file_source import FileSource
 from penstock.runtime.plan import Chain
 from penstock.spark.planner import planned_stream
 
+_FILE_SCHEMA = "path string, modificationTime timestamp, length long, content binary"
 _CHUNK = 1000
 """Records per row of a collection's file."""
 
@@ -30,6 +33,8 @@ def open_stream(
     """
     if isinstance(origin, DataFrame) and origin.isStreaming:
         return origin
+    if isinstance(origin, FileSource):
+        return _discovered(spark, origin)
     if chain.pickled_source is not None:
         return planned_stream(spark, chain.source_name, chain.pickled_source, parallelism, records_per_epoch)
     done = folder.with_name(folder.name + ".done")
@@ -44,6 +49,28 @@ def open_stream(
     if records_per_epoch:
         reader = reader.option("maxFilesPerTrigger", 1)
     return reader.parquet(str(folder))
+
+
+def _discovered(spark: SparkSession, source: FileSource) -> DataFrame:
+    """Which files to read: Spark looks for new ones and keeps the log of them, only names pass through it.
+
+    Without its column `content` Spark's reader of binary files does not open them.
+    """
+    frames = []
+    for path in source.local_paths:
+        reader = spark.readStream.format("binaryFile").schema(_FILE_SCHEMA)
+        # Else a file that is a week older than the newest one seen is passed over.
+        reader = reader.option("recursiveFileLookup", True).option("maxFileAge", "36500d")
+        if source.max_files_per_epoch is not None:
+            reader = reader.option("maxFilesPerTrigger", source.max_files_per_epoch)
+        frames.append(
+            reader.load(path).selectExpr(
+                "regexp_replace(path, '^file:/+', '/') AS split",
+                "'null' AS start",
+                "concat('[', length, ',', unix_millis(modificationTime), ']') AS end",
+            )
+        )
+    return reduce(DataFrame.unionAll, frames)
 
 
 def _write_collection(records: list[Any], folder: Path, per_file: int) -> None:

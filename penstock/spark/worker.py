@@ -23,6 +23,7 @@ from penstock.runtime.plan import Chain, PhysicalGraph
 from penstock.runtime.probe import crash_probe
 from penstock.runtime.rows import ExchangeRow
 from penstock.runtime.task import ChainRun, Task, TaskEpoch
+from penstock.spark.metrics import Collected
 from penstock.state.access import StateAccess
 from penstock.state.engines.base import Engine
 from penstock.state.engines.lmdb import LmdbEngine
@@ -87,14 +88,15 @@ class ShippedGraph:
 class LevelStage:
     """Runs the chain of its partition over the rows of an exchange."""
 
-    def __init__(self, graph: ShippedGraph, level: int) -> None:
+    def __init__(self, graph: ShippedGraph, metrics: Collected, level: int) -> None:
         self._graph = graph
+        self._metrics = metrics
         self._level = level
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         graph = self._graph.open()
         chain, subtask = graph.at_target(self._level, _partition())
-        epoch = _epoch(f"level{self._level}")
+        epoch = _epoch(f"level{self._level}", self._metrics)
         return _as_batches(
             _with_run(self._graph, chain.id, subtask, subtask, lambda task: task.over_rows(epoch, _as_rows(batches)))
         )
@@ -103,15 +105,16 @@ class LevelStage:
 class SourceStage:
     """Runs a source's first chain over one Spark partition, inside the streaming plan."""
 
-    def __init__(self, graph: ShippedGraph, chain: int) -> None:
+    def __init__(self, graph: ShippedGraph, metrics: Collected, chain: int) -> None:
         self._graph = graph
+        self._metrics = metrics
         self._chain = chain
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         graph = self._graph.open()
         chain = graph.chains[self._chain]
         records = self._splits(chain, batches) if chain.reader == "splits" else map(_READERS[chain.reader], batches)
-        epoch = _epoch("source")
+        epoch = _epoch("source", self._metrics)
         return _as_batches(
             _with_run(
                 self._graph,
@@ -136,13 +139,14 @@ class SourceStage:
 class EndStage:
     """Stands for all sources in the epoch that ends bounded input: no records, only barriers and `end_input`."""
 
-    def __init__(self, graph: ShippedGraph) -> None:
+    def __init__(self, graph: ShippedGraph, metrics: Collected) -> None:
         self._graph = graph
+        self._metrics = metrics
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for _ in batches:
             pass
-        epoch = _epoch("source")
+        epoch = _epoch("source", self._metrics)
         for chain in self._graph.open().sources():
             yield from _as_batches(_with_run(self._graph, chain.id, None, 0, lambda task: task.over_records(epoch, ())))
 
@@ -168,7 +172,7 @@ def _with_run(
         _runs[name] = run
 
 
-def _epoch(scope: str) -> TaskEpoch:
+def _epoch(scope: str, metrics: Collected) -> TaskEpoch:
     context = TaskContext.get()
     assert context is not None
     data = context.getLocalProperty(EPOCH_PROPERTY)
@@ -191,6 +195,7 @@ def _epoch(scope: str) -> TaskEpoch:
         parameters.lineage,
         parameters.timestamp,
         crash_probe("task", lambda: parameters.number, scope),
+        lambda measured: metrics.add([measured]),
     )
 
 

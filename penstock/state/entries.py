@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 
 import xxhash
 
 from penstock.errors import PenstockError
+from penstock.state.engines.base import Reader
 
 HEADER = struct.Struct(">HII")
 """Key group, state id, length of the key."""
@@ -27,3 +29,11 @@ def state_id(name: str) -> int:
 def entry_prefix(group: int, state: int, key: bytes) -> bytes:
     """`key group · state id · key`, the key with its length, so that one key's entries are one range."""
     return HEADER.pack(group, state, len(key)) + key
+
+
+def stored_keys(reader: Reader, group: int, state: str) -> Iterator[bytes]:
+    """The keys of a key group that have entries of this state; one with many entries comes as often."""
+    start = HEADER.size
+    for entry, _ in reader.scan(entry_prefix(group, state_id(state), b"")[:-4]):
+        length = int.from_bytes(entry[start - 4 : start], "big")
+        yield entry[start : start + length]

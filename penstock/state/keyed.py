@@ -69,6 +69,10 @@ class KeyedState:
     def drain(self, groups: dict[int, GroupChanges]) -> None:
         raise NotImplementedError
 
+    def written(self) -> Iterator[tuple[bytes, bool]]:
+        """The keys whose value was written this epoch, and whether they have one now. For value states."""
+        raise NotImplementedError
+
     def _key(self) -> bytes:
         return self._overlay.key or self._overlay.current_key(self.descriptor.name)
 
@@ -84,7 +88,7 @@ class KeyedState:
         try:
             data = self._encode(value)
         except PenstockError as error:
-            raise StateError(f"State '{self.descriptor.name}': {error}") from None
+            raise StateError(f"State '{self.descriptor.name}': {error.statement()}.", fix=error.fix) from None
         return self._decode(data) if self._immutable else data
 
     def _give(self, held: Any) -> Any:
@@ -148,6 +152,9 @@ class _Value(KeyedState, ValueState[Any]):
             data = reader.get(entry) if reader is not None else None
             held = self._read[key] = None if data is None else self._load(data)
         return held
+
+    def written(self) -> Iterator[tuple[bytes, bool]]:
+        return ((key, held is not None) for key, held in self._written.items())
 
     def drain(self, groups: dict[int, GroupChanges]) -> None:
         # About 0.7 µs per changed key, sorting included; written out because it is the bulk of the end of an epoch.
@@ -308,7 +315,7 @@ class _Map(KeyedState, MapState[Any, Any]):
             except KeyTypeError:
                 return b"\1" + serializer.encode(key)
         except PenstockError as error:
-            raise StateError(f"State '{self.descriptor.name}', map key: {error}") from None
+            raise StateError(f"State '{self.descriptor.name}', map key: {error.statement()}.", fix=error.fix) from None
 
     def _decode_key(self, data: bytes) -> Any:
         if data[0] == 1:

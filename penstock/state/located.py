@@ -17,15 +17,15 @@ class LocatedError(PenstockError):
     """
 
     def __init__(self, problem: str, fix: str = "", where: str = "") -> None:
-        super().__init__(problem, fix, where)
-        self.problem = problem
-        self.fix = fix
+        super().__init__(problem, fix, where, fix=fix)
         self.where = where
 
     def inside(self, where: str) -> Self:
         """The same error, seen from the container around it."""
         return type(self)(self.problem, self.fix, f"{self.where}, in {where}" if self.where else where)
 
+    def statement(self) -> str:
+        return f"{self.problem} (at {self.where})" if self.where else self.problem
+
     def __str__(self) -> str:
-        place = f" (at {self.where})" if self.where else ""
-        return f"{self.problem}{place}. {self.fix}" if self.fix else f"{self.problem}{place}"
+        return f"{self.statement()}. {self.fix}" if self.fix else self.statement()

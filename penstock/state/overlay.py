@@ -5,12 +5,13 @@ It holds the keyed states (`penstock.state.keyed`) and the current key. At the e
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Any, Protocol
 
 from penstock.errors import PenstockError
 from penstock.state.descriptors import StateDescriptor
 from penstock.state.engines.base import Reader
-from penstock.state.entries import StateError, state_id
+from penstock.state.entries import StateError, key_hash, state_id, stored_keys
 from penstock.state.files import GroupChanges
 from penstock.state.keyed import STATES, KeyedState, entry_key
 
@@ -85,6 +86,17 @@ class Overlay:
 
     def reader(self, group: int) -> Reader | None:
         return self._replicas.reader(group)
+
+    def keys(self, state: str, groups: Iterable[int]) -> Iterator[bytes]:
+        """Every key of these key groups that has a value state of this name now, each once, sorted by (group, key)."""
+        changed: dict[int, dict[bytes, bool]] = {}
+        for key, is_set in self._states[state].written():
+            changed.setdefault(key_hash(key) % self.max_parallelism, {})[key] = is_set
+        for group in groups:
+            reader = self.reader(group)
+            keys = dict.fromkeys(stored_keys(reader, group, state) if reader is not None else (), True)
+            keys |= changed.get(group, {})
+            yield from sorted(key for key, is_set in keys.items() if is_set)
 
     def changes(self) -> list[GroupChanges]:
         """The epoch's effect on committed state, by key group, sorted."""

@@ -15,7 +15,7 @@ from penstock.checkpoint.epochs import EngineLost, EpochParameters
 from penstock.checkpoint.history import ManifestHistory
 from penstock.errors import PenstockError
 from penstock.runtime.plan import PhysicalGraph
-from penstock.runtime.rows import ExchangeRow
+from penstock.runtime.rows import METRICS, ExchangeRow
 from penstock.runtime.task import ChainRun, Task, TaskEpoch
 from penstock.state.access import StateAccess
 from penstock.state.engines.base import Engine
@@ -43,8 +43,10 @@ class LocalEngine:
         self._probe = probe
         self.runs: dict[tuple[int, int | None], ChainRun] = {}
         self._memory: dict[tuple[str, int], Engine] = {}
+        self._measured: list[bytes] = []
 
     def execute(self, parameters: EpochParameters) -> list[tuple[int, bytes]]:
+        self._measured = []
         rows = list(self._sources(parameters))
         for level in range(1, len(self._graph.levels)):
             received: dict[int, list[ExchangeRow]] = {target: [] for target in range(self._graph.targets(level))}
@@ -55,7 +57,8 @@ class LocalEngine:
                 chain, subtask = self._graph.at_target(level, target)
                 epoch = self._epoch(parameters, f"level{level}")
                 rows += self._task(chain.id, subtask, subtask, partial(Task.over_rows, epoch=epoch, rows=arrived))
-        return [(row.kind, row.payload) for row in rows]
+        reports = [(row.kind, row.payload) for row in rows]
+        return reports + [(METRICS, measured) for measured in self._measured]
 
     def state_access(self, parameters: EpochParameters) -> StateAccess:
         memory = parameters.backend == "memory"
@@ -121,6 +124,7 @@ class LocalEngine:
             parameters.lineage,
             parameters.timestamp,
             probe,
+            self._measured.append,
         )
 
     def _memory_engine(self, uid: str, block: int) -> Engine:

@@ -16,13 +16,15 @@ from contextlib import contextmanager
 from typing import Any
 
 from penstock.checkpoint.epochs import EpochDriver, EpochParameters, EpochStatistics, Settings
+from penstock.checkpoint.metrics import JobMetrics
+from penstock.common.pickling import Frozen
 from penstock.connectors.sinks import CollectSink
 from penstock.datastream.data_stream import DataStream
 from penstock.datastream.environment import StreamExecutionEnvironment
 from penstock.errors import PenstockError
 from penstock.graph.physical import build
 from penstock.state.descriptors import AggregatingState, ListState, MapState, ReducingState
-from penstock.state.entries import entry_prefix, state_id
+from penstock.state.entries import stored_keys
 from penstock.state.keys import decode_key, encode_key
 from penstock.state.overlay import Overlay
 from penstock.state.replica import Replicas
@@ -71,6 +73,7 @@ class JobHarness:
             max_parallelism or config.get_integer("pipeline.max-parallelism", 0) or None,
             env.is_chaining_enabled(),
             env._job_parameters,
+            batch=env._is_batch(),
         )
         self._sinks = logical.sinks()
         self._log: dict[str, list[Any]] = {}
@@ -167,13 +170,11 @@ class JobHarness:
     def states(self, name: str, operator: str | None = None) -> dict[Any, Any]:
         """Committed state of every key that has any, by key."""
         with self._reading(name, operator) as (overlay, replicas):
-            keys = set()
+            keys: set[bytes] = set()
             for group in range(overlay.max_parallelism):
                 reader = replicas.reader(group)
-                header = entry_prefix(group, state_id(name), b"")
-                for entry, _ in reader.scan(header[:-4]) if reader is not None else ():
-                    length = int.from_bytes(entry[len(header) - 4 : len(header)], "big")
-                    keys.add(entry[len(header) : len(header) + length])
+                if reader is not None:
+                    keys.update(stored_keys(reader, group, name))
             result = {}
             for key in sorted(keys):
                 overlay.key = key
@@ -183,6 +184,10 @@ class JobHarness:
                     f"Some of the {len(keys)} keys of '{name}' are equal in Python, as 1 and True: ask for each."
                 )
             return result
+
+    def metrics(self) -> JobMetrics:
+        """Counted in completed epochs since the start or the last crash, as on Spark since the driver started."""
+        return self._driver.metrics.read()
 
     @property
     def checkpoint(self) -> int:
@@ -312,7 +317,8 @@ def _plain(state: Any) -> Any:
         return dict(state.items())
     if isinstance(state, ListState):
         return list(state)
-    return state.get() if isinstance(state, (ReducingState, AggregatingState)) else state.value()
+    held = state.get() if isinstance(state, (ReducingState, AggregatingState)) else state.value()
+    return held.thaw() if type(held) is Frozen else held
 
 
 def keyed_harness(function: Any, key: Callable[[Any], Any] = lambda value: value, **options: Any) -> JobHarness:

@@ -5,11 +5,10 @@ import pytest
 from penstock.checkpoint.epochs import (
     EngineLost,
     EpochDriver,
-    EpochFailed,
     Settings,
     StateTooLarge,
-    UserFunctionFailed,
 )
+from penstock.checkpoint.failed import EpochFailed, UserFunctionFailed
 from penstock.checkpoint.history import ManifestHistory
 from penstock.checkpoint.manifest import Fenced, latest, manifest_name
 from penstock.datastream import StreamExecutionEnvironment

@@ -89,8 +89,9 @@ def test_an_error_of_penstock_is_its_message_and_the_users_line(write):
     done = penstock_run(program)
     assert done.returncode == 1
     assert done.stderr == (
-        "GraphError: The parallelism must be a whole number of at least 1, not 0.\n"
-        f"  in {program}, line 3: env.set_parallelism(0)\n"
+        f"{program}:3: GraphError: The parallelism must be a whole number of at least 1, not 0.\n"
+        "    env.set_parallelism(0)\n"
+        "Fix: Give such a number, or leave the call out.\n"
     )
 
 
@@ -153,8 +154,9 @@ def test_an_error_in_a_function_is_the_users_traceback_with_the_operator(write):
     done = penstock_run(program, options=["-p", "1"])
     assert done.returncode == 1
     assert "Operator 'parse' (uid 'p') failed" in done.stderr
-    assert f'{program.with_name("beside.py")}", line 2, in parse' in done.stderr
-    assert "ValueError: invalid literal for int() with base 10: 'two'" in done.stderr
+    failed = "ValueError: invalid literal for int() with base 10: 'two'"
+    assert done.stderr.startswith(f"{program.with_name('beside.py')}:2: {failed}\n    return int(text)\n")
+    assert f"  see also {program}:4, in <lambda>\n" in done.stderr
     assert OURS not in done.stderr
     assert not re.search(r"py4j|java|scala", done.stderr)
 

@@ -5,7 +5,17 @@ from datetime import timedelta
 
 import pytest
 
-from penstock.common import Duration, Instant, Time, Types, to_millis
+from penstock.common import Duration, Instant, Row, Time, Types, to_millis, typeinfo
+from penstock.common.typeinfo import (
+    BasicType,
+    BasicTypeInfo,
+    ExternalTypeInfo,
+    InstantTypeInfo,
+    ListTypeInfo,
+    LocalTimeTypeInfo,
+    SqlTimeTypeInfo,
+)
+from penstock.common.types import Row as RowOfTypes
 
 SIMPLE = [
     (Types.STRING, "String"),
@@ -36,6 +46,8 @@ NESTED = [
     (lambda: Types.PRIMITIVE_ARRAY(Types.INT()), "PrimitiveArrayTypeInfo<Integer>"),
     (lambda: Types.BASIC_ARRAY(Types.STRING()), "BasicArrayTypeInfo<String>"),
     (lambda: Types.OBJECT_ARRAY(Types.SQL_DATE()), "ObjectArrayTypeInfo<DateTypeInfo>"),
+    (lambda: ExternalTypeInfo(Types.LONG()), "ExternalTypeInfo<Long>"),
+    (lambda: LocalTimeTypeInfo(LocalTimeTypeInfo.TimeType.LOCAL_TIME), "LocalTimeTypeInfo<LOCAL_TIME>"),
 ]
 
 
@@ -49,6 +61,35 @@ def test_a_type_equals_another_of_the_same_parts_and_can_travel(make, text):
 
 def test_no_two_of_these_types_are_equal():
     assert len({make() for make, _ in SIMPLE + NESTED}) == len(SIMPLE + NESTED)
+
+
+@pytest.mark.parametrize("basic", BasicType)
+def test_every_basic_type_has_pyflinks_factory(basic):
+    made = getattr(BasicTypeInfo, f"{basic.name}_TYPE_INFO")()
+    assert made == getattr(Types, basic.name)() == BasicTypeInfo(basic)
+    assert hash(made) == hash(BasicTypeInfo(basic))
+    assert made.get_basic_type() is basic
+
+
+def test_the_other_names_of_pyflink():
+    assert SqlTimeTypeInfo.DATE() == Types.SQL_DATE()
+    assert SqlTimeTypeInfo.TIME() == Types.SQL_TIME()
+    assert SqlTimeTypeInfo.TIMESTAMP() == Types.SQL_TIMESTAMP()
+    assert isinstance(Types.INSTANT(), InstantTypeInfo)
+    assert ListTypeInfo(Types.INT()).elem_type == Types.INT()
+    assert RowOfTypes is Row
+
+
+# What a PyFlink program may import from pyflink.common.typeinfo, read from PyFlink 2.3.0.
+PYFLINK_NAMES = """
+    TypeInformation BasicType BasicTypeInfo InstantTypeInfo SqlTimeTypeInfo PrimitiveArrayTypeInfo BasicArrayTypeInfo
+    ObjectArrayTypeInfo PickledBytesTypeInfo RowTypeInfo TupleTypeInfo DateTypeInfo TimeTypeInfo TimestampTypeInfo
+    ListTypeInfo MapTypeInfo LocalTimeTypeInfo ExternalTypeInfo Types
+"""
+
+
+def test_typeinfo_has_every_class_of_pyflinks():
+    assert [name for name in PYFLINK_NAMES.split() if not hasattr(typeinfo, name)] == []
 
 
 def test_row_types_differ_by_their_names():

@@ -6,7 +6,7 @@ import threading
 import pytest
 
 import penstock
-from penstock.checkpoint.epochs import EpochFailed, UserFunctionFailed
+from penstock.checkpoint.failed import EpochFailed, UserFunctionFailed
 from penstock.common import Types
 from penstock.datastream import (
     FilterFunction,
@@ -169,11 +169,16 @@ class TestAUsersExceptionArrives:
             except ValueError as error:
                 raise LookupError("not a number") from error
 
+        tried = convert.__code__.co_firstlineno + 2
         with JobHarness(words("x").map(convert)) as job, pytest.raises(UserFunctionFailed) as caught:
             job.epoch()
         text = str(caught.value)
         assert "ValueError: invalid literal for int() with base 10: 'x'" in text
         assert text.index("ValueError") < text.index("direct cause") < text.index("LookupError: not a number")
+        assert caught.value.headline().splitlines() == [
+            "LookupError: not a number",
+            f"after ValueError: invalid literal for int() with base 10: 'x', in convert, line {tried}",
+        ]
         assert OURS not in text
 
     def test_with_the_subtask_it_came_from(self):

@@ -19,8 +19,10 @@ class Count(KeyedProcessFunction):
 
     def open(self, runtime_context: RuntimeContext) -> None:
         self.n = runtime_context.get_state(ValueStateDescriptor("n", int))
+        self.seen = runtime_context.get_metrics_group().counter("seen")
 
     def process_element(self, value: Any, ctx: Any) -> Any:
+        self.seen.inc()
         n = (self.n.value() or 0) + 1
         self.n.update(n)
         yield ctx.get_current_key(), n
@@ -107,7 +109,8 @@ def run_two_stages(directory: str, master: str, left: list[str], right: list[str
     env.add_epoch_listener(lambda epoch: print(f"epoch {epoch.number} {epoch.records}", flush=True))
     stream = two_stages(env.from_collection(left).uid("left"), env.from_collection(right).uid("right"))
     stream.sink_to(DiscardingSink()).uid("sink")
-    env.execute("crash")
+    result = env.execute("crash")
+    Path(directory, "counters.json").write_text(json.dumps(result.get_all_accumulator_results()))
 
 
 if __name__ == "__main__":

@@ -80,6 +80,10 @@ def test_a_worker_or_executor_killed_at_each_step_of_a_task(tmp_path: Path, role
     assert done.returncode == 0, done.stderr
     assert all(marker.exists() for marker in markers)
     check_state(tmp_path)
+    counters = json.loads((tmp_path / "counters.json").read_text())
+    names = ["left.numRecordsIn", "right.numRecordsIn", "count.seen", "count.numRecordsIn", "sum.numRecordsIn"]
+    both = len(LEFT + RIGHT)
+    assert [counters[name] for name in names] == [len(LEFT), len(RIGHT), both, both, both]
 
 
 def test_a_driver_killed_at_each_step_of_an_epoch(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from programs import Count, expected_counts, expected_output, expected_sums, words
 
-from penstock.datastream import StreamExecutionEnvironment
+from penstock.datastream import RuntimeExecutionMode, StreamExecutionEnvironment
 from penstock.testing.snapshots import last_manifest, newest_lineage, read_values
 
 pytestmark = pytest.mark.spark
@@ -32,6 +32,14 @@ def test_one_output_per_record_in_one_epoch_and_many(make_env: Any) -> None:
         stream = env.from_collection(records).key_by(lambda word: word).process(Count())
         with stream.execute_and_collect() as results:
             assert Counter(results) == running_counts(records)
+
+
+def test_a_batch_gives_only_the_last_value_of_each_key(make_env: Any) -> None:
+    env = make_env(records=2).set_runtime_mode(RuntimeExecutionMode.BATCH)
+    letters = env.from_collection([("a", 0), ("c", 1), ("d", 1), ("b", 0), ("e", 1)])
+    joined = letters.key_by(lambda pair: pair[1]).reduce(lambda one, two: (one[0] + two[0], one[1]))
+    with joined.execute_and_collect() as results:
+        assert sorted(results) == [("ab", 0), ("cde", 1)]
 
 
 @pytest.mark.slow

@@ -770,3 +770,44 @@ def test_bytes_of_another_type_are_not_read():
 
 def test_any_buffer_can_be_read():
     assert serializer_for(list[int]).decode(memoryview(serializer_for(list[int]).encode([1]))) == [1]
+
+
+@dataclass
+class Measured:
+    low: float
+    high: float
+
+
+class Span(NamedTuple):
+    left: int
+    right: int
+
+
+class Marked(Span):
+    """Not slotted, so an instance can have attributes."""
+
+
+def test_attributes_that_are_no_fields_are_gone_at_once_and_not_only_when_read():
+    measured, pair = Measured(1.0, 2.0), Marked(1, 2)
+    measured.unit = pair.unit = "kelvin"
+    for value in (measured, pair):
+        checked = serializer_for(type(value)).check(value)
+        assert checked == value
+        assert not hasattr(checked, "unit")
+    plain = Measured(1.0, 2.0)
+    assert serializer_for(Measured).check(plain) is plain
+
+
+@pytest.mark.parametrize("value", [datetime(2024, 10, 27, 2, 30, fold=1), time(2, 30, fold=1)])
+def test_a_fold_has_no_bytes_and_is_gone_at_once(value):
+    serializer = serializer_for(type(value))
+    assert serializer.check(value).fold == serializer.decode(serializer.encode(value)).fold == 0
+
+
+def test_a_row_without_names_is_taken_for_a_tuple_of_types():
+    serializer = serializer_for(Types.TUPLE([Types.STRING(), Types.LONG()]))
+    assert serializer.decode(serializer.encode(Row("a", 1))) == ("a", 1)
+    with pytest.raises(NotEncodable, match="Row"):
+        serializer.encode(Row(name="a", n=1))
+    with pytest.raises(NotEncodable, match="Row"):
+        serializer_for(tuple[str, int]).encode(Row("a", 1))

@@ -6,7 +6,7 @@ from decimal import Decimal
 
 import pytest
 
-from penstock.checkpoint.epochs import UserFunctionFailed
+from penstock.checkpoint.failed import UserFunctionFailed
 from penstock.checkpoint.manifest import Fenced
 from penstock.common import Row, Types
 from penstock.datastream import (

@@ -1,5 +1,6 @@
 """Sources and sinks as users import them, and the contracts for their own."""
 
+from penstock.absent import explain_absent
 from penstock.checkpoint.committing import Commit
 from penstock.connectors.sink import Sink, SinkWriter
 from penstock.connectors.sinks import DiscardingSink, PrintSink
@@ -18,3 +19,5 @@ __all__ = [
     "SinkWriter",
     "Source",
 ]
+
+explain_absent(__name__)

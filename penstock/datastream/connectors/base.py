@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from enum import Enum
 
+from penstock.absent import explain_absent
 from penstock.connectors.sink import Sink
 from penstock.connectors.source import Source
 
@@ -17,3 +18,5 @@ class DeliveryGuarantee(Enum):
 
 
 __all__ = ["DeliveryGuarantee", "Sink", "Source"]
+
+explain_absent(__name__)

@@ -5,9 +5,11 @@ Node             node.py         what each part of a type can do
                  leaves.py, containers.py, records.py: the parts
                  hints.py, types.py: from a declaration to its parts
                  codec.py: msgpack
+Hinted           hinted.py       types that come from annotations
 """
 
+from penstock.state.serializers.hinted import Hinted, OrPickled, holds_itself
 from penstock.state.serializers.node import NotEncodable, UnsupportedType
 from penstock.state.serializers.serializer import Serializer, serializer_for
 
-__all__ = ["NotEncodable", "Serializer", "UnsupportedType", "serializer_for"]
+__all__ = ["Hinted", "NotEncodable", "OrPickled", "Serializer", "UnsupportedType", "holds_itself", "serializer_for"]

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterable
 from operator import is_
 from typing import Any, Optional, Union
 
+from penstock.common.row import Row
 from penstock.state.scalars import python_scalar
 from penstock.state.serializers import codec
 from penstock.state.serializers.kept import kept_test
@@ -75,6 +76,12 @@ class Sequence(Node):
             return value if type(value) is self.kind else self.kind(value)
         checked = _each(self.element, value, self.kind.__name__)
         return value if type(value) is self.kind and unchanged(value, checked) else self.kind(checked)
+
+    def fits(self, value: Any) -> bool:
+        values: Any = value  # mypy takes a class that is compared for object
+        if type(value) is not self.kind:
+            return False
+        return all_exact(self.element, values) or all(map(self.element.fits, values))
 
     def _wire(self, value: Any) -> list[Any]:
         return [self.element.wire(item) for item in value]
@@ -159,18 +166,21 @@ class Mapping(Node):
 
 
 class Positions(Node):
-    """A tuple with a type per place."""
+    """A tuple with a type per place. With `rows`, a Row without names is taken for it, as PyFlink does."""
 
     classes = (tuple,)
 
-    def __init__(self, elements: tuple[Node, ...]) -> None:
+    def __init__(self, elements: tuple[Node, ...], rows: bool = False) -> None:
         self.hold(*elements)
+        self.rows = rows
         self.kept = kept_test(elements, [f"v[{i}]" for i in range(len(elements))])
         self.wire_type = tuple[tuple(element.wire_type for element in elements)]  # type: ignore[misc]
 
     def check(self, value: Any) -> Any:
         if not isinstance(value, (list, tuple)):
-            raise self.refuse(value, "Convert it with tuple(...).")
+            if not self.rows or type(value) is not Row or value._fields is not None:
+                raise self.refuse(value, "Convert it with tuple(...).")
+            value = tuple(value)
         if len(value) != len(self.parts):
             raise self.refuse(value, f"It has {len(value)} elements where {len(self.parts)} are declared.")
         try:
@@ -179,6 +189,12 @@ class Positions(Node):
         except NotEncodable:
             pass  # found again below, with its place
         return tuple(check_fields(self.parts, value, _tuple_place))
+
+    def fits(self, value: Any) -> bool:
+        try:
+            return type(value) is tuple and len(value) == len(self.parts) and self.kept(value)
+        except NotEncodable:
+            return False
 
     def _wire(self, value: Any) -> Any:
         return [element.wire(item) for element, item in zip(self.parts, value)]

@@ -162,7 +162,7 @@ class Char(Node):
 
 
 class DateTime(Node):
-    """A datetime: an aware one comes back as the same instant in UTC, a naive one as it is."""
+    """A datetime: an aware one comes back as the same instant in UTC, a naive one as it is, but without its fold."""
 
     wire_type = datetime
     classes = (datetime,)
@@ -171,9 +171,9 @@ class DateTime(Node):
         if type(value) is not datetime:
             raise self.refuse(value, "Store a plain datetime: datetime.fromisoformat(...), .to_pydatetime().")
         if value.tzinfo is None or value.tzinfo is UTC:
-            return value
+            return value.replace(fold=0) if value.fold else value
         if value.utcoffset() is None:
-            return value.replace(tzinfo=None)
+            return value.replace(tzinfo=None, fold=0)
         try:
             return value.astimezone(UTC)
         except OverflowError:
@@ -193,11 +193,11 @@ class TimeOfDay(Node):
         if type(value) is not time:
             raise self.refuse(value)
         if value.tzinfo is None:
-            return value
+            return value.replace(fold=0) if value.fold else value
         offset = value.utcoffset()
         if offset is None or offset.seconds % 60 or offset.microseconds:
             raise self.refuse(value, "Its zone is lost without a date; store a datetime, or drop the zone.")
-        return value.replace(tzinfo=timezone(offset))
+        return value.replace(tzinfo=timezone(offset), fold=0)
 
     def describe(self, inside: frozenset[str] = frozenset()) -> str:
         return "time"

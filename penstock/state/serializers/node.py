@@ -61,6 +61,13 @@ class Node:
     def check(self, value: Any) -> Any:
         raise NotImplementedError
 
+    def fits(self, value: Any) -> bool:
+        """Whether `check` keeps the value as it is. A node may say no where finding out costs too much."""
+        try:
+            return self.check(value) is value
+        except NotEncodable:
+            return False
+
     def wire(self, value: Any) -> Any:
         return value if self.native else self._wire(value)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from copy import copy
+from types import MemberDescriptorType
 from typing import Any
 
 from msgspec.structs import force_setattr
@@ -13,14 +14,14 @@ from penstock.state.serializers.containers import check_fields, unchanged
 from penstock.state.serializers.kept import kept_test
 from penstock.state.serializers.node import Node, NotEncodable
 
-__all__ = ["NamedTupleRecord", "ObjectRecord", "RowRecord", "TypedDictRecord"]
+__all__ = ["NamedTupleRecord", "ObjectRecord", "Record", "RowRecord", "TypedDictRecord"]
 
 
 # A global is half the price of an attribute of an Enum class.
 _INSERT = RowKind.INSERT
 
 
-class _Record(Node):
+class Record(Node):
     """Fields, each with a name and a type.
 
     Made empty and given its fields later, because a field may hold the record itself. Until then it counts
@@ -43,11 +44,20 @@ class _Record(Node):
         self.hold(*fields.values())
         self.immutable, self.hashable, self.proof = self.immutable and own[0], own[1], self.proof or own[2]
 
+    def fits(self, value: Any) -> bool:
+        try:
+            return type(value) is self.cls and self.kept(value)
+        except (NotEncodable, AttributeError):
+            return False
+
     def _place(self, index: int) -> str:
         return f"field {self.names[index]!r} of {self.cls.__qualname__}"
 
+    def title(self) -> str:
+        return f"{self.word} {self.cls.__module__}.{self.cls.__qualname__}"
+
     def describe(self, inside: frozenset[str] = frozenset()) -> str:
-        name = f"{self.word} {self.cls.__module__}.{self.cls.__qualname__}"
+        name = self.title()
         if name in inside:
             return name
         inside |= {name}
@@ -55,7 +65,7 @@ class _Record(Node):
         return f"{name}({', '.join(fields)})"
 
 
-class ObjectRecord(_Record):
+class ObjectRecord(Record):
     """A dataclass or a msgspec.Struct. A subclass is refused: it would come back as the declared class."""
 
     def __init__(self, word: str, cls: Any, wire_type: Any, *, frozen: bool, proof: bool) -> None:
@@ -67,7 +77,7 @@ class ObjectRecord(_Record):
 
     def fill(self, fields: Mapping[str, Node]) -> None:
         super().fill(fields)
-        self.kept = kept_test(self.parts, [f"v.{name}" for name in self.names])
+        self.kept = kept_test(self.parts, [f"v.{name}" for name in self.names], _attributes(self.cls, self.names))
 
     def check(self, value: Any) -> Any:
         if type(value) is not self.cls:
@@ -81,7 +91,11 @@ class ObjectRecord(_Record):
             values = [getattr(value, name) for name in self.names]
         except AttributeError as error:
             raise self.refuse(value, f"A field has no value: {error}.") from None
-        return self._rebuild(value, check_fields(self.parts, values, self._place))
+        checked = check_fields(self.parts, values, self._place)
+        # A field may have its value in the class, as its default; then there are fewer attributes than fields.
+        if unchanged(values, checked) and not getattr(value, "__dict__", {}).keys() - set(self.names):
+            return value
+        return self._rebuild(value, checked)
 
     def _rebuild(self, value: Any, values: list[Any]) -> Any:
         # Neither __init__ nor __post_init__ runs: the values were there already, only their form changes.
@@ -101,7 +115,14 @@ class ObjectRecord(_Record):
         return self._rebuild(value, wires) if self.word == "struct" else dict(zip(self.names, wires))
 
 
-class NamedTupleRecord(_Record):
+def _attributes(cls: type, names: tuple[str, ...]) -> int | None:
+    """How many of these fields an instance holds in its `__dict__`; None if it has none."""
+    if not cls.__dictoffset__:
+        return None
+    return sum(not isinstance(getattr(cls, name, None), MemberDescriptorType) for name in names)
+
+
+class NamedTupleRecord(Record):
     """A typing.NamedTuple, for which a plain tuple or list of the same length is taken too."""
 
     word = "namedtuple"
@@ -109,7 +130,7 @@ class NamedTupleRecord(_Record):
     def fill(self, fields: Mapping[str, Node]) -> None:
         super().fill(fields)
         self.hashable = all(node.hashable for node in self.parts)
-        self.kept = kept_test(self.parts, [f"v[{i}]" for i in range(len(self.parts))])
+        self.kept = kept_test(self.parts, [f"v[{i}]" for i in range(len(self.parts))], _attributes(self.cls, ()))
 
     def check(self, value: Any) -> Any:
         if type(value) is not self.cls and (type(value) not in (tuple, list) or len(value) != len(self.names)):
@@ -125,7 +146,7 @@ class NamedTupleRecord(_Record):
         return [node.wire(field) for node, field in zip(self.parts, value)]
 
 
-class TypedDictRecord(_Record):
+class TypedDictRecord(Record):
     """A typing.TypedDict. A key it does not name is refused: it would be missing when read."""
 
     word = "typeddict"
@@ -157,6 +178,9 @@ class TypedDictRecord(_Record):
             except NotEncodable as error:
                 raise error.inside(f"key {key!r} of {self.cls.__qualname__}") from None
         return value if type(value) is dict and unchanged(value.values(), checked.values()) else checked
+
+    def fits(self, value: Any) -> bool:
+        return Node.fits(self, value)
 
     def _wire(self, value: Any) -> Any:
         return {key: self.by_name[key].wire(item) for key, item in value.items()}

@@ -39,11 +39,14 @@ class Serializer:
         "encode_many",
         "exact",
         "immutable",
+        "node",
         "spec",
     )
 
     #: What it was made from.
     spec: TypeSpec
+    #: What it is made of.
+    node: Node
     #: Whether a decoded value can be shared without a copy, because nothing in it can change.
     immutable: bool
     #: If `type(value) is exact`, the value is of this type and comes back as it is: `check` may be skipped.
@@ -66,6 +69,7 @@ class Serializer:
     def __init__(self, spec: TypeSpec, node: Node) -> None:
         many = Sequence(list, node)
         self.spec = spec
+        self.node = node
         self.immutable = node.immutable
         self.exact = node.exact
         self.check = node.check

@@ -12,7 +12,9 @@ from penstock.common.typeinfo import (
     BasicType,
     BasicTypeInfo,
     DateTypeInfo,
+    ExternalTypeInfo,
     ListTypeInfo,
+    LocalTimeTypeInfo,
     MapTypeInfo,
     ObjectArrayTypeInfo,
     PickledBytesTypeInfo,
@@ -56,6 +58,10 @@ def node_of(spec: Any) -> Node:
         return TimeOfDay()
     if isinstance(spec, TimestampTypeInfo):
         return DateTime()
+    if isinstance(spec, LocalTimeTypeInfo):
+        return node_of(_LOCAL_TIME[spec.get_time_type()])
+    if isinstance(spec, ExternalTypeInfo):
+        return node_of(spec.get_type_info())
     if isinstance(spec, PickledBytesTypeInfo):
         return Pickled()
     if isinstance(spec, PrimitiveArrayTypeInfo):
@@ -71,7 +77,7 @@ def node_of(spec: Any) -> Node:
         return Mapping(key, Nullable(_part(spec.get_value_type(), "the values of a map")))
     if isinstance(spec, TupleTypeInfo):
         types = enumerate(spec.get_field_types())
-        return Positions(tuple(_part(kind, f"element {i} of a tuple") for i, kind in types))
+        return Positions(tuple(_part(kind, f"element {i} of a tuple") for i, kind in types), rows=True)
     if isinstance(spec, RowTypeInfo):
         names = spec.get_field_names()
         fields = zip(names, spec.get_field_types())
@@ -86,6 +92,12 @@ def _part(spec: Any, where: str) -> Node:
     except UnsupportedType as error:
         raise error.inside(where) from None
 
+
+_LOCAL_TIME = {
+    LocalTimeTypeInfo.TimeType.LOCAL_DATE: Types.SQL_DATE(),
+    LocalTimeTypeInfo.TimeType.LOCAL_TIME: Types.SQL_TIME(),
+    LocalTimeTypeInfo.TimeType.LOCAL_DATE_TIME: Types.SQL_TIMESTAMP(),
+}
 
 _BASIC: dict[BasicType, Callable[[], Node]] = {
     BasicType.STRING: lambda: Plain(str, "string"),

@@ -2,27 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from penstock.common.completable_future import CompletableFuture
 from penstock.common.job import JobCancelled, JobExecutionResult, JobID, JobStatus
 
 if TYPE_CHECKING:
+    from penstock.checkpoint.metrics import JobMetrics
     from penstock.spark.job import Job
-
-
-class CompletableFuture:
-    """A result to be waited for."""
-
-    def __init__(self, wait: Callable[[], Any], done: Callable[[], bool]) -> None:
-        self._wait = wait
-        self._done = done
-
-    def result(self) -> Any:
-        return self._wait()
-
-    def done(self) -> bool:
-        return self._done()
 
 
 class JobClient:
@@ -44,6 +31,14 @@ class JobClient:
 
     def get_job_execution_result(self) -> CompletableFuture:
         return CompletableFuture(self.result, lambda: self._job.ended)
+
+    def get_metrics(self) -> JobMetrics:
+        """Of the completed epochs of this driver, while the job runs or after it."""
+        return self._job.driver.metrics.read()
+
+    def get_accumulators(self) -> CompletableFuture:
+        """The totals of counters, by `operator uid.group.name`."""
+        return CompletableFuture(lambda: self.get_metrics().counters(), lambda: True)
 
     def result(self, timeout: float | None = None) -> JobExecutionResult:
         """Wait for the end of the job; raises what it failed with."""
@@ -70,4 +65,4 @@ class JobClient:
             self.cancel()
 
 
-__all__ = ["CompletableFuture", "JobCancelled", "JobClient"]
+__all__ = ["JobCancelled", "JobClient"]

@@ -1,0 +1,48 @@
+"""What an epoch failed with, as the program sees it."""
+
+from __future__ import annotations
+
+from penstock.checkpoint.coordinator import Abort
+from penstock.errors import PenstockError
+from penstock.runtime.rows import Failure
+
+
+class EpochFailed(PenstockError):
+    """An epoch could not be completed; nothing of it is visible."""
+
+    def __init__(self, message: str, failures: tuple[Failure, ...] = ()) -> None:
+        super().__init__(message)
+        self.failures = failures
+
+
+class UserFunctionFailed(EpochFailed):
+    """A user's function raised. The message holds the user's own traceback and the operator."""
+
+    def __init__(self, failures: tuple[Failure, ...], epoch: int) -> None:
+        failure = failures[0]
+        self.operator = (
+            f"Operator '{failure.operator}' (uid '{failure.uid}') failed in subtask {failure.subtask} of epoch {epoch}"
+        )
+        trace = f"\n{failure.traceback}" if failure.traceback else ""
+        super().__init__(f"{self.operator}:{trace}\n{failure.error}", failures)
+        self.args = (failures, epoch)
+        self.fix, self.places = failure.fix, failure.places
+
+    def headline(self) -> str:
+        return self.failures[0].headline
+
+    def context(self) -> str:
+        record = self.failures[0].record
+        return f"{self.operator}, on the record {record}" if record else f"{self.operator}."
+
+    def __str__(self) -> str:
+        return self.problem
+
+
+def failed(abort: Abort) -> EpochFailed:
+    if not abort.failures:
+        return EpochFailed(f"Epoch {abort.epoch} was {abort.status.value.lower()}: {abort.reason}.")
+    failure = abort.failures[0]
+    if not failure.from_user:
+        return EpochFailed(f"Epoch {abort.epoch} was {abort.status.value.lower()}: {failure.error}", abort.failures)
+    return UserFunctionFailed(abort.failures, abort.epoch)

@@ -1,0 +1,249 @@
+"""A job's metrics in the driver: what the tasks of completed epochs measured, summed up since the driver started."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+from penstock.errors import PenstockError
+from penstock.runtime.metrics import (
+    BUFFER_FILL,
+    BUFFERS_OUT,
+    BYTES_OUT,
+    EDGE_GROUP,
+    RECORDS_IN,
+    RECORDS_OUT,
+    Number,
+    TaskMetrics,
+)
+from penstock.runtime.plan import PhysicalGraph
+
+_STEPS = 60
+"""A meter's time span is kept in so many steps: its rate is that exact, and holds no more in memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class MeterValue:
+    count: int
+    rate: float
+    """Events per second, over the meter's time span up to now."""
+
+
+@dataclass(frozen=True, slots=True)
+class DistributionValue:
+    """`min` and `max` are None where `count` is 0."""
+
+    count: int
+    sum: Number
+    min: Number | None
+    max: Number | None
+
+    @property
+    def mean(self) -> float | None:
+        return self.sum / self.count if self.count else None
+
+
+Value = int | float | MeterValue | DistributionValue | dict[int, Number]
+"""Of a counter, of a buffer fill, of a meter, of a distribution; of a gauge, its value in each subtask."""
+
+_Key = tuple[str, str]
+"""Operator uid, and the metric's name within the operator."""
+_BySubtask = dict[_Key, dict[int, Any]]
+
+
+class JobMetrics(Mapping[str, Value]):
+    """Metrics by `operator uid.group.name`, over all subtasks, as they were when it was made."""
+
+    def __init__(
+        self, epoch: int, names: dict[str, str], values: dict[_Key, Value], subtasks: _BySubtask, last_epoch: _BySubtask
+    ) -> None:
+        self.epoch = epoch
+        """The last completed epoch; 0 before the first one of this driver."""
+        self.last_epoch: dict[str, Any] = {_full(key): _joined(cells) for key, cells in last_epoch.items()}
+        """What that epoch alone added to counters, meters (their events) and distributions."""
+        self._names = names
+        self._values = {_full(key): value for key, value in values.items()}
+        self._subtasks = {_full(key): cells for key, cells in subtasks.items()}
+        self._keys = list(values)
+
+    def __getitem__(self, name: str) -> Value:
+        return self._values[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def subtasks(self, name: str) -> dict[int, Any]:
+        """A metric's value in each subtask; of a source's first chain, in each Spark partition."""
+        return dict(self._subtasks[name])
+
+    def of(self, operator: str) -> dict[str, Value]:
+        """The metrics of one operator, by their names within it. `operator` is a uid, or a name that is no uid."""
+        uids = {operator} if operator in self._names else {uid for uid, name in self._names.items() if name == operator}
+        if len(uids) != 1:
+            known = ", ".join(f"'{name}' (uid '{uid}')" for uid, name in self._names.items())
+            raise PenstockError(f"{len(uids)} operators are called '{operator}'; there are {known}. Give the uid.")
+        return {name: self._values[_full((uid, name))] for uid, name in self._keys if uid in uids}
+
+    def counters(self) -> dict[str, int]:
+        return {name: value for name, value in self._values.items() if type(value) is int}
+
+    def __repr__(self) -> str:
+        return f"<metrics after epoch {self.epoch}: {self._values!r}>"
+
+
+class MetricTotals:
+    """Order of calls: `add` after each completed epoch, by the driver; `read` at any time, from any thread."""
+
+    def __init__(self, graph: PhysicalGraph, clock: Callable[[], float]) -> None:
+        self._graph = graph
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._epoch = 0
+        self._counters, self._meters, self._distributions = _Sums(), _Sums(), _Sums()
+        self._last: tuple[_Sums, ...] = ()
+        self._windows: dict[tuple[_Key, int], _Window] = {}
+        self._gauges: _BySubtask = {}
+
+    def add(self, epoch: int, tasks: Iterable[TaskMetrics], reported: set[tuple[int, int]]) -> None:
+        """Count a completed epoch. A task that ran twice is counted once, one that is not in `reported` not at all."""
+        counted = {(task.chain, task.subtask): task for task in tasks if task.epoch == epoch}
+        with self._lock:
+            self._epoch = epoch
+            self._gauges = {}
+            counters, meters, distributions = self._last = _Sums(), _Sums(), _Sums()
+            for who, task in counted.items():
+                if who in reported:
+                    self._add_sent(task, counters)
+                    self._add_registered(task, counters, meters, distributions)
+            self._counters.add_all(counters)
+            self._meters.add_all(meters)
+            self._distributions.add_all(distributions)
+
+    def _add_sent(self, task: TaskMetrics, counters: _Sums) -> None:
+        chain = self._graph.chains[task.chain]
+        head = chain.source_uid if chain.source_uid is not None else chain.operators[0].uid
+        counters.add((head, RECORDS_IN), task.subtask, task.records_in)
+        for sent in task.sent:
+            edge = self._graph.edges[sent.edge]
+            sender = chain.source_uid if edge.from_operator is None else chain.operators[edge.from_operator].uid
+            receiver = self._graph.chains[edge.to_chain].operators[0].uid
+            for scope in ("", f"{EDGE_GROUP}.{receiver}."):
+                for name, count in ((RECORDS_OUT, sent.records), (BUFFERS_OUT, sent.buffers), (BYTES_OUT, sent.bytes)):
+                    counters.add((sender or "", scope + name), task.subtask, count)
+
+    def _add_registered(self, task: TaskMetrics, counters: _Sums, meters: _Sums, distributions: _Sums) -> None:
+        subtask, now = task.subtask, self._clock()
+        for operator in task.operators:
+            uid = operator.uid
+            for name, count in operator.counters.items():
+                counters.add((uid, name), subtask, count)
+            for name, value in operator.gauges.items():
+                self._gauges.setdefault((uid, name), {})[subtask] = value
+            for name, (events, span) in operator.meters.items():
+                meters.add((uid, name), subtask, events)
+                self._windows.setdefault(((uid, name), subtask), _Window(span)).add(now, events)
+            for name, (number, total, least, most) in operator.distributions.items():
+                bounds = (least, most) if number else (None, None)
+                distributions.add((uid, name), subtask, DistributionValue(number, total, *bounds))
+
+    def read(self) -> JobMetrics:
+        now = self._clock()
+        with self._lock:
+            meters = {
+                key: {
+                    subtask: MeterValue(count, self._windows[key, subtask].rate(now))
+                    for subtask, count in counts.items()
+                }
+                for key, counts in self._meters.items()
+            }
+            subtasks = {**_copied(self._counters), **meters, **_copied(self._distributions)}
+            values: dict[_Key, Value] = {key: _joined(cells) for key, cells in subtasks.items()}
+            for (uid, name), cells in self._counters.items():
+                if name == BYTES_OUT or name.startswith(f"{EDGE_GROUP}."):
+                    self._add_fill(uid, name, cells, values, subtasks)
+            subtasks |= _copied(self._gauges)
+            values |= _copied(self._gauges)
+            last = {key: dict(cells) for sums in self._last for key, cells in sums.items()}
+            return JobMetrics(self._epoch, self._names(), values, subtasks, last)
+
+    def _add_fill(
+        self, uid: str, name: str, sent: dict[int, int], values: dict[_Key, Value], subtasks: _BySubtask
+    ) -> None:
+        scope = name.removesuffix(BYTES_OUT)
+        if scope == name:
+            return
+        size = self._graph.buffer_bytes
+        buffers = self._counters[uid, scope + BUFFERS_OUT]
+        key = uid, scope + BUFFER_FILL
+        subtasks[key] = {task: count / (buffers[task] * size or 1) for task, count in sent.items()}
+        values[key] = sum(sent.values()) / (sum(buffers.values()) * size or 1)
+
+    def _names(self) -> dict[str, str]:
+        chains = self._graph.chains
+        names = {operator.uid: operator.name for chain in chains for operator in chain.operators}
+        return names | {chain.source_uid: chain.source_name for chain in chains if chain.source_uid is not None}
+
+
+class _Sums(_BySubtask):
+    """Counts or distributions, by metric and subtask."""
+
+    def add(self, key: _Key, subtask: int, cell: Any) -> None:
+        cells = self.setdefault(key, {})
+        cells[subtask] = _sum(cells[subtask], cell) if subtask in cells else cell
+
+    def add_all(self, others: _Sums) -> None:
+        for key, cells in others.items():
+            for subtask, cell in cells.items():
+                self.add(key, subtask, cell)
+
+
+class _Window:
+    """A meter's events of the last time span, in steps of a part of it."""
+
+    def __init__(self, span: int) -> None:
+        self._span = span
+        self._steps: deque[tuple[float, int]] = deque()
+
+    def add(self, now: float, events: int) -> None:
+        if not events:
+            return
+        if self._steps and 0 <= now - self._steps[-1][0] < self._span / _STEPS:
+            began, before = self._steps.pop()
+            self._steps.append((began, before + events))
+        else:
+            self._steps.append((now, events))
+        while self._steps and self._steps[0][0] <= now - self._span:
+            self._steps.popleft()
+
+    def rate(self, now: float) -> float:
+        return sum(events for began, events in self._steps if began > now - self._span) / self._span
+
+
+def _sum(a: Any, b: Any) -> Any:
+    if isinstance(a, MeterValue):
+        return MeterValue(a.count + b.count, a.rate + b.rate)
+    if not isinstance(a, DistributionValue):
+        return a + b
+    if not a.count or not b.count:
+        return a if a.count else b
+    return DistributionValue(a.count + b.count, a.sum + b.sum, min(a.min, b.min), max(a.max, b.max))
+
+
+def _joined(cells: dict[int, Any]) -> Any:
+    """One value of those of all subtasks."""
+    return reduce(_sum, cells.values())
+
+
+def _copied(cells: _BySubtask) -> _BySubtask:
+    return {key: dict(values) for key, values in cells.items()}
+
+
+def _full(key: _Key) -> str:
+    return f"{key[0]}.{key[1]}"

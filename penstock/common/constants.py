@@ -1,0 +1,10 @@
+"""The bounds of a 64-bit integer, which timestamps use for "never"."""
+
+from penstock.absent import explain_absent
+
+MAX_LONG_VALUE = 2**63 - 1
+MIN_LONG_VALUE = -(2**63)
+
+__all__ = ["MAX_LONG_VALUE", "MIN_LONG_VALUE"]
+
+explain_absent(__name__)

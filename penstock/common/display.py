@@ -1,0 +1,147 @@
+"""Records as lines of text, as Flink's print and text files show them.
+
+A record of a declared `TypeInformation` is a Java object there and looks like one: `(To,1)`, `+I[1, abc]`, `{a=true}`.
+One without, or declared by a type hint, is a Python object, and is shown as `str` does. Arrays alone are shown as lists
+are: Java would give their address.
+"""
+
+from __future__ import annotations
+
+import datetime
+import struct
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+
+from penstock.common.row import Row
+from penstock.common.time import Instant
+from penstock.common.typeinfo import (
+    BasicType,
+    BasicTypeInfo,
+    MapTypeInfo,
+    PickledBytesTypeInfo,
+    RowTypeInfo,
+    TimestampTypeInfo,
+    TimeTypeInfo,
+    TupleTypeInfo,
+    TypeInformation,
+    TypeSpec,
+    _ElementsTypeInfo,
+)
+
+Show = Callable[[Any], str]
+
+_EPOCH = datetime.datetime(1970, 1, 1)
+
+
+def shower(declared: TypeSpec | None) -> Show:
+    """How a stream's records are shown, made once from its declared type."""
+    if not isinstance(declared, TypeInformation) or isinstance(declared, PickledBytesTypeInfo):
+        return str
+    show = _java(declared)
+    return lambda value: "null" if value is None else show(value)
+
+
+def _java(declared: TypeInformation) -> Show:
+    if isinstance(declared, BasicTypeInfo):
+        return _BASIC.get(declared.get_basic_type(), str)
+    if isinstance(declared, TupleTypeInfo):
+        fields = [shower(kind) for kind in declared.get_field_types()]
+        return lambda value: f"({','.join(show(field) for show, field in zip(fields, value))})"
+    if isinstance(declared, RowTypeInfo):
+        return _row([shower(kind) for kind in declared.get_field_types()])
+    if isinstance(declared, MapTypeInfo):
+        key, item = shower(declared.get_key_type()), shower(declared.get_value_type())
+        return lambda value: f"{{{', '.join(f'{key(k)}={item(v)}' for k, v in value.items())}}}"
+    if isinstance(declared, _ElementsTypeInfo):
+        return _elements(shower(declared.get_element_type()))
+    if isinstance(declared, TimestampTypeInfo):
+        return _timestamp
+    return _time if isinstance(declared, TimeTypeInfo) else str
+
+
+def _row(fields: list[Show]) -> Show:
+    def show(value: Row) -> str:
+        return f"{value.get_row_kind()}[{', '.join(show(field) for show, field in zip(fields, value))}]"
+
+    return show
+
+
+def _elements(element: Show) -> Show:
+    def show(value: Any) -> str:
+        if isinstance(value, bytes):
+            # Java's bytes are signed.
+            value = struct.unpack(f"{len(value)}b", value)
+        return f"[{', '.join(map(element, value))}]"
+
+    return show
+
+
+def _double(value: float) -> str:
+    return _java_number(value, repr(float(value)))
+
+
+def _float(value: float) -> str:
+    """The shortest decimal that is this number of 32 bits and no other."""
+    value = _as_float(value)
+    texts = (f"{value:.{digits}g}" for digits in range(1, 10))
+    return _java_number(value, next((text for text in texts if _as_float(float(text)) == value), repr(value)))
+
+
+def _as_float(value: float) -> float:
+    try:
+        (rounded,) = struct.unpack("f", struct.pack("f", value))
+    except OverflowError:
+        return float("inf") if value > 0 else float("-inf")
+    return float(rounded)
+
+
+def _java_number(value: float, text: str) -> str:
+    """`text`, which Python wrote, as Java writes it: 1.0E10 from ten million on, and below a thousandth."""
+    if value != value or value in (float("inf"), float("-inf")):
+        return {"inf": "Infinity", "-inf": "-Infinity", "nan": "NaN"}[text]
+    sign, digits, exponent = Decimal(text).as_tuple()
+    assert isinstance(exponent, int)
+    shown = "".join(map(str, digits)).rstrip("0") or "0"
+    point = len(digits) + exponent
+    minus = "-" if sign else ""
+    if value == 0:
+        return f"{minus}0.0"
+    if not 1e-3 <= abs(value) < 1e7:
+        return f"{minus}{shown[0]}.{shown[1:] or '0'}E{point - 1}"
+    if point <= 0:
+        return f"{minus}0.{'0' * -point}{shown}"
+    return f"{minus}{shown[:point].ljust(point, '0')}.{shown[point:] or '0'}"
+
+
+def _boolean(value: bool) -> str:
+    return "true" if value else "false"
+
+
+def _instant(value: Instant) -> str:
+    try:
+        whole = (_EPOCH + datetime.timedelta(seconds=value.seconds)).isoformat()
+    except OverflowError:
+        # Before the year 1 or after 9999.
+        return repr(value)
+    nanos = f"{value.nanos:09d}"
+    while nanos.endswith("000"):
+        nanos = nanos[:-3]
+    return f"{whole}.{nanos}Z" if nanos else f"{whole}Z"
+
+
+def _timestamp(value: datetime.datetime) -> str:
+    whole = value.replace(tzinfo=None).isoformat(" ", "seconds")
+    return f"{whole}.{f'{value.microsecond:06d}'.rstrip('0') or '0'}"
+
+
+def _time(value: datetime.time) -> str:
+    return value.replace(tzinfo=None).isoformat("seconds")
+
+
+_BASIC: dict[BasicType, Show] = {
+    BasicType.BOOLEAN: _boolean,
+    BasicType.FLOAT: _float,
+    BasicType.DOUBLE: _double,
+    BasicType.INSTANT: _instant,
+}

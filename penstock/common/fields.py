@@ -1,0 +1,68 @@
+"""Records of any shape as values in the order of given names: what a line of CSV or a row of a table needs."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from collections.abc import Callable, Sequence
+from operator import attrgetter, itemgetter
+from typing import Any
+
+import msgspec
+
+from penstock.common.row import Row
+from penstock.common.typeinfo import RowTypeInfo, TypeInformation, TypeSpec
+from penstock.errors import PenstockError
+
+
+def columns_of(kind: TypeSpec) -> dict[str, Any]:
+    """The fields of a record type with their types: a dataclass, TypedDict, NamedTuple, msgspec Struct or row type."""
+    if isinstance(kind, RowTypeInfo):
+        return dict(zip(kind.get_field_names(), kind.get_field_types()))
+    if isinstance(kind, type) and (
+        dataclasses.is_dataclass(kind)
+        or typing.is_typeddict(kind)
+        or issubclass(kind, msgspec.Struct)
+        or (issubclass(kind, tuple) and hasattr(kind, "_fields"))
+    ):
+        hints = typing.get_type_hints(kind)
+        fields = getattr(kind, "__struct_fields__", None) or getattr(kind, "_fields", None)
+        if fields is None and dataclasses.is_dataclass(kind):
+            fields = [field.name for field in dataclasses.fields(kind)]
+        return {name: hints.get(name, Any) for name in fields or hints}
+    what = kind if isinstance(kind, TypeInformation) else getattr(kind, "__qualname__", kind)
+    raise PenstockError(
+        f"{what} has no named fields, so no columns. Give a dataclass, a TypedDict, a NamedTuple or Types.ROW_NAMED."
+    )
+
+
+def values_of(names: Sequence[str]) -> Callable[[Any], Sequence[Any]]:
+    """A function that gives a record's values in the order of `names`, whatever the record is."""
+    wanted = tuple(names)
+    count = len(wanted)
+    # With two names or more these give a tuple, in C.
+    items = itemgetter(*wanted) if count > 1 else lambda record: (record[wanted[0]],)
+    attributes = attrgetter(*wanted) if count > 1 else lambda record: (getattr(record, wanted[0]),)
+
+    def values(record: Any) -> Sequence[Any]:
+        try:
+            if type(record) is dict:
+                return items(record)
+            if type(record) is Row:
+                fields = record._fields
+                if fields == wanted or (fields is None and len(record) == count):
+                    return record._values
+                if fields is not None:
+                    return record.get_fields_by_names(wanted)
+            elif isinstance(record, (tuple, list)):
+                if len(record) == count:
+                    return record
+            elif isinstance(record, dict):
+                return items(record)
+            else:
+                return attributes(record)
+        except (KeyError, ValueError, AttributeError):
+            pass
+        raise PenstockError(f"{record!r} has not the columns {', '.join(wanted)}.")
+
+    return values

@@ -1,0 +1,49 @@
+"""Finding the user's own lines among the frames of a stack or a traceback."""
+
+from __future__ import annotations
+
+import os
+import sys
+import sysconfig
+from types import TracebackType
+
+from penstock.errors import Place
+
+_OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_INSTALLED = tuple(
+    os.path.join(sysconfig.get_path(name), "") for name in ("stdlib", "platstdlib", "purelib", "platlib")
+)
+
+
+def is_ours(file: str) -> bool:
+    """Whether a file is Penstock's own."""
+    return file.startswith(_OURS)
+
+
+def calling_place() -> Place | None:
+    """The line outside Penstock that called into it. For the building of programs, never for records."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        code = frame.f_code
+        if not is_ours(code.co_filename):
+            # Where Penstock itself is the program, what is above it is the interpreter's.
+            frozen = code.co_filename.startswith("<frozen ")
+            return None if frozen else Place(code.co_filename, frame.f_lineno, code.co_name)
+        frame = frame.f_back  # type: ignore[assignment]
+    return None
+
+
+def user_places(trace: TracebackType | None) -> tuple[Place, ...]:
+    """The user's lines of a traceback, innermost first.
+
+    Lines of installed libraries are left out, unless nothing else is there.
+    """
+    places = []
+    while trace is not None:
+        code = trace.tb_frame.f_code
+        if not is_ours(code.co_filename):
+            places.append(Place(code.co_filename, trace.tb_lineno, code.co_name))
+        trace = trace.tb_next
+    places.reverse()
+    own = [place for place in places if not place.file.startswith((*_INSTALLED, "<frozen "))]
+    return tuple(own or places)

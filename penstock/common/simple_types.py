@@ -1,0 +1,165 @@
+"""Types without parts, and what all types share. `penstock.common.typeinfo` has them all."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Any
+
+
+class TypeInformation:
+    """The declared type of a value. Equal types have equal parts, names included; they can be pickled."""
+
+    def _parts(self) -> tuple[Any, ...]:
+        """What, beside its class, makes this type itself."""
+        return ()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, TypeInformation) and type(self) is type(other) and self._parts() == other._parts()
+
+    def __hash__(self) -> int:
+        return hash((type(self), self._parts()))
+
+    def __repr__(self) -> str:
+        return type(self).__name__
+
+
+class BasicType(Enum):
+    """The types that have no parts."""
+
+    STRING = "String"
+    BYTE = "Byte"
+    BOOLEAN = "Boolean"
+    SHORT = "Short"
+    INT = "Integer"
+    LONG = "Long"
+    FLOAT = "Float"
+    DOUBLE = "Double"
+    CHAR = "Char"
+    BIG_INT = "BigInteger"
+    BIG_DEC = "BigDecimal"
+    INSTANT = "Instant"
+
+
+class BasicTypeInfo(TypeInformation):
+    """A type without parts."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, BasicTypeInfo) and self._basic_type is other._basic_type
+
+    def __hash__(self) -> int:
+        return hash(self._basic_type)
+
+    def __init__(self, basic_type: BasicType) -> None:
+        self._basic_type = basic_type
+
+    def get_basic_type(self) -> BasicType:
+        return self._basic_type
+
+    def _parts(self) -> tuple[Any, ...]:
+        return (self._basic_type,)
+
+    def __repr__(self) -> str:
+        return self._basic_type.value
+
+    # As PyFlink names them; `Types` has the same, shorter.
+
+    @staticmethod
+    def STRING_TYPE_INFO() -> BasicTypeInfo:
+        return BasicTypeInfo(BasicType.STRING)
+
+    @staticmethod
+    def BOOLEAN_TYPE_INFO() -> BasicTypeInfo:
+        return BasicTypeInfo(BasicType.BOOLEAN)
+
+    @staticmethod
+    def BYTE_TYPE_INFO() -> BasicTypeInfo:
+        return BasicTypeInfo(BasicType.BYTE)
+
+    @staticmethod
+    def SHORT_TYPE_INFO() -> BasicTypeInfo:
+        return BasicTypeInfo(BasicType.SHORT)
+
+    @staticmethod
+    def INT_TYPE_INFO() -> BasicTypeInfo:
+        return BasicTypeInfo(BasicType.INT)
+
+    @staticmethod
+    def LONG_TYPE_INFO() -> BasicTypeInfo:
+        return BasicTypeInfo(BasicType.LONG)
+
+    @staticmethod
+    def FLOAT_TYPE_INFO() -> BasicTypeInfo:
+        return BasicTypeInfo(BasicType.FLOAT)
+
+    @staticmethod
+    def DOUBLE_TYPE_INFO() -> BasicTypeInfo:
+        return BasicTypeInfo(BasicType.DOUBLE)
+
+    @staticmethod
+    def CHAR_TYPE_INFO() -> BasicTypeInfo:
+        return BasicTypeInfo(BasicType.CHAR)
+
+    @staticmethod
+    def BIG_INT_TYPE_INFO() -> BasicTypeInfo:
+        return BasicTypeInfo(BasicType.BIG_INT)
+
+    @staticmethod
+    def BIG_DEC_TYPE_INFO() -> BasicTypeInfo:
+        return BasicTypeInfo(BasicType.BIG_DEC)
+
+    @staticmethod
+    def INSTANT_TYPE_INFO() -> InstantTypeInfo:
+        return InstantTypeInfo(BasicType.INSTANT)
+
+
+class InstantTypeInfo(BasicTypeInfo):
+    """`penstock.common.Instant`. Equal to the BasicTypeInfo of the same name, as in PyFlink."""
+
+
+class DateTypeInfo(TypeInformation):
+    """`datetime.date`."""
+
+
+class TimeTypeInfo(TypeInformation):
+    """`datetime.time`."""
+
+
+class TimestampTypeInfo(TypeInformation):
+    """`datetime.datetime`."""
+
+
+class SqlTimeTypeInfo(TypeInformation):
+    """Makes the types of `Types.SQL_…`, as in PyFlink."""
+
+    @staticmethod
+    def DATE() -> DateTypeInfo:
+        return DateTypeInfo()
+
+    @staticmethod
+    def TIME() -> TimeTypeInfo:
+        return TimeTypeInfo()
+
+    @staticmethod
+    def TIMESTAMP() -> TimestampTypeInfo:
+        return TimestampTypeInfo()
+
+
+class LocalTimeTypeInfo(TypeInformation):
+    """`datetime.date`, `time` or `datetime`: the types of `Types.SQL_…` under the names of Java's local time."""
+
+    class TimeType(Enum):
+        LOCAL_DATE = 0
+        LOCAL_TIME = 1
+        LOCAL_DATE_TIME = 2
+
+    def __init__(self, time_type: LocalTimeTypeInfo.TimeType) -> None:
+        self._time_type = time_type
+
+    def get_time_type(self) -> LocalTimeTypeInfo.TimeType:
+        return self._time_type
+
+    def _parts(self) -> tuple[Any, ...]:
+        return (self._time_type,)
+
+    def __repr__(self) -> str:
+        return f"LocalTimeTypeInfo<{self._time_type.name}>"

@@ -1,0 +1,72 @@
+"""Files that are read as if they were not compressed; the end of the name says how they are."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import lzma
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import IO, Any, cast
+
+from penstock.errors import PenstockError
+
+
+class UnreadableFile(PenstockError):
+    """A file cannot be read as what it should be. Operator action: mend the file or take it away, and start again."""
+
+
+@contextmanager
+def open_input(path: str) -> Iterator[IO[bytes]]:
+    """The bytes of a file, decompressed. What goes wrong with it is told with its name."""
+    opener = next((opener for ending, opener in _OPENERS.items() if path.endswith(ending)), None)
+    try:
+        with open(path, "rb") if opener is None else opener(path) as file:
+            yield file
+    except FileNotFoundError as error:
+        raise UnreadableFile(
+            f"The file {path} is gone. A file must stay where it is until it has been read."
+        ) from error
+    except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
+        raise UnreadableFile(f"The file {path} cannot be read: {error}.") from error
+
+
+class _Inflating(io.RawIOBase):
+    """A zlib stream, as Java's Deflater writes it."""
+
+    def __init__(self, path: str) -> None:
+        self._file = open(path, "rb")  # noqa: SIM115  # closed in close()
+        self._stream = zlib.decompressobj()
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, target: Any) -> int:
+        data = b""
+        while not data and not self._stream.eof:
+            more = self._stream.unconsumed_tail or self._file.read(io.DEFAULT_BUFFER_SIZE)
+            if not more:
+                raise EOFError("the compressed data ends too early")
+            data = self._stream.decompress(more, len(target))
+        target[: len(data)] = data
+        return len(data)
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+
+def _inflate(path: str) -> IO[bytes]:
+    return cast(IO[bytes], io.BufferedReader(_Inflating(path)))
+
+
+_OPENERS: dict[str, Callable[[str], Any]] = {
+    ".gz": gzip.open,
+    ".gzip": gzip.open,
+    ".bz2": bz2.open,
+    ".xz": lzma.open,
+    ".deflate": _inflate,
+    ".zz": _inflate,
+}

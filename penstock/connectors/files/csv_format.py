@@ -1,0 +1,165 @@
+"""CSV read as Rows or as records of a type."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, get_args, get_origin
+
+import msgspec
+
+from penstock.common.csv_text import CsvText
+from penstock.common.fields import columns_of
+from penstock.common.row import Row
+from penstock.common.serialization import python_charset
+from penstock.common.typeinfo import BasicType, BasicTypeInfo, RowTypeInfo, TypeInformation, TypeSpec
+from penstock.connectors.files.compression import UnreadableFile, open_input
+from penstock.connectors.files.formats import StreamFormat
+from penstock.errors import PenstockError
+
+# Python's own limit is 128 KiB for a field, which is an arbitrary number of old.
+csv.field_size_limit(2**31 - 1)
+
+_WHOLE = BasicType.BYTE, BasicType.SHORT, BasicType.INT, BasicType.LONG, BasicType.BIG_INT
+_BROKEN = BasicType.FLOAT, BasicType.DOUBLE
+
+
+class CsvFormat(StreamFormat):
+    """`strict` has the header checked against the columns; else it is only skipped where columns are given."""
+
+    def __init__(
+        self,
+        columns: Sequence[str] | Mapping[str, Any] | None,
+        header: bool | None,
+        value_type: TypeSpec,
+        text: CsvText,
+        charset: str = "UTF-8",
+        strict: bool = True,
+    ) -> None:
+        types = dict(columns) if isinstance(columns, Mapping) else dict.fromkeys(columns or (), str)
+        self._record = None if value_type is None or isinstance(value_type, RowTypeInfo) else value_type
+        if value_type is not None:
+            known = columns_of(value_type)
+            unknown = [name for name in types if name not in known]
+            if unknown:
+                raise PenstockError(f"CSV: {value_type!r} has no field for the columns {', '.join(unknown)}.")
+            types = {name: known[name] for name in types} if columns is not None else known
+        self._types = {name: _hint(name, kind) for name, kind in types.items()}
+        self._named = columns is not None
+        self._header = header if header is not None else columns is None
+        if not self._header and not self._types:
+            raise PenstockError("CSV without a header needs columns: csv(['id', 'name']), or a value_type.")
+        self._text = text
+        self._charset = python_charset(charset)
+        self._strict = strict
+
+    def read(self, path: str) -> Iterator[Any]:
+        with open_input(path) as file, io.TextIOWrapper(file, self._charset, "replace", newline="") as text:
+            reader = csv.reader(text, **self._text.options())
+            try:
+                yield from self._records(reader, path)
+            except csv.Error as error:
+                raise UnreadableFile(f"The file {path} is no CSV in line {reader.line_num}: {error}.") from error
+
+    def _records(self, reader: Any, path: str) -> Iterator[Any]:
+        names = list(self._types)
+        if self._header:
+            first = next(reader, None)
+            if first is None:
+                return
+            if first and first[0].startswith("\ufeff"):
+                first[0] = first[0][1:]
+            names = self._names(names, first, path)
+        fields = tuple(names)
+        hints = [self._types.get(name, str) for name in names]
+        readers = [self._reader(name, hint) for name, hint in zip(names, hints)]
+        count, record = len(fields), self._record
+        for line in reader:
+            if not line:
+                continue
+            if len(line) != count:
+                raise UnreadableFile(
+                    f"The file {path} has {len(line)} fields in line {reader.line_num}, not {count}: "
+                    f"{', '.join(fields)}."
+                )
+            values = []
+            for name, read, field in zip(fields, readers, line):
+                try:
+                    values.append(read(field))
+                except (msgspec.ValidationError, ValueError) as error:
+                    raise UnreadableFile(
+                        f"The file {path} has {field!r} in line {reader.line_num}, column '{name}': {error}."
+                    ) from error
+            yield Row.of(fields, values) if record is None else self._make(dict(zip(fields, values)), reader, path)
+
+    def _make(self, fields: dict[str, Any], reader: Any, path: str) -> Any:
+        try:
+            return msgspec.convert(fields, self._record, strict=False)
+        except msgspec.ValidationError as error:
+            raise UnreadableFile(f"The file {path} has no such record in line {reader.line_num}: {error}.") from error
+
+    def _names(self, names: list[str], first: list[str], path: str) -> list[str]:
+        if self._named:
+            if self._strict and names != first:
+                raise UnreadableFile(
+                    f"The file {path} begins with the columns {', '.join(first)}; expected {', '.join(names)}."
+                )
+            return names
+        doubled = sorted({name for name in first if first.count(name) > 1})
+        # What a record needs, its class knows: fields may have defaults.
+        missing = [name for name in names if name not in first and self._record is None]
+        if doubled or missing:
+            what = f"names {doubled[0]} twice" if doubled else f"has no column {', '.join(missing)}"
+            raise UnreadableFile(f"The file {path} {what}: its first line is {', '.join(first)}.")
+        return first
+
+    def _reader(self, name: str, hint: Any) -> Callable[[str], Any]:
+        null = self._text.null_text
+        if hint is str:
+            return (lambda field: field) if null is None else (lambda field: None if field == null else field)
+        known: dict[Any, Callable[[str], Any]] = {int: _int, float: float, bool: _bool}
+        convert = known.get(hint) or _convert(hint)
+        if get_origin(hint) is list:
+            separator, element = (
+                self._text.separators.get(name, ";"),
+                self._reader(name, _hint(name, get_args(hint)[0])),
+            )
+            convert = lambda field: [element(part) for part in field.split(separator)]  # noqa: E731
+        takes_text = str in get_args(hint) and get_origin(hint) is not list
+        nulls = {null} if takes_text else {null, ""}
+        return lambda field: None if field in nulls else convert(field)
+
+
+def _convert(hint: Any) -> Callable[[str], Any]:
+    return lambda field: msgspec.convert(field, hint, strict=False)
+
+
+def _int(field: str) -> int:
+    # int() would take 1_000 and other scripts' digits too.
+    return msgspec.convert(field.strip(), int, strict=False)
+
+
+def _bool(field: str) -> bool:
+    text = field.strip().lower()
+    if text not in ("true", "false"):
+        raise ValueError("expected true or false")
+    return text == "true"
+
+
+def _hint(name: str, kind: TypeSpec) -> Any:
+    """A column's type as a hint."""
+    if kind is Any:
+        return str
+    if not isinstance(kind, TypeInformation):
+        return kind
+    basic = kind.get_basic_type() if isinstance(kind, BasicTypeInfo) else None
+    if basic in (BasicType.STRING, BasicType.CHAR):
+        return str
+    if basic in _WHOLE:
+        return int
+    if basic in _BROKEN:
+        return float
+    if basic is BasicType.BOOLEAN:
+        return bool
+    raise PenstockError(f"CSV: column '{name}' cannot be {kind!r}; use a type hint such as Decimal or datetime.date.")

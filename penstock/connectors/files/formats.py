@@ -1,0 +1,121 @@
+"""What files hold: a format turns one file into records. Lines of text and of JSON are here."""
+
+from __future__ import annotations
+
+import io
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from penstock.common.serialization import python_charset
+from penstock.common.typeinfo import TypeInformation, TypeSpec
+from penstock.connectors.files.compression import UnreadableFile, open_input
+from penstock.errors import PenstockError
+
+
+class FileFormat(ABC):
+    """Pickled into the job, used in the tasks."""
+
+    @abstractmethod
+    def read(self, path: str) -> Iterator[Any]:
+        """The records of a file, in order; the same whenever it is read. Holds only part of the file in memory."""
+
+
+class StreamFormat(FileFormat):
+    """A format read from beginning to end. Names that end in .gz, .bz2, .xz or .deflate are decompressed."""
+
+    @staticmethod
+    def text_line_format(charset_name: str = "UTF-8") -> StreamFormat:
+        """Lines without their ends (\\n, \\r\\n or \\r). Bytes that the charset does not have become U+FFFD."""
+        return _TextLines(charset_name)
+
+    @staticmethod
+    def json_lines(value_type: Any = None) -> StreamFormat:
+        """A JSON value per line: dicts, or of `value_type`, such as a dataclass. Blank lines are skipped."""
+        return _JsonLines(value_type)
+
+    @staticmethod
+    def csv(
+        columns: Sequence[str] | Mapping[str, Any] | None = None,
+        *,
+        header: bool | None = None,
+        value_type: TypeSpec = None,
+        delimiter: str = ",",
+        quote: str | None = '"',
+        null_text: str | None = None,
+        charset_name: str = "UTF-8",
+    ) -> StreamFormat:
+        """Rows with the names of the columns, or objects of `value_type`.
+
+        The columns are given here, as names or as name: type; or are those of `value_type`; or are in the first line.
+        `header` says whether there is such a line: without it, where no columns are given. A field that is `null_text`
+        is None; so is, in a column that is not text, an empty one.
+        """
+        from penstock.common.csv_text import CsvText
+        from penstock.connectors.files.csv_format import CsvFormat
+
+        return CsvFormat(columns, header, value_type, CsvText(delimiter, quote, null_text=null_text), charset_name)
+
+
+class BulkFormat(FileFormat):
+    """A format that has to be read in pieces of its own choice."""
+
+    @staticmethod
+    def parquet(columns: Sequence[str] | None = None, value_type: Any = None, batch_size: int = 4096) -> BulkFormat:
+        """Rows with the names of the columns, or objects of `value_type`; all columns, or those named."""
+        from penstock.connectors.files.parquet_format import ParquetFormat
+
+        return ParquetFormat(columns, value_type, batch_size)
+
+
+class _TextLines(StreamFormat):
+    def __init__(self, charset: str) -> None:
+        self._charset = python_charset(charset)
+
+    def read(self, path: str) -> Iterator[Any]:
+        # Without newline= the wrapper ends lines where Java's readLine does, and gives each end as \n.
+        with open_input(path) as file, io.TextIOWrapper(file, _charset_of(file, self._charset), "replace") as lines:
+            for line in lines:
+                yield line[:-1] if line[-1] == "\n" else line
+
+
+def _charset_of(file: Any, charset: str) -> str:
+    """As in Java, UTF-16 without a mark is big-endian."""
+    if charset == "utf-16" and file.peek(2)[:2] not in (b"\xff\xfe", b"\xfe\xff"):
+        return "utf-16-be"
+    return charset
+
+
+class _JsonLines(StreamFormat):
+    def __init__(self, value_type: Any) -> None:
+        self._type = value_type
+        self._decode = json_decoder(value_type)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _JsonLines, (self._type,)
+
+    def read(self, path: str) -> Iterator[Any]:
+        decode = self._decode
+        with open_input(path) as file:
+            for number, line in enumerate(file, 1):
+                text = line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
+                if text.isspace() or not text:
+                    continue
+                try:
+                    value = decode(text)
+                except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+                    raise UnreadableFile(
+                        f"The file {path} has no JSON as expected in line {number}: {error}."
+                    ) from error
+                yield value
+
+
+def json_decoder(value_type: Any) -> Any:
+    if isinstance(value_type, TypeInformation):
+        raise PenstockError(f"JSON lines take a dataclass, a TypedDict or another type hint, not {value_type!r}.")
+    try:
+        return msgspec.json.Decoder(Any if value_type is None else value_type).decode
+    except TypeError as error:
+        raise PenstockError(f"JSON lines cannot be read as {value_type!r}: {error}") from error

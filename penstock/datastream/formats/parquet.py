@@ -1,0 +1,42 @@
+"""Parquet under PyFlink's names. A row type is `Types.ROW_NAMED(...)`, a dataclass, or a pyarrow Schema."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.absent import explain_absent
+from penstock.common.arrow_schema import schema_of
+from penstock.common.configuration import Configuration
+from penstock.common.serialization import BulkWriterFactory
+from penstock.connectors.files.parquet_format import ParquetFormat
+
+__all__ = ["ParquetBulkWriters", "ParquetColumnarRowInputFormat"]
+
+
+class ParquetBulkWriters:
+    @staticmethod
+    def for_row_type(
+        row_type: Any, hadoop_config: Configuration | None = None, utc_timestamp: bool = False
+    ) -> BulkWriterFactory:
+        """`hadoop_config` and `utc_timestamp` are taken and not used: timestamps are written as they are."""
+        return BulkWriterFactory.parquet(row_type)
+
+
+class ParquetColumnarRowInputFormat(ParquetFormat):
+    """Rows with the columns of `row_type`. The other settings but `batch_size` are taken and not used."""
+
+    def __init__(
+        self,
+        row_type: Any,
+        hadoop_config: Configuration | None = None,
+        batch_size: int = 2048,
+        is_utc_timestamp: bool = False,
+        is_case_sensitive: bool = True,
+    ) -> None:
+        schema: pa.Schema = schema_of(row_type)
+        super().__init__(schema.names, None, batch_size)
+
+
+explain_absent(__name__)

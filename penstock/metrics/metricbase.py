@@ -1,0 +1,8 @@
+"""Where PyFlink programs may import metrics from."""
+
+from penstock.absent import explain_absent
+from penstock.runtime.metrics import Counter, Distribution, Meter, Metric, MetricGroup
+
+__all__ = ["Counter", "Distribution", "Meter", "Metric", "MetricGroup"]
+
+explain_absent(__name__)

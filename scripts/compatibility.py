@@ -1,0 +1,341 @@
+"""Writes docs/compatibility.md: every public name of PyFlink's DataStream API, and whether it is here.
+
+`make compatibility` runs it. What it finds itself: which names there are, and which calls they take. What is said of
+absent and differing names is written by hand in penstock/compatibility.py; an entry there that is no longer true, and
+an absent name without one, are errors.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from penstock.absent import ALTERNATIVES, AbsentAttribute, AbsentImport, AbsentMember
+from penstock.compatibility import DIFFERS
+from scripts.pyflink_names import Name, Parameter, public_names
+from scripts.pyflink_wheel import RELEASE, file_names, read
+
+PAGE = Path(__file__).parents[1] / "docs" / "compatibility.md"
+PACKAGES = ("common", "datastream", "metrics", "util")
+WITHOUT_NAMES = ("table", "java_gateway")
+"""Modules that are absent as a whole and that nobody wants listed name by name."""
+
+SAME, DIFFERENT, ABSENT = "same", "differs", "absent"
+
+
+class StaleEntries(Exception):
+    """penstock/compatibility.py and the two libraries do not agree; the message lists where."""
+
+
+@dataclass
+class Finding:
+    """One name of a PyFlink module, or `Class.member`."""
+
+    path: str
+    status: str
+    how: str = ""
+
+
+class Comparison:
+    """Reads both libraries; `modules` holds the findings by PyFlink's module, `problems` what must be mended."""
+
+    def __init__(self) -> None:
+        self.modules: dict[str, list[Finding]] = {}
+        self.reexports: dict[str, list[Finding]] = {}
+        self.problems: list[str] = []
+        self._used: set[str] = set()
+        self._asked: set[str] = set()
+        self._present: set[str] = set()
+        for module, is_package in _modules():
+            self._compare_module(module, is_package)
+        for module in WITHOUT_NAMES:
+            self._text(module, self._import(f"pyflink.{module}"))
+        self._check_entries()
+
+    def _compare_module(self, module: str, is_package: bool) -> None:
+        names = public_names(module, read, is_package)
+        if not names:
+            return
+        ours = self._import(module)
+        if isinstance(ours, ImportError) and not isinstance(ours, AbsentImport):
+            self.problems.append(f"{module.removeprefix('pyflink.')} is absent and has no entry: {ours}")
+            return
+        here, passed_on = [], []
+        for name in names.values():
+            if name.home:
+                passed_on.append(self._module_name(ours, module, name))
+            else:
+                here += self._findings(ours, module, name)
+        self.modules[module] = here
+        self.reexports[module] = passed_on
+
+    def _import(self, module: str) -> Any:
+        """Our module, or the error that tells of its absence."""
+        try:
+            return importlib.import_module(module.replace("pyflink", "penstock", 1))
+        except ImportError as error:
+            return error
+
+    def _module_name(self, ours: Any, module: str, name: Name) -> Finding:
+        if isinstance(ours, ImportError):
+            key = name.name if name.name in ALTERNATIVES else module.removeprefix("pyflink.")
+            return Finding(name.name, ABSENT, self._text(key, ours))
+        try:
+            getattr(ours, name.name)
+        except AttributeError as error:
+            return Finding(name.name, ABSENT, self._text(name.name, error, ours.__name__))
+        self._present.add(name.name)
+        return Finding(name.name, SAME)
+
+    def _findings(self, ours: Any, module: str, name: Name) -> Iterator[Finding]:
+        found = self._module_name(ours, module, name)
+        if found.status == ABSENT:
+            yield found
+            yield from (Finding(f"{name.name}.{member}", ABSENT, found.how) for member in name.public_members())
+            return
+        yield from self._compare(name.name, name, getattr(ours, name.name))
+
+    def _compare(self, path: str, theirs: Name, ours: Any) -> Iterator[Finding]:
+        self._present.add(path)
+        if theirs.kind in ("method", "function"):
+            yield self._noted(path, call_difference(theirs.parameters, ours, theirs.kind == "method"))
+        elif theirs.kind == "value":
+            yield self._noted(path, "" if theirs.value is None else _value_difference(theirs.value, ours))
+        elif theirs.kind == "property":
+            yield self._noted(path, "")
+        else:
+            yield self._noted(path, _constructor_difference(theirs, ours))
+            for member in theirs.public_members().values():
+                yield from self._compare_member(f"{path}.{member.name}", member, ours)
+
+    def _compare_member(self, path: str, theirs: Name, cls: type) -> Iterator[Finding]:
+        self._asked.add(path)
+        static = inspect.getattr_static(cls, theirs.name, None)
+        if isinstance(static, AbsentMember):
+            self._used |= {key for key, text in ALTERNATIVES.items() if text == static.text and _same_tail(key, path)}
+            yield Finding(path, ABSENT, static.text)
+            yield from (Finding(f"{path}.{member}", ABSENT, static.text) for member in theirs.public_members())
+        elif static is None:
+            self.problems.append(f"{path} is absent from {cls.__module__}.{cls.__qualname__} and has no entry")
+        elif isinstance(static, property):
+            yield self._noted(path, "" if theirs.kind == "property" else "a property here")
+        else:
+            yield from self._compare(path, theirs, getattr(cls, theirs.name))
+
+    def _noted(self, path: str, difference: str) -> Finding:
+        note = DIFFERS.get(path, "")
+        if note:
+            self._used.add(path)
+        how = "; ".join(part for part in (difference, note) if part)
+        return Finding(path, DIFFERENT if how else SAME, how)
+
+    def _text(self, key: str, error: Any, where: str = "") -> str:
+        self._asked.add(key)
+        if isinstance(error, AbsentImport | AbsentAttribute):
+            self._used.add(key)
+            return ALTERNATIVES[key]
+        hint = f" (or {where} lacks explain_absent)" if where else ""
+        self.problems.append(f"{key} is absent and has no entry{hint}: {error}")
+        return ""
+
+    def _check_entries(self) -> None:
+        for key in ALTERNATIVES:
+            if key in self._present:
+                self.problems.append(f"{key} is there, but is listed as absent")
+            elif key not in self._used | self._asked and not self._is_module(key):
+                self.problems.append(f"{key} is listed as absent, but PyFlink has no such name")
+        for key in DIFFERS:
+            if key not in self._used:
+                self.problems.append(f"{key} has a note, but is no name that both have")
+
+    def _is_module(self, key: str) -> bool:
+        file = f"pyflink/{key.replace('.', '/')}"
+        if f"{file}.py" not in file_names() and f"{file}/__init__.py" not in file_names():
+            return False
+        if not isinstance(self._import(f"pyflink.{key}"), ImportError):
+            self.problems.append(f"{key} is there, but is listed as absent")
+        return True
+
+
+def _modules() -> Iterator[tuple[str, bool]]:
+    for file in sorted(file_names()):
+        parts = file.removesuffix(".py").split("/")
+        if file.endswith(".py") and parts[0] == "pyflink" and parts[1] in PACKAGES and "tests" not in parts:
+            is_package = parts[-1] == "__init__"
+            yield ".".join(parts[:-1] if is_package else parts), is_package
+
+
+def _same_tail(key: str, path: str) -> bool:
+    return key.rpartition(".")[2] == path.rpartition(".")[2]
+
+
+# -- what calls a name takes -------------------------------------------------------------------------------------------
+
+
+def call_difference(theirs: Iterable[Parameter], function: Any, is_method: bool) -> str:
+    """Which calls that PyFlink allows are not allowed here; empty if all are."""
+    try:
+        ours = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        return "is no function here"
+    # A function found on its class still has `self`; a class method or a static one has not.
+    if is_method and inspect.isfunction(function) and ours and ours[0].name == "self":
+        ours = ours[1:]
+    wanted = [parameter for parameter in theirs if not _is_java(parameter)]
+    by_name = {parameter.name: parameter for parameter in ours}
+    order = [p.name for p in ours if p.kind is p.POSITIONAL_OR_KEYWORD]
+    many = any(p.kind is p.VAR_POSITIONAL for p in ours)
+    said = []
+    for place, parameter in enumerate(p for p in wanted if p.kind in ("plain", "keyword")):
+        mine = by_name.get(parameter.name)
+        if mine is None:
+            other = order[place] if place < len(order) else None
+            if other is not None and other not in {p.name for p in wanted}:
+                said.append(f"`{parameter.name}` is called `{other}`")
+            else:
+                said.append(f"no parameter `{parameter.name}`")
+        elif parameter.kind == "plain" and (place >= len(order) or order[place] != parameter.name):
+            said.append(f"`{parameter.name}` stands at another place")
+        elif parameter.default is not None and not _same_default(parameter.default, mine.default):
+            default = "no default" if mine.default is mine.empty else f"the default `{mine.default!r}`"
+            said.append(f"`{parameter.name}` has {default}, not `{parameter.default}`")
+    if any(p.kind == "*args" for p in wanted) and not many:
+        said.append("takes no further arguments")
+    names = {p.name for p in wanted}
+    required = [p.name for p in ours if p.default is p.empty and p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    renamed = {text.split("`")[3] for text in said if "is called" in text}
+    said += [f"`{name}` must be given too" for name in required if name not in names and name not in renamed]
+    return "; ".join(said)
+
+
+def _is_java(parameter: Parameter) -> bool:
+    return parameter.name.lstrip("_").startswith("j_")
+
+
+def _same_default(theirs: str, ours: Any) -> bool:
+    if ours is inspect.Parameter.empty:
+        return False
+    try:
+        return bool(ast.literal_eval(theirs) == ours)
+    except ValueError:
+        return str(ours) == theirs or repr(ours) == theirs
+
+
+def _constructor_difference(theirs: Name, ours: Any) -> str:
+    if not isinstance(ours, type):
+        return "is no class here"
+    constructor = theirs.members.get("__init__")
+    # PyFlink's own code, not the user's, makes objects around Java objects.
+    if constructor is None or any(_is_java(p) and p.default is None for p in constructor.parameters):
+        return ""
+    return call_difference(constructor.parameters, ours.__init__, True) if "__init__" in vars(ours) else ""
+
+
+def _value_difference(theirs: str, ours: Any) -> str:
+    try:
+        value = ast.literal_eval(theirs)
+    except ValueError:
+        return ""
+    mine = getattr(ours, "value", ours)
+    return "" if value == mine else f"is `{mine!r}`, not `{theirs}`"
+
+
+# -- the page ----------------------------------------------------------------------------------------------------------
+
+
+def page(comparison: Comparison) -> str:
+    findings = [finding for found in comparison.modules.values() for finding in found]
+    counts = Counter(finding.status for finding in findings)
+    lines = [
+        "# Compatibility with PyFlink",
+        "",
+        "A PyFlink 2.3 DataStream program runs here when its import root `pyflink` is changed to `penstock`, as far as "
+        "its names are *same* below. A name is the same if every call that PyFlink's signature allows is allowed here. "
+        "An absent name raises with what to use instead. Parameters that take Java objects are left out, and so are "
+        "members of absent classes, which are counted.",
+        "",
+        f"`make compatibility` writes this page from {RELEASE.replace('==', ' ')} and the code of Penstock; what is "
+        "said of absent and differing names comes from `penstock/compatibility.py`.",
+        "",
+        "| | names and members |",
+        "|---|---|",
+        *(f"| {status} | {counts[status]:,} |" for status in (SAME, DIFFERENT, ABSENT)),
+        "",
+        *(f"`pyflink.{module}`: {ALTERNATIVES[module]}\n" for module in WITHOUT_NAMES),
+    ]
+    for module in comparison.modules:
+        lines += _section(module, comparison.modules[module], comparison.reexports[module])
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _section(module: str, findings: list[Finding], passed_on: list[Finding]) -> Iterator[str]:
+    yield f"## {module}"
+    yield ""
+    there = [finding.path for finding in passed_on if finding.status == SAME]
+    away = [finding.path for finding in passed_on if finding.status == ABSENT]
+    if there:
+        yield f"Passed on from other modules: {_code(there)}.\n"
+    if away:
+        yield f"Absent, as in the modules they come from: {_code(away)}.\n"
+    same = [finding.path for finding in findings if finding.status == SAME]
+    if same:
+        yield f"Same: {'; '.join(_by_class(same))}.\n"
+    rows = list(_rows(findings))
+    if rows:
+        yield from ("| name | | |", "|---|---|---|", *rows, "")
+
+
+def _by_class(paths: list[str]) -> Iterator[str]:
+    owners: dict[str, list[str]] = {}
+    for path in paths:
+        owner, _, member = path.partition(".")
+        owners.setdefault(owner, [])
+        if member:
+            owners[owner].append(member)
+    for owner, members in owners.items():
+        yield f"`{owner}`" + (f" ({', '.join(members)})" if members else "")
+
+
+def _rows(findings: list[Finding]) -> Iterator[str]:
+    """One row per difference, one per reason of absence."""
+    for finding in findings:
+        if finding.status == DIFFERENT:
+            yield f"| `{finding.path}` | {DIFFERENT} | {_sentence(finding.how)} |"
+    absent = {finding.path for finding in findings if finding.status == ABSENT}
+    reasons: dict[str, list[str]] = {}
+    for finding in findings:
+        if finding.status == ABSENT and finding.path.rpartition(".")[0] not in absent:
+            reasons.setdefault(finding.how, []).append(finding.path)
+    for how, paths in reasons.items():
+        yield f"| {_code(paths)} | {ABSENT} | {how} |"
+
+
+def _code(paths: list[str]) -> str:
+    return ", ".join(f"`{path}`" for path in paths)
+
+
+def _sentence(text: str) -> str:
+    text = text.replace("|", "\\|")
+    return text[0].upper() + text[1:] + ("" if text.endswith(".") else ".")
+
+
+def render() -> str:
+    comparison = Comparison()
+    if comparison.problems:
+        listed = "\n".join(f"  {problem}" for problem in sorted(set(comparison.problems)))
+        raise StaleEntries(f"Mend these in penstock/compatibility.py:\n{listed}")
+    return page(comparison)
+
+
+if __name__ == "__main__":
+    try:
+        PAGE.write_text(render())
+    except StaleEntries as error:
+        sys.exit(str(error))

@@ -1,0 +1,81 @@
+"""The driver's sums of metrics: rates by its clock, attempts that must not count, reading while it counts."""
+
+import pytest
+
+from penstock.checkpoint.metrics import MetricTotals
+from penstock.datastream import StreamExecutionEnvironment
+from penstock.graph.physical import build
+from penstock.runtime.metrics import OperatorMetrics, TaskMetrics
+
+
+class Clock:
+    """Seconds, moved by hand."""
+
+    now = 1000.0
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def totals(clock):
+    env = StreamExecutionEnvironment.get_execution_environment()
+    counted = env.from_collection([]).uid("numbers").key_by(lambda n: n).process(lambda n, ctx: [n])
+    counted.uid("count").print().uid("out")
+    return MetricTotals(build(env._graph, parallelism=2, max_parallelism=16), clock)
+
+
+def task(epoch, subtask=0, events=0, gauge=None, span=60):
+    gauges = {} if gauge is None else {"g": gauge}
+    measured = OperatorMetrics("count", {"n": events}, gauges, {"m": (events, span)}, {})
+    return TaskMetrics(1, subtask, epoch, events, [], [measured])
+
+
+BOTH = {(1, 0), (1, 1)}
+
+
+def test_a_rate_is_of_the_time_span_and_fades_when_nothing_happens(totals, clock):
+    for epoch in range(1, 121):
+        clock.now += 1
+        totals.add(epoch, [task(epoch, 0, 3), task(epoch, 1, 1)], BOTH)
+    assert totals.read()["count.m"].count == 480
+    assert totals.read()["count.m"].rate == 4
+    assert [meter.rate for meter in totals.read().subtasks("count.m").values()] == [3, 1]
+    clock.now += 30
+    assert totals.read()["count.m"].rate == 2
+    clock.now += 30
+    assert totals.read()["count.m"].rate == 0
+    assert totals.read()["count.m"].count == 480
+
+
+def test_a_meter_of_a_long_time_span_holds_a_bounded_number_of_steps(totals, clock):
+    for epoch in range(1, 10_001):
+        clock.now += 0.1
+        totals.add(epoch, [task(epoch, 0, 1, span=100)], BOTH)
+    (window,) = totals._windows.values()
+    assert len(window._steps) <= 61
+    assert totals.read()["count.m"].rate == pytest.approx(10, rel=0.02)
+
+
+def test_of_a_task_that_came_twice_the_last_counts(totals):
+    totals.add(1, [task(1, 0, 5), task(1, 1, 7), task(1, 0, 6)], BOTH)
+    assert totals.read().subtasks("count.n") == {0: 6, 1: 7}
+
+
+def test_what_another_epoch_or_a_task_that_is_not_part_of_it_measured_does_not_count(totals):
+    totals.add(1, [task(1, 0, 5)], BOTH)
+    totals.add(2, [task(2, 0, 1), task(1, 0, 5), task(2, 3, 100)], BOTH)
+    assert totals.read().subtasks("count.n") == {0: 6}
+
+
+def test_a_gauge_is_of_the_last_epoch_only(totals):
+    totals.add(1, [task(1, 0, gauge=5), task(1, 1, gauge=7)], BOTH)
+    assert totals.read()["count.g"] == {0: 5, 1: 7}
+    totals.add(2, [task(2, 0, gauge=6), task(2, 1)], BOTH)
+    assert totals.read()["count.g"] == {0: 6}
+    assert "count.g" not in totals.read().counters()

@@ -1,0 +1,130 @@
+"""Names of PyFlink that are not here: the error is the alternative, and everything else goes on as if they were not."""
+
+import copy
+import importlib
+import pickle
+import sys
+
+import pytest
+
+import penstock.datastream
+import penstock.datastream.functions
+from penstock.absent import AbsentAttribute, AbsentImport, AbsentName
+from penstock.common import Configuration, RowKind
+from penstock.datastream import KeyedProcessFunction, StreamExecutionEnvironment
+from penstock.datastream.state import ValueStateDescriptor
+from penstock.errors import PenstockError
+from penstock.testing import keyed_harness
+
+
+class TestNames:
+    def test_from_a_package(self) -> None:
+        with pytest.raises(AbsentImport, match=r"penstock\.datastream\.TimeWindow: Not yet: windows\. Today, gather"):
+            from penstock.datastream import TimeWindow  # noqa: F401
+
+    def test_from_a_plain_module(self) -> None:
+        with pytest.raises(AbsentImport, match=r"penstock\.datastream\.functions\.AsyncFunction: Not yet: asynch"):
+            from penstock.datastream.functions import AsyncFunction  # noqa: F401
+
+    def test_as_an_attribute(self) -> None:
+        for module in (penstock.datastream, penstock.datastream.functions):
+            with pytest.raises(AbsentAttribute, match="Not yet: asynchronous calls"):
+                _ = module.AsyncFunction
+            assert not hasattr(module, "AsyncFunction")
+            assert getattr(module, "AsyncFunction", 7) == 7
+
+    def test_the_error_is_both_ours_and_pythons(self) -> None:
+        assert issubclass(AbsentName, PenstockError)
+        with pytest.raises(ImportError):
+            from penstock.common import RestartStrategies  # noqa: F401
+
+    def test_a_name_that_nobody_has_is_an_ordinary_error(self) -> None:
+        with pytest.raises(ImportError, match="cannot import name 'Nonsense'") as raised:
+            from penstock.datastream import Nonsense  # noqa: F401
+        assert not isinstance(raised.value, PenstockError)
+        with pytest.raises(AttributeError, match=r"module 'penstock\.datastream' has no attribute 'Nonsense'") as other:
+            _ = penstock.datastream.Nonsense
+        assert not isinstance(other.value, PenstockError)
+
+
+class TestModules:
+    @pytest.mark.parametrize(
+        ("name", "says"),
+        [
+            ("penstock.table", "Penstock has no Table API"),
+            ("penstock.table.udf", "Penstock has no Table API"),
+            ("penstock.datastream.window", "Not yet: windows"),
+            ("penstock.datastream.connectors.kafka", r"env\.from_spark\(env\.spark\.readStream\.format\('kafka'\)"),
+            ("penstock.java_gateway", "no Java object stands behind"),
+        ],
+    )
+    def test_imported(self, name: str, says: str) -> None:
+        with pytest.raises(AbsentImport, match=says):
+            importlib.import_module(name)
+        assert name not in sys.modules
+
+    def test_from_its_package(self) -> None:
+        with pytest.raises(AbsentImport, match="Not yet: windows"):
+            from penstock.datastream import window  # noqa: F401
+
+    def test_as_an_attribute(self) -> None:
+        with pytest.raises(AbsentAttribute, match="Not yet: windows"):
+            _ = penstock.datastream.window
+
+    def test_a_module_that_nobody_has_is_an_ordinary_error(self) -> None:
+        with pytest.raises(ModuleNotFoundError, match=r"No module named 'penstock\.nonsense'") as raised:
+            importlib.import_module("penstock.nonsense")
+        assert not isinstance(raised.value, PenstockError)
+
+
+class TestMembers:
+    def test_of_an_object(self) -> None:
+        env = StreamExecutionEnvironment.get_execution_environment()
+        with pytest.raises(
+            AbsentAttribute, match=r"StreamExecutionEnvironment\.set_buffer_timeout: .* Leave the call out"
+        ):
+            env.set_buffer_timeout(100)  # type: ignore[attr-defined]
+        assert not hasattr(env, "set_buffer_timeout")
+
+    def test_of_a_subclass_under_its_name(self) -> None:
+        env = StreamExecutionEnvironment.get_execution_environment()
+        keyed = env.from_collection([1]).key_by(lambda value: value)
+        with pytest.raises(AbsentAttribute, match=r"KeyedStream\.cache: Not there: a job computes its streams"):
+            keyed.cache()  # type: ignore[attr-defined]
+        with pytest.raises(AbsentAttribute, match=r"KeyedStream\.window: Not yet: windows"):
+            keyed.window(None)  # type: ignore[attr-defined]
+
+    def test_of_a_class(self) -> None:
+        with pytest.raises(AbsentAttribute, match=r"Configuration\.parse_list_value"):
+            Configuration.parse_list_value("a;b")  # type: ignore[attr-defined]
+
+    def test_of_an_enum_that_keeps_its_members(self) -> None:
+        assert len(RowKind) == 4
+        assert not hasattr(RowKind.INSERT, "to_j_row_kind")
+
+    def test_of_the_context_that_a_function_is_given(self) -> None:
+        def register(value: str, ctx: object) -> None:
+            ctx.timer_service()  # type: ignore[attr-defined]
+
+        with (
+            keyed_harness(register) as harness,
+            pytest.raises(PenstockError, match=r"Not yet: timers\. Today, a KeyedProcessFunction"),
+        ):
+            harness.push("a").epoch()
+
+    def test_a_subclass_may_have_it(self) -> None:
+        class Function(KeyedProcessFunction):
+            def process_element(self, value: object, ctx: object) -> None: ...
+
+            def on_timer(self, timestamp: int, ctx: object) -> str:
+                return "mine"
+
+        assert Function().on_timer(0, None) == "mine"
+        assert not hasattr(KeyedProcessFunction, "on_timer")
+
+    def test_objects_are_copied_and_pickled_as_ever(self) -> None:
+        configuration = Configuration.from_dict({"a": "b"})
+        assert copy.deepcopy(configuration) == configuration
+        assert pickle.loads(pickle.dumps(configuration)) == configuration
+        descriptor = ValueStateDescriptor("count", int)
+        assert pickle.loads(pickle.dumps(copy.copy(descriptor))).get_name() == "count"

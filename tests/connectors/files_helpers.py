@@ -1,0 +1,101 @@
+"""What the tests of FileSink share: a reader, a writer without a job, a clock moved by hand."""
+
+import os
+
+from penstock.checkpoint.committing import Commit
+from penstock.datastream.connectors.file_system import BucketAssigner, FileSink
+from penstock.runtime.context import RuntimeContext
+from penstock.runtime.metrics import MetricRegistry
+from penstock.runtime.operators import EpochInfo
+
+BASE = BucketAssigner.base_path_bucket_assigner()
+LINEAGE = "4f2c9a"
+
+
+def files(base, hidden=False):
+    """Path below `base` → bytes, of all files that a reader of directories sees; or of all that it does not."""
+    found = {}
+    for directory, _, names in os.walk(base):
+        for name in names:
+            path = os.path.join(directory, name)
+            below = os.path.relpath(path, base)
+            if any(step.startswith((".", "_")) for step in below.split(os.sep)) == hidden:
+                with open(path, "rb") as file:
+                    found[below] = file.read()
+    return found
+
+
+def lines(base):
+    return sorted(line for data in files(base).values() for line in data.decode().splitlines())
+
+
+def context(subtask=0, uid="out"):
+    return RuntimeContext(
+        task_name="files",
+        uid=uid,
+        subtask=subtask,
+        parallelism=4,
+        max_parallelism=128,
+        overlay=None,
+        metrics=MetricRegistry("files", uid),
+    )
+
+
+def rows(base, encoder, *, policy=None, assigner=BASE, config=None):
+    builder = FileSink.for_row_format(base, encoder).with_bucket_assigner(assigner)
+    if policy is not None:
+        builder.with_rolling_policy(policy)
+    if config is not None:
+        builder.with_output_file_config(config)
+    return builder.build()
+
+
+class Attempts:
+    """Runs epochs of one sink by hand: attempts that write, and the driver that takes the report of one of them."""
+
+    def __init__(self, sink, lineage=LINEAGE, uid="out"):
+        self.sink = sink
+        self.lineage = lineage
+        self.uid = sink.uid = uid
+        self.epoch = 0
+        self.now = 1_000_000
+        self.states = [[]]
+
+    def attempt(self, values, subtask=0, end=False):
+        """(committable, state) of one attempt at the next epoch by one subtask."""
+        writer = self.sink.create_writer(context(subtask, self.uid))
+        states = self.states[subtask] if subtask < len(self.states) else []
+        writer.restore(states)
+        writer.begin_epoch(EpochInfo(self.lineage, self.epoch + 1, self.now))
+        for value in values:
+            writer.write(value)
+        if end:
+            writer.end_input()
+        report = writer.prepare_commit(), writer.snapshot_state()
+        writer.close()
+        return report
+
+    def commits(self, reports, again=False):
+        return [
+            Commit(self.lineage, self.epoch, subtask, payload, again)
+            for subtask, (payload, _) in enumerate(reports)
+            if payload is not None
+        ]
+
+    def publish(self, *reports):
+        """These reports, one of each subtask, are the epoch's."""
+        self.epoch += 1
+        self.states = [states for _, states in reports]
+        self.reports = reports
+
+    def commit(self, again=False):
+        commits = self.commits(self.reports, again)
+        if commits:
+            self.sink.commit(commits)
+
+    def run(self, *values, end=False, after=0):
+        """A whole epoch of one subtask, `after` so many milliseconds."""
+        self.now += after
+        self.publish(self.attempt(values, end=end))
+        self.commit()
+        return self

@@ -1,0 +1,163 @@
+"""The runtime mode: what a keyed reduce gives as a stream, and what it gives as a batch."""
+
+import pytest
+
+from penstock.common import Configuration, Types
+from penstock.common.options import BadSetting
+from penstock.datastream import RuntimeExecutionMode, StreamExecutionEnvironment
+from penstock.datastream.execution_mode import RuntimeExecutionMode as SameMode
+from penstock.errors import PenstockError
+from penstock.graph.logical import Entry, GraphError
+from penstock.state.descriptors import ValueStateDescriptor
+from penstock.state.keys import encode_key
+from penstock.state.overlay import Overlay
+from penstock.testing import JobHarness
+
+LETTERS = [("a", 0), ("c", 1), ("d", 1), ("b", 0), ("e", 1)]
+
+STREAMING, BATCH, AUTOMATIC = RuntimeExecutionMode.STREAMING, RuntimeExecutionMode.BATCH, RuntimeExecutionMode.AUTOMATIC
+
+
+def make_env(mode=None):
+    env = StreamExecutionEnvironment.get_execution_environment()
+    return env if mode is None else env.set_runtime_mode(mode)
+
+
+def joined(env, type_info=None):
+    letters = env.from_collection(LETTERS, type_info)
+    return letters.key_by(lambda pair: pair[1]).reduce(lambda one, two: (one[0] + two[0], one[1]))
+
+
+@pytest.mark.parametrize("parallelism", [1, 2, 5])
+@pytest.mark.parametrize("records", [None, 1, 2])
+@pytest.mark.parametrize("backend", ["memory", "filesystem"])
+class TestAReduceOfBoundedInput:
+    def texts(self, mode, parallelism, records, backend):
+        with JobHarness(joined(make_env(mode)), parallelism=parallelism, backend=backend) as job:
+            return sorted(text for text, _ in job.run(records))
+
+    @pytest.mark.parametrize("mode", [None, STREAMING])
+    def test_gives_every_value_as_a_stream(self, mode, parallelism, records, backend):
+        assert self.texts(mode, parallelism, records, backend) == ["a", "ab", "c", "cd", "cde"]
+
+    @pytest.mark.parametrize("mode", [BATCH, AUTOMATIC])
+    def test_gives_the_last_value_of_each_key_as_a_batch(self, mode, parallelism, records, backend):
+        assert self.texts(mode, parallelism, records, backend) == ["ab", "cde"]
+
+    def test_feeds_another_reduce_in_the_epoch_that_ends(self, parallelism, records, backend):
+        numbers = make_env(BATCH).from_collection([(n % 7, n) for n in range(40)])
+        per_seven = numbers.key_by(lambda pair: pair[0]).sum(1)
+        largest = per_seven.key_by(lambda pair: pair[0] % 2).max_by(1)
+        sums = {seven: sum(range(seven, 40, 7)) for seven in range(7)}
+        expected = [
+            max(((s, total) for s, total in sums.items() if s % 2 == odd), key=lambda p: p[1]) for odd in (0, 1)
+        ]
+        with JobHarness(largest, parallelism=parallelism, backend=backend) as job:
+            assert sorted(job.run(records)) == sorted(expected)
+
+
+@pytest.mark.parametrize(
+    ("method", "expected"),
+    [("sum", [("a", 6), ("b", 9)]), ("min", [("a", 1), ("b", 4)]), ("max", [("a", 3), ("b", 5)])],
+)
+def test_the_aggregations_are_reduces(method, expected):
+    pairs = make_env(BATCH).from_collection([("a", 3), ("b", 4), ("a", 1), ("b", 5), ("a", 2)])
+    with JobHarness(getattr(pairs.key_by(lambda pair: pair[0]), method)(1), parallelism=2) as job:
+        assert sorted(job.run(2)) == expected
+
+
+def test_keys_that_were_changed_long_ago_and_those_of_the_last_epoch_come_once_each_in_one_order():
+    typed = Types.TUPLE([Types.STRING(), Types.INT()])
+    stream = make_env(BATCH).from_collection([], typed).key_by(lambda pair: pair[0]).sum(1)
+    with JobHarness(stream) as job:
+        job.push(("old", 1), ("both", 1)).epoch()
+        job.push(("both", 2), ("new", 5)).epoch()
+        assert job.output == []
+        job.end()
+        again = list(job.output)
+        assert sorted(again) == [("both", 3), ("new", 5), ("old", 1)]
+    stream = make_env(BATCH).from_collection([], typed).key_by(lambda pair: pair[0]).sum(1)
+    with JobHarness(stream) as job:
+        job.push(("new", 5), ("both", 3), ("old", 1)).end()
+        assert job.output == again
+
+
+@pytest.mark.parametrize("point", ["level1.processed", "driver.collected"])
+def test_a_crash_while_it_ends_takes_nothing_and_doubles_nothing(point):
+    with JobHarness(joined(make_env(BATCH)), parallelism=2) as job:
+        job.epochs(2)
+        job.crash_at(point)
+        job.end()
+        assert sorted(job.output) == [("ab", 0), ("cde", 1)]
+
+
+def test_a_key_whose_reduce_gave_none_has_no_value():
+    stream = make_env(BATCH).from_collection([1, 2, 3]).key_by(lambda n: n % 2).reduce(lambda one, two: None)
+    with JobHarness(stream) as job:
+        assert job.run() == [2]
+
+
+def test_the_mode_may_be_set_after_the_stream_and_by_a_setting():
+    env = make_env()
+    stream = joined(env)
+    env.set_runtime_mode(BATCH)
+    with JobHarness(stream) as job:
+        assert len(job.run()) == 2
+    env = StreamExecutionEnvironment.get_execution_environment(
+        Configuration.from_dict({"execution.runtime-mode": "batch"})
+    )
+    with JobHarness(joined(env)) as job:
+        assert len(job.run()) == 2
+
+
+def endless(env):
+    return env._source("Ticks", Entry("chunks", [], bounded=False), None).key_by(lambda v: v).sum()
+
+
+class TestASourceWithoutEnd:
+    def test_is_refused_in_a_batch_by_its_name_and_line(self):
+        env = make_env(BATCH)
+        endless(env)
+        with pytest.raises(GraphError, match=r"BATCH, but source 'Ticks' has no end.*STREAMING") as raised:
+            env.get_execution_plan()
+        assert raised.value.places[0].function == "endless"
+
+    def test_makes_automatic_a_stream(self):
+        with JobHarness(endless(make_env(AUTOMATIC))) as job:
+            job.push(1, 1).epoch()
+            assert job.output == [1, 2]
+
+
+def test_a_mode_that_is_none_is_refused():
+    env = StreamExecutionEnvironment.get_execution_environment(
+        Configuration.from_dict({"execution.runtime-mode": "fast"})
+    )
+    env.from_collection([1]).print()
+    with pytest.raises(BadSetting, match=r"execution\.runtime-mode is 'fast'.*AUTOMATIC"):
+        env.get_execution_plan()
+
+
+def test_an_error_in_a_batch_reduce_names_the_record():
+    stream = make_env(BATCH).from_collection([1, "x"]).key_by(lambda v: 0).reduce(lambda one, two: one + two)
+    with JobHarness(stream) as job, pytest.raises(PenstockError) as raised:
+        job.run()
+    assert raised.value.failures[0].record == "'x'"
+
+
+def test_the_mode_is_where_pyflink_has_it():
+    assert SameMode is RuntimeExecutionMode
+    assert [mode.name for mode in SameMode] == ["STREAMING", "BATCH", "AUTOMATIC"]
+
+
+def test_an_overlay_lists_the_keys_of_some_key_groups_only():
+    overlay = Overlay(128)
+    state = overlay.register(ValueStateDescriptor("n", int))
+    keys = [encode_key(n) for n in range(50)]
+    for key in keys:
+        overlay.key = key
+        state.update(1)
+    overlay.key = keys[7]
+    state.clear()
+    halves = [list(overlay.keys("n", range(64))), list(overlay.keys("n", range(64, 128)))]
+    assert all(halves)
+    assert sorted(halves[0] + halves[1]) == sorted(key for key in keys if key != keys[7])

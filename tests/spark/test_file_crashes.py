@@ -1,0 +1,137 @@
+"""Files in, state, files out, with processes killed at each step: every record in exactly one finished part file.
+
+While the job runs, a reader looks at the output again and again, as any other program might: a file that it can see
+must be whole, and stay as it is.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from programs import words
+from test_crashes import DRIVER_POINTS, plan
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+# A sink in the chain of the keyed operator makes two levels: the source and this one.
+TASK_POINTS = [
+    *(f"source.{point}" for point in ("processed", "snapshot", "reported")),
+    *(f"level1.{point}" for point in ("received", "processed", "snapshot", "reported")),
+]
+FILES, LINES = 10, 12
+
+
+def write_input(directory: Path) -> Counter[str]:
+    """Files of words; what must come out: one line per record, each count of each word once."""
+    (directory / "in").mkdir()
+    every: list[str] = []
+    for number in range(FILES):
+        some = words(LINES, number + 3)
+        every += some
+        (directory / "in" / f"{number:03d}.txt").write_text("".join(f"{word}\n" for word in some))
+    return Counter(f"{word} {n + 1}" for word, count in Counter(every).items() for n in range(count))
+
+
+def visible(directory: Path) -> list[Path]:
+    """The files that a reader of directories sees, as Spark, Hadoop and Arrow do: no names with a dot in front."""
+    files = []
+    for folder, inner, names in os.walk(directory):
+        inner[:] = [name for name in inner if not name.startswith((".", "_"))]
+        files += [Path(folder, name) for name in names if not name.startswith((".", "_"))]
+    return sorted(files)
+
+
+class Reader(threading.Thread):
+    """Reads every visible file of a directory, over and over, and notes those that are not whole or that change."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(daemon=True)
+        self._directory = directory
+        self._stopped = threading.Event()
+        self.seen: dict[str, bytes] = {}
+        self.wrong: list[str] = []
+        self.looks = 0
+
+    def run(self) -> None:
+        while not self._stopped.wait(0.002):
+            self.look()
+
+    def look(self) -> None:
+        self.looks += 1
+        for path in visible(self._directory):
+            name = str(path.relative_to(self._directory))
+            data = path.read_bytes()
+            if not data or not data.endswith(b"\n"):
+                self.wrong.append(f"{name} was seen half-written")
+            if self.seen.setdefault(name, data) != data:
+                self.wrong.append(f"{name} changed after it was seen")
+        gone = [name for name in self.seen if not (self._directory / name).exists()]
+        self.wrong += [f"{name} went away" for name in gone]
+
+    def stop(self) -> None:
+        self._stopped.set()
+        self.join()
+
+
+def run(directory: Path, master: str, policy: str, crashes: str) -> subprocess.CompletedProcess[str]:
+    arguments = directory / "arguments.json"
+    arguments.write_text(json.dumps({"directory": str(directory), "master": master, "policy": policy}))
+    return subprocess.run(
+        [sys.executable, str(Path(__file__).with_name("file_job.py")), str(arguments)],
+        env={**os.environ, "PENSTOCK_CRASH": crashes},
+        cwd=directory,
+        capture_output=True,
+        text=True,
+        timeout=280,
+    )
+
+
+def check_output(directory: Path, expected: Counter[str], reader: Reader) -> None:
+    reader.stop()
+    reader.look()
+    assert reader.wrong == []
+    assert reader.looks > 10
+    lines = [line for data in reader.seen.values() for line in data.decode().splitlines()]
+    assert Counter(lines) == expected
+    everything = sorted(path for path in (directory / "out").rglob("*") if path.is_file())
+    assert everything == visible(directory / "out")
+
+
+@pytest.mark.parametrize(
+    ("role", "master", "policy"),
+    [
+        ("task", "local[2]", "by size"),
+        ("executor", "local-cluster[2,1,1024]", "each checkpoint"),
+    ],
+)
+def test_a_worker_or_executor_killed_at_each_step_of_a_task(
+    tmp_path: Path, role: str, master: str, policy: str
+) -> None:
+    expected = write_input(tmp_path)
+    reader = Reader(tmp_path / "out")
+    reader.start()
+    crashes, markers = plan(role, TASK_POINTS, tmp_path)
+    done = run(tmp_path, master, policy, crashes)
+    assert done.returncode == 0, done.stderr
+    assert all(marker.exists() for marker in markers)
+    check_output(tmp_path, expected, reader)
+
+
+def test_a_driver_killed_at_each_step_of_an_epoch(tmp_path: Path) -> None:
+    expected = write_input(tmp_path)
+    reader = Reader(tmp_path / "out")
+    reader.start()
+    crashes, markers = plan("driver", DRIVER_POINTS, tmp_path)
+    for marker in markers:
+        done = run(tmp_path, "local[2]", "by size", crashes)
+        assert done.returncode == -signal.SIGKILL, done.stderr
+        assert marker.exists()
+    done = run(tmp_path, "local[2]", "by size", crashes)
+    assert done.returncode == 0, done.stderr
+    check_output(tmp_path, expected, reader)
