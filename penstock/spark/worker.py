@@ -17,12 +17,13 @@ from pyspark import TaskContext
 from penstock.checkpoint.epochs import EpochParameters
 from penstock.checkpoint.history import ManifestHistory
 from penstock.connectors.source import Source, read_split
+from penstock.runtime.chain import ChainRun
 from penstock.runtime.columns import RowBatch
 from penstock.runtime.exchange import Records
 from penstock.runtime.plan import Chain, PhysicalGraph
 from penstock.runtime.probe import crash_probe
 from penstock.runtime.rows import ExchangeRow
-from penstock.runtime.task import ChainRun, Task, TaskEpoch
+from penstock.runtime.task import Task, TaskEpoch
 from penstock.spark.metrics import Collected
 from penstock.state.access import StateAccess
 from penstock.state.engines.base import Engine

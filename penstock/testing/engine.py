@@ -14,9 +14,10 @@ import cloudpickle
 from penstock.checkpoint.epochs import EngineLost, EpochParameters
 from penstock.checkpoint.history import ManifestHistory
 from penstock.errors import PenstockError
+from penstock.runtime.chain import ChainRun
 from penstock.runtime.plan import PhysicalGraph
 from penstock.runtime.rows import METRICS, ExchangeRow
-from penstock.runtime.task import ChainRun, Task, TaskEpoch
+from penstock.runtime.task import Task, TaskEpoch
 from penstock.state.access import StateAccess
 from penstock.state.engines.base import Engine
 from penstock.state.engines.lmdb import LmdbEngine

@@ -2,6 +2,7 @@
 
 from penstock.datastream import StreamExecutionEnvironment
 from penstock.graph.physical import build
+from penstock.runtime.chain import ChainRun
 from penstock.runtime.exchange import Hop, KeyExchange, Keying, Outlet
 from penstock.runtime.failures import Party
 from penstock.runtime.partitions import RoundRobinExchange, SingleExchange
@@ -16,7 +17,7 @@ from penstock.runtime.rows import (
     route_target,
     route_to,
 )
-from penstock.runtime.task import ChainRun, Task, TaskEpoch
+from penstock.runtime.task import Task, TaskEpoch
 from penstock.state.key_groups import key_group_of, owner_of
 from penstock.state.keys import encode_key
 from penstock.state.serializers import serializer_for

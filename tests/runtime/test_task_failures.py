@@ -21,9 +21,10 @@ from penstock.datastream import (
 from penstock.datastream.connectors import Sink, SinkWriter
 from penstock.datastream.state import ValueStateDescriptor
 from penstock.graph.physical import build
+from penstock.runtime.chain import ChainRun
 from penstock.runtime.inbox import Misaligned
 from penstock.runtime.rows import BARRIER, DATA, FAILURE, decode_barrier, decode_failure
-from penstock.runtime.task import ChainRun, Task, TaskEpoch
+from penstock.runtime.task import Task, TaskEpoch
 from penstock.state.engines.base import EngineError
 from penstock.state.key_groups import key_group_of, owner_of
 from penstock.state.keys import encode_key

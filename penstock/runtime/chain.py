@@ -1,0 +1,292 @@
+"""A chain of operators as one subtask runs it: opened once, wired anew for each epoch."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+from penstock.errors import PenstockError
+from penstock.runtime.columns import plain_field
+from penstock.runtime.context import RuntimeContext
+from penstock.runtime.exchange import (
+    Exchange,
+    Hop,
+    KeyExchange,
+    Keying,
+    Outlet,
+    Records,
+)
+from penstock.runtime.failures import Party, party_of
+from penstock.runtime.metrics import MetricRegistry
+from penstock.runtime.operators import Emit, Operator, WrongResult, describe, load_operator, method_of
+from penstock.runtime.partitions import (
+    BroadcastExchange,
+    CustomExchange,
+    RoundRobinExchange,
+    ShuffleExchange,
+    SingleExchange,
+    share_of,
+)
+from penstock.runtime.plan import Chain, Edge, PhysicalGraph
+from penstock.runtime.rows import (
+    PICKLED,
+    Codec,
+    ExchangeRow,
+    channel_of,
+    route_to,
+)
+from penstock.runtime.sharing import independent
+from penstock.runtime.typed_codec import declared_codec, hinted_codec
+from penstock.state.key_groups import owner_of
+from penstock.state.overlay import Overlay
+from penstock.state.serializers import Hinted, Serializer, serializer_for
+
+
+class ChainRun:
+    """The operators of one chain and subtask, opened once and kept between epochs.
+
+    After a failure the owner must drop it: its functions may hold half an epoch's effects.
+    """
+
+    def __init__(self, graph: PhysicalGraph, chain: Chain, subtask: int | None) -> None:
+        self.graph = graph
+        self.chain = chain
+        self.subtask = subtask
+        self.operators = [load_operator(chained.pickled) for chained in chain.operators]
+        keyed = any(chained.keyed for chained in chain.operators)
+        self.overlay = Overlay(chain.max_parallelism) if keyed else None
+        self.source = Party(chain.source_name, chain.source_uid or "", is_source=True, place=chain.source_place)
+        self._edges = [graph.edges[number] for number in chain.outputs]
+        self._keyings = {edge.id: _keying(graph, edge) for edge in self._edges if edge.kind == "key"}
+        self._partitioners = {edge.id: _partitioner(graph, edge) for edge in self._edges if edge.kind == "custom"}
+        self._codecs = {edge.id: _codec(edge) for edge in self._edges}
+        self._input_codecs = {number: _codec(graph.edges[number]) for number in chain.inputs}
+        self._opened: list[Operator] = []
+        self.metrics = [MetricRegistry(chained.name, chained.uid) for chained in chain.operators]
+
+    @property
+    def level(self) -> int:
+        return self.chain.level
+
+    def open(self) -> None:
+        """Open the operators, last first, so that each finds its consumers ready."""
+        if self._opened:
+            return
+        for place in reversed(range(len(self.operators))):
+            chained = self.chain.operators[place]
+            context = RuntimeContext(
+                task_name=chained.name,
+                uid=chained.uid,
+                subtask=self.subtask,
+                parallelism=self.chain.parallelism,
+                max_parallelism=self.chain.max_parallelism,
+                overlay=self.overlay if chained.keyed else None,
+                metrics=self.metrics[place],
+                job_parameters=self.graph.job_parameters,
+            )
+            self.operators[place].open(context, _unrouted)
+            self._opened.append(self.operators[place])
+
+    def connect(self, exchanges: dict[int, Exchange]) -> list[Callable[[Records], None]]:
+        """Wire operators to each other and to this epoch's exchanges; what the chain's input is to be given to."""
+        for place in reversed(range(len(self.operators))):
+            operator = self.operators[place]
+            operator.emit = self._checked(place, _fan_out(*self._consumers(place, None, exchanges)))
+            operator.sides = {
+                tag: _fan_out(*self._consumers(place, tag, exchanges)) for tag in self._tags_read_from(place)
+            }
+        roots: list[Callable[[Records], None]] = [
+            _each(self.operators[place]) for place, op in enumerate(self.chain.operators) if op.parent is None
+        ]
+        sending = [exchanges[edge.id].process_many for edge in self._edges if edge.from_operator is None]
+        if len(roots) + len(sending) > 1:
+            # Each operator may change what it is given; the others must not see it.
+            roots = [_with_copies(root) for root in roots]
+        return roots + sending
+
+    def _consumers(self, place: int, tag: str | None, exchanges: dict[int, Exchange]) -> tuple[list[Emit], list[Emit]]:
+        """Those who keep a copy of their own, and those who are given the record itself."""
+        edges = [edge for edge in self._edges if edge.from_operator == place and edge.tag == tag]
+        sending: list[Emit] = [exchanges[edge.id].process for edge in edges]
+        chained: list[Emit] = [
+            self.operators[index].process
+            for index, operator in enumerate(self.chain.operators)
+            if operator.parent == place and operator.parent_tag == tag
+        ]
+        return sending, chained
+
+    def _tags_read_from(self, place: int) -> set[str]:
+        tags = [edge.tag for edge in self._edges if edge.from_operator == place]
+        tags += [operator.parent_tag for operator in self.chain.operators if operator.parent == place]
+        return {tag for tag in tags if tag is not None}
+
+    def _checked(self, place: int, emit: Emit) -> Emit:
+        declared = self.chain.operators[place].output_type
+        if declared is None:
+            return emit
+        operator = self.operators[place]
+        return _TypeCheck(serializer_for(pickle.loads(declared)), operator, emit).process
+
+    def exchanges(self, producer: int, out: list[ExchangeRow]) -> dict[int, Exchange]:
+        return {edge.id: self._exchange(edge, producer, out) for edge in self._edges}
+
+    def _exchange(self, edge: Edge, producer: int, out: list[ExchangeRow]) -> Exchange:
+        graph = self.graph
+        chain = graph.chains[edge.to_chain]
+        hops = [
+            Hop(next_target(graph, self.level, chain.level, target), route_to(chain.level, target))
+            for target in range(chain.first_target, chain.first_target + chain.parallelism)
+        ]
+        sender = self.source if edge.from_operator is None else party_of(self.operators[edge.from_operator])
+        channel = channel_of(edge.id, producer)
+        outlet = Outlet(sender, channel, hops, self._codecs[edge.id], graph.buffer_bytes, out)
+        match edge.kind:
+            case "key":
+                return KeyExchange(outlet, self._keyings[edge.id])
+            case "forward":
+                return SingleExchange(outlet, producer)
+            case "global":
+                return SingleExchange(outlet, 0)
+            case "broadcast":
+                return BroadcastExchange(outlet)
+            case "shuffle":
+                return ShuffleExchange(outlet, producer)
+            case "custom":
+                return CustomExchange(outlet, *self._partitioners[edge.id])
+            case "rescale":
+                share = share_of(producer, self.chain.parallelism, len(hops))
+                return RoundRobinExchange(outlet, share, producer)
+        return RoundRobinExchange(outlet, range(len(hops)), producer)
+
+    def expected_channels(self) -> list[int]:
+        """The channels that must close, as far as they are known: how many a source has, only Spark knows."""
+        channels = []
+        for number in self.chain.inputs:
+            edge = self.graph.edges[number]
+            producers = self.graph.chains[edge.from_chain].parallelism
+            channels += [channel_of(number, producer) for producer in range(producers)]
+        return channels
+
+    def port(self, channel: int) -> int:
+        return self.graph.edges[channel >> 32].port
+
+    def decode(self, channel: int, data: bytes) -> list[Any]:
+        return self._input_codecs[channel >> 32].decode_many(data)
+
+    def close(self) -> None:
+        """Close what was opened, also where opening failed halfway, first operator first."""
+        while self._opened:
+            self._opened.pop().close()
+
+
+def next_target(graph: PhysicalGraph, level: int, to_level: int, target: int) -> int:
+    """The partition of the stage after `level` that a row takes on its way to `target` of `to_level`."""
+    if to_level == level + 1:
+        return target
+    if level + 1 >= len(graph.levels):
+        return 0
+    return target % graph.targets(level + 1)
+
+
+class _TypeCheck:
+    """Refuses what an operator emits against its declared type, before it goes anywhere.
+
+    What it lets pass is as an exchange would give it, so that chaining changes no result.
+    """
+
+    def __init__(self, serializer: Serializer, operator: Operator, emit: Emit) -> None:
+        self._check = serializer.check
+        self._exact = serializer.exact
+        self._operator = operator
+        self._emit = emit
+
+    def process(self, result: Any) -> None:
+        if type(result) is not self._exact:
+            try:
+                result = self._check(result)
+            except PenstockError as error:
+                raise WrongResult(
+                    f"{describe(self._operator.function)} gave a result that is not of the output_type of "
+                    f"'{self._operator.name}': {error.statement()}.",
+                    fix=error.fix,
+                ) from None
+        self._emit(result)
+
+
+def _each(operator: Operator) -> Callable[[Records], None]:
+    def feed(values: Records) -> None:
+        process = operator.process
+        for value in values:
+            process(value)
+
+    return feed
+
+
+def _fan_out(sending: list[Emit], chained: list[Emit]) -> Emit:
+    if len(sending) + len(chained) == 1:
+        return (sending or chained)[0]
+    if not sending and not chained:
+        return _discard
+
+    def emit(value: Any) -> None:
+        for send in sending:
+            send(value)
+        # All copies before the first operator can change the record.
+        copies = [value, *(independent(value) for _ in chained[1:])]
+        for process, copy in zip(chained, copies, strict=False):
+            process(copy)
+
+    return emit
+
+
+def _with_copies(root: Callable[[Records], None]) -> Callable[[Records], None]:
+    def feed(values: Records) -> None:
+        root([independent(value) for value in values])
+
+    return feed
+
+
+def _discard(value: Any) -> None:
+    pass
+
+
+def _unrouted(value: Any) -> None:
+    raise PenstockError("A function emitted a record while it was opened; records may be emitted only in an epoch.")
+
+
+def _codec(edge: Edge) -> Codec:
+    if edge.pickled_type is None:
+        return PICKLED
+    declared = pickle.loads(edge.pickled_type)
+    if isinstance(declared, Hinted):
+        return hinted_codec(serializer_for(declared.spec))
+    # What an operator gives to its main output is checked there; side outputs and sources are not.
+    return declared_codec(serializer_for(declared), edge.tag is None and edge.from_operator is not None)
+
+
+def _partitioner(graph: PhysicalGraph, edge: Edge) -> tuple[Callable[[Any], Any], Callable[[Any, int], int], Party]:
+    assert edge.pickled_key is not None
+    selector, partitioner = pickle.loads(edge.pickled_key)
+    head = graph.chains[edge.to_chain].operators[0]
+    user = Party(f"partitioner of {head.name}", head.uid, place=edge.place)
+    return method_of(selector, "get_key"), method_of(partitioner, "partition"), user
+
+
+def _keying(graph: PhysicalGraph, edge: Edge) -> Keying:
+    assert edge.pickled_key is not None
+    selector, key_type = pickle.loads(edge.pickled_key)
+    coerce = None
+    if key_type is not None:
+        serializer = serializer_for(key_type)
+
+        def coerce(key: Any) -> Any:
+            return serializer.decode(serializer.encode(key))
+
+    chain = graph.chains[edge.to_chain]
+    groups = range(chain.max_parallelism)
+    owners = [owner_of(group, chain.parallelism, chain.max_parallelism) for group in groups]
+    head = chain.operators[0]
+    select = method_of(selector, "get_key")
+    user = Party(f"key selector of {head.name}", head.uid, place=edge.place)
+    return Keying(select, coerce, owners, user, plain_field(select))
