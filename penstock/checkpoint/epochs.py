@@ -24,6 +24,7 @@ from penstock.checkpoint.coordinator import (
     Published,
     Trigger,
 )
+from penstock.checkpoint.event_time import next_wakeup, times_after
 from penstock.checkpoint.failed import failed
 from penstock.checkpoint.manifest import (
     FORMAT,
@@ -148,6 +149,11 @@ class EpochDriver:
             self._committer.finish(self.last)
 
     @property
+    def next_wakeup(self) -> int | None:
+        """When an epoch is to run even if no data comes, in ms."""
+        return next_wakeup(self.last, self.graph)
+
+    @property
     def next_number(self) -> int:
         return 1 if self.last is None else self.last.id + 1
 
@@ -162,7 +168,10 @@ class EpochDriver:
         number = self.number = self.next_number
         self.probe("triggered")
         attempt = 0
-        timestamp = self._now()
+        # The clock of epochs never goes back, whatever the machine's does.
+        timestamp = self._now() if self.last is None else max(self._now(), self.last.timestamp)
+        if batch is None and self.last is not None:
+            batch = self.last.batch
         while True:
             started = self.clock()
             instructions = self._collect(number, ends_input, timestamp)
@@ -175,7 +184,7 @@ class EpochDriver:
             # A user's error will come again; what the engine lost may not.
             if attempt > self.settings.retries or any(failure.from_user for failure in instruction.failures):
                 raise failed(instruction)
-        manifest = self._manifest(number, batch, spark_log, log_index, ends_input, instruction.reports)
+        manifest = self._manifest(number, batch, spark_log, log_index, ends_input, instruction.reports, timestamp)
         committables = committables_of(instruction.reports)
         passing = [each for each in committables if not self._committer.durable(each.uid)]
         self.probe("collected")
@@ -236,6 +245,7 @@ class EpochDriver:
         log_index: dict[str, int] | None,
         ends_input: bool,
         reports: tuple[Report, ...],
+        timestamp: int,
     ) -> Manifest:
         last = self.last
         operators: dict[str, OperatorSnapshot] = {}
@@ -250,7 +260,7 @@ class EpochDriver:
             if chain.source_uid is not None:
                 records[chain.source_uid] = records.get(chain.source_uid, 0) + report.records_in
             for part in report.operators:
-                if part.states or part.operator_state:
+                if part.states or part.operator_state or part.timers:
                     known = operators.get(part.uid)
                     if known is None:
                         known = operators[part.uid] = OperatorSnapshot(
@@ -260,9 +270,15 @@ class EpochDriver:
                             part.states,
                             [],
                             [[] for _ in range(chain.parallelism)],
+                            {},
                         )
                     known.deltas.extend(part.deltas)
                     known.operator_state[report.subtask] = part.operator_state
+                    for kind, least in part.timers.items():
+                        first = known.timers.setdefault(kind, {})
+                        for block, time in least.items():
+                            # Two subtasks may share a block.
+                            first[block] = min(time, first.get(block, time))
                 if part.states:
                     delta_bytes[part.uid] = delta_bytes.get(part.uid, 0) + sum(d.size for d in part.deltas)
         return Manifest(
@@ -272,7 +288,7 @@ class EpochDriver:
             batch,
             b"" if self.version is None else self.version.digest,
             self.token,
-            self._now(),
+            timestamp,
             ends_input,
             operators,
             [each for each in committables_of(reports) if self._committer.durable(each.uid)],
@@ -281,6 +297,7 @@ class EpochDriver:
             log_index if log_index is not None else (last.log_index if last is not None else {}),
             bases,
             delta_bytes,
+            times_after({} if last is None else last.times, self.graph, reports, timestamp),
         )
 
     def _merge_bases(self) -> None:

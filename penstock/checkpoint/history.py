@@ -6,6 +6,7 @@ from collections import OrderedDict
 
 from penstock.checkpoint.manifest import Manifest, Version, decode_version, encode_version, load
 from penstock.checkpoint.redistribution import redistribute
+from penstock.runtime.event_time import Times
 from penstock.state.replica import StaleAttempt, Step
 from penstock.state.storage import Storage
 
@@ -37,6 +38,15 @@ class ManifestHistory:
             return []
         snapshot = self._load(self._wanted).operators.get(uid)
         return [] if snapshot is None else redistribute(snapshot.operator_state, parallelism)[subtask]
+
+    def timers(self, uid: str) -> dict[str, dict[int, int]]:
+        if self._wanted is None:
+            return {}
+        snapshot = self._load(self._wanted).operators.get(uid)
+        return {} if snapshot is None else snapshot.timers
+
+    def times(self) -> Times:
+        return {} if self._wanted is None else self._load(self._wanted).times
 
     def steps(self, uid: str, block: int, position: bytes | None) -> list[Step] | None:
         wanted = self._wanted

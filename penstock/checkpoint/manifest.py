@@ -11,6 +11,7 @@ import hashlib
 import msgspec
 
 from penstock.errors import PenstockError
+from penstock.runtime.event_time import OperatorTime
 from penstock.runtime.report import DeltaHandle
 from penstock.state.storage import AlreadyPublished, Storage
 
@@ -48,6 +49,8 @@ class OperatorSnapshot(msgspec.Struct, array_like=True, frozen=True):
     deltas: list[DeltaHandle]
     operator_state: list[list[bytes]] = []
     """All of it, by subtask: it is small, and a rescale deals it out anew."""
+    timers: dict[str, dict[int, int]] = {}
+    """By kind and block, the time of the first timer."""
 
 
 class BaseHandle(msgspec.Struct, array_like=True, frozen=True):
@@ -66,7 +69,7 @@ class Manifest(msgspec.Struct, array_like=True, frozen=True):
     id: int
     """Checkpoint id, equal to the epoch's number; ascends by one."""
     batch: int | None
-    """Spark's batch id; None for the epoch that ends bounded input, which Spark does not know."""
+    """Spark's last batch id; None before the first. An epoch that Spark does not know has that of the one before."""
     parent: bytes
     """Hash of the manifest before; empty for the first."""
     token: str
@@ -86,6 +89,8 @@ class Manifest(msgspec.Struct, array_like=True, frozen=True):
     """By operator uid and block: the bases that later manifests stand on."""
     delta_bytes: dict[str, int]
     """Bytes of deltas since the last base, by operator uid."""
+    times: dict[str, OperatorTime] = {}
+    """Where event time stands, by operator uid."""
 
     def state_bytes(self, uid: str) -> int:
         """Bytes stored for an operator: its bases and the deltas since."""

@@ -14,6 +14,7 @@ from penstock.errors import PenstockError
 from penstock.graph.inspect import KEYED_STATE, SUBTASK_IDENTITY, asks_context_for
 from penstock.graph.logical import CUSTOM, FORWARD, KEY, REBALANCE, RESCALE, GraphError, Input, LogicalGraph, Node
 from penstock.graph.ship import dump_named
+from penstock.runtime.assigning import TimestampsOperator
 from penstock.runtime.context import KEY_BY_FIX, not_keyed
 from penstock.runtime.plan import Chain, ChainedOperator, Edge, PhysicalGraph
 from penstock.state.key_groups import (
@@ -76,7 +77,8 @@ class _Builder:
             for number in level:
                 self.chains[number].first_target = first
                 first += self.chains[number].parallelism
-        return PhysicalGraph(self.chains, self.edges, levels, job_parameters, buffer_bytes)
+        timed = any(chain.gives_time or any(op.assigns_time for op in chain.operators) for chain in self.chains)
+        return PhysicalGraph(self.chains, self.edges, levels, job_parameters, buffer_bytes, timed)
 
     def _new_chain(self, level: int, parallelism: int, max_parallelism: int) -> Chain:
         chain = Chain(len(self.chains), level, parallelism, max_parallelism)
@@ -90,6 +92,7 @@ class _Builder:
         chain.source_name = node.name
         chain.source_place = node.place
         chain.reader = node.source.reader
+        chain.gives_time = getattr(node.source.origin, "gives_time", False)
         if node.source.reader == "splits":
             chain.pickled_source = dump_named(node.source.origin, node.source.origin, node.name, node.uid)
         self.place[node.id] = chain, None
@@ -113,6 +116,8 @@ class _Builder:
             operator.keyed,
             dump_named(operator, getattr(operator, "sink", operator.function), node.name, node.uid),
             None if isinstance(node.output_type, Hinted) else _dump_type(node.output_type, node),
+            isinstance(operator, TimestampsOperator),
+            operator.strategy.idle_timeout_ms if isinstance(operator, TimestampsOperator) else None,
             _tag_id(node.inputs[0]) if parent is not None or chain.source_uid is not None else None,
         )
         chain.operators.append(chained)

@@ -19,7 +19,8 @@ from penstock.runtime.exchange import (
 )
 from penstock.runtime.failures import Party, party_of
 from penstock.runtime.metrics import MetricRegistry
-from penstock.runtime.operators import Emit, Operator, WrongResult, describe, load_operator, method_of
+from penstock.runtime.moment import Moment
+from penstock.runtime.operators import Emit, Mark, Operator, WrongResult, describe, load_operator, method_of
 from penstock.runtime.partitions import (
     BroadcastExchange,
     CustomExchange,
@@ -62,6 +63,7 @@ class ChainRun:
         self._partitioners = {edge.id: _partitioner(graph, edge) for edge in self._edges if edge.kind == "custom"}
         self._codecs = {edge.id: _codec(edge) for edge in self._edges}
         self._input_codecs = {number: _codec(graph.edges[number]) for number in chain.inputs}
+        self.moment = Moment()
         self._opened: list[Operator] = []
         self.metrics = [MetricRegistry(chained.name, chained.uid) for chained in chain.operators]
 
@@ -85,7 +87,10 @@ class ChainRun:
                 metrics=self.metrics[place],
                 job_parameters=self.graph.job_parameters,
             )
-            self.operators[place].open(context, _unrouted)
+            operator = self.operators[place]
+            operator.moment = self.moment
+            operator.overlay = self.overlay if chained.keyed else None
+            operator.open(context, _unrouted)
             self._opened.append(self.operators[place])
 
     def connect(self, exchanges: dict[int, Exchange]) -> list[Callable[[Records], None]]:
@@ -93,6 +98,7 @@ class ChainRun:
         for place in reversed(range(len(self.operators))):
             operator = self.operators[place]
             operator.emit = self._checked(place, _fan_out(*self._consumers(place, None, exchanges)))
+            operator.mark = self._marking(place, exchanges)
             operator.sides = {
                 tag: _fan_out(*self._consumers(place, tag, exchanges)) for tag in self._tags_read_from(place)
             }
@@ -104,6 +110,30 @@ class ChainRun:
             # Each operator may change what it is given; the others must not see it.
             roots = [_with_copies(root) for root in roots]
         return roots + sending
+
+    def _marking(self, place: int, exchanges: dict[int, Exchange]) -> Mark:
+        """Where the watermarks of an operator go: to those who are chained to it, and on every edge."""
+        told: list[Mark] = [
+            self.operators[index].advance for index, other in enumerate(self.chain.operators) if other.parent == place
+        ]
+        told += [exchanges[edge.id].mark for edge in self._edges if edge.from_operator == place]
+        if len(told) == 1:
+            return told[0]
+
+        def mark(watermark: int, channel: str) -> None:
+            for tell in told:
+                tell(watermark, channel)
+
+        return mark
+
+    def roots(self, exchanges: dict[int, Exchange]) -> list[Mark]:
+        """What is to be told of a source's own watermarks: the first operators, and the edges that start at it."""
+        told: list[Mark] = [
+            self.operators[place].advance
+            for place, operator in enumerate(self.chain.operators)
+            if operator.parent is None
+        ]
+        return told + [exchanges[edge.id].mark for edge in self._edges if edge.from_operator is None]
 
     def _consumers(self, place: int, tag: str | None, exchanges: dict[int, Exchange]) -> tuple[list[Emit], list[Emit]]:
         """Those who keep a copy of their own, and those who are given the record itself."""
@@ -140,7 +170,8 @@ class ChainRun:
         ]
         sender = self.source if edge.from_operator is None else party_of(self.operators[edge.from_operator])
         channel = channel_of(edge.id, producer)
-        outlet = Outlet(sender, channel, hops, self._codecs[edge.id], graph.buffer_bytes, out)
+        moment = self.moment if graph.timed else None
+        outlet = Outlet(sender, channel, hops, self._codecs[edge.id], graph.buffer_bytes, out, moment)
         match edge.kind:
             case "key":
                 return KeyExchange(outlet, self._keyings[edge.id])
@@ -158,6 +189,11 @@ class ChainRun:
                 share = share_of(producer, self.chain.parallelism, len(hops))
                 return RoundRobinExchange(outlet, share, producer)
         return RoundRobinExchange(outlet, range(len(hops)), producer)
+
+    def tick(self) -> None:
+        """Fire the processing-time timers that the epoch's clock has reached."""
+        if self.overlay is not None:
+            self.operators[0].tick()
 
     def expected_channels(self) -> list[int]:
         """The channels that must close, as far as they are known: how many a source has, only Spark knows."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from penstock.absent import explain_absent, explain_absent_members
 from penstock.errors import PenstockError
 from penstock.runtime.metrics import MetricGroup, MetricRegistry
+from penstock.runtime.timers import TimeDomain, TimerService
 from penstock.state.descriptors import (
     AggregatingState,
     AggregatingStateDescriptor,
@@ -24,6 +24,9 @@ from penstock.state.descriptors import (
 from penstock.state.key_groups import range_of_subtask
 from penstock.state.keys import decode_key
 from penstock.state.overlay import Overlay
+
+if TYPE_CHECKING:
+    from penstock.runtime.operators import Operator
 
 
 class NotKeyed(PenstockError):
@@ -99,8 +102,11 @@ class RuntimeContext:
     def get_aggregating_state(self, state_descriptor: AggregatingStateDescriptor) -> AggregatingState[Any, Any]:
         return self._register(state_descriptor, AggregatingStateDescriptor)  # type: ignore[no-any-return]
 
-    def function_context(self) -> FunctionContext:
-        return FunctionContext(self._overlay)
+    def function_context(self, operator: Operator) -> FunctionContext:
+        return FunctionContext(operator, self._overlay)
+
+    def timer_context(self, operator: Operator) -> OnTimerContext:
+        return OnTimerContext(operator, self._overlay)
 
     def each_key(self, state: str) -> Iterator[None]:
         """For operators at the end of an epoch: makes every key of this subtask that has the value state current."""
@@ -137,8 +143,10 @@ def not_keyed(name: str, uid: str, wanted: str) -> str:
 class FunctionContext:
     """Given with each record to process functions. One object for all records of a subtask."""
 
-    def __init__(self, overlay: Overlay | None) -> None:
+    def __init__(self, operator: Operator, overlay: Overlay | None) -> None:
         self._overlay = overlay
+        self._moment = operator.moment
+        self._timer_service = TimerService(operator, overlay)
 
     def get_current_key(self) -> Any:
         if self._overlay is None or self._overlay.key is None:
@@ -146,10 +154,23 @@ class FunctionContext:
         return decode_key(self._overlay.key)
 
     def timestamp(self) -> int | None:
-        """The record's event time; None where no timestamps were assigned."""
-        return None
+        """The record's event time in milliseconds; None where no timestamps were assigned."""
+        return self._moment.timestamp
+
+    def timer_service(self) -> TimerService:
+        return self._timer_service
 
 
-# Here and not only where users import them from: a worker may know a function's context without its class.
-explain_absent(__name__)
-explain_absent_members(FunctionContext, "ProcessFunction.Context")
+class OnTimerContext(FunctionContext):
+    """Given to `on_timer`. The current key is the timer's."""
+
+    def begin(self, time: int, domain: TimeDomain) -> None:
+        self._time = time
+        self._domain = domain
+
+    def timestamp(self) -> int:
+        """The time the timer was set for."""
+        return self._time
+
+    def time_domain(self) -> TimeDomain:
+        return self._domain

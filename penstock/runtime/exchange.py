@@ -11,6 +11,7 @@ from penstock.errors import PenstockError
 from penstock.runtime.columns import RowBatch
 from penstock.runtime.failures import Blamed, Party
 from penstock.runtime.metrics import EdgeMetrics
+from penstock.runtime.moment import Moment
 from penstock.runtime.report import ChannelCount
 from penstock.runtime.rows import (
     BARRIER,
@@ -24,6 +25,7 @@ from penstock.runtime.rows import (
     add_checksum,
     encode_struct,
 )
+from penstock.runtime.tracks import Tracks
 from penstock.state.keys import encode_key
 
 _hash = xxhash.xxh64_intdigest
@@ -58,6 +60,8 @@ class Outlet(NamedTuple):
     codec: Codec
     buffer_bytes: int
     out: list[ExchangeRow]
+    moment: Moment | None = None
+    """The chain's, where records have timestamps and watermarks travel with them."""
 
 
 class Keying(NamedTuple):
@@ -83,7 +87,7 @@ class Exchange:
     keyed = False
 
     def __init__(self, outlet: Outlet) -> None:
-        self._sender, self._channel, self._hops, self._codec, self._buffer_bytes, self._out = outlet
+        self._sender, self._channel, self._hops, self._codec, self._buffer_bytes, self._out, moment = outlet
         hops = outlet.hops
         # What a source gives is new with every record; what an operator gives may be given again, changed.
         self._hold = None if outlet.sender.is_source else outlet.codec.hold
@@ -94,6 +98,9 @@ class Exchange:
         self._sent_records = [0] * len(hops)
         self._checksums = [0] * len(hops)
         self._sent_bytes = 0
+        self._tracks = None if moment is None else Tracks(moment, len(hops))
+        if self._tracks is not None:
+            self._add = self._add_timed  # type: ignore[method-assign]
 
     def process(self, value: Any) -> None:
         raise NotImplementedError
@@ -109,6 +116,19 @@ class Exchange:
         if len(values) >= self._limit:
             self._flush(index)
 
+    def _add_timed(self, index: int, value: Any) -> None:
+        assert self._tracks is not None
+        self._tracks.note(index)
+        values = self._values[index]
+        values.append(value)
+        if len(values) >= self._limit:
+            self._flush(index)
+
+    def mark(self, watermark: int | None, channel: str) -> None:
+        """The watermark of a channel, after the records so far; None where it has become idle."""
+        if self._tracks is not None:
+            self._tracks.mark(watermark, channel)
+
     def _held(self, value: Any) -> Any:
         if self._hold is None:
             return value
@@ -121,7 +141,10 @@ class Exchange:
         values = self._values[index]
         if not values:
             return
-        size = self._send(index, Buffer(self._keys[index] if self.keyed else None, self._encode(values)), len(values))
+        buffer = Buffer(self._keys[index] if self.keyed else None, self._encode(values))
+        if self._tracks is not None:
+            buffer.times, buffer.marks = self._tracks.take(index)
+        size = self._send(index, buffer, len(values))
         self._limit = max(1, min(_LARGEST_LIMIT, self._buffer_bytes * len(values) // size))
         self._values[index] = []
         self._keys[index] = []
@@ -162,7 +185,8 @@ class Exchange:
                 self._values[index] = []
             self._flush(index)
             buffers, records = self._sent_buffers[index], self._sent_records[index]
-            barrier = encode_struct(Barrier(epoch, buffers, records, self._checksums[index], failed))
+            watermarks = {} if self._tracks is None else self._tracks.current
+            barrier = encode_struct(Barrier(epoch, buffers, records, self._checksums[index], failed, watermarks))
             self._out.append(ExchangeRow(hop.target, hop.route, self._channel, buffers, BARRIER, barrier))
             counts.append(ChannelCount(self._channel, hop.route, buffers, records))
         return counts
@@ -180,10 +204,24 @@ class KeyExchange(Exchange):
         self._field = field if keying.coerce is None and outlet.codec is PICKLED else None
 
     def process(self, value: Any) -> None:
-        self.process_many([value])
+        try:
+            key = self._select(value)
+            if self._coerce is not None:
+                key = self._coerce(key)
+            data = encode_key(key)
+        except Exception as error:  # the selector is user code, and may raise anything
+            raise Blamed(self._selector) from error
+        index = self._owners[_hash(data) % len(self._owners)]
+        held = self._held(value)
+        self._keys[index].append(data)
+        self._add(index, held)
 
     # Hot path: about 0.6 µs per record with a string key.
     def process_many(self, values: Records) -> None:
+        if self._tracks is not None:
+            for value in values:
+                self.process(value)
+            return
         if self._field is not None and isinstance(values, RowBatch):
             column = values.field(self._field)
             if column is not None:

@@ -98,6 +98,23 @@ class Inbox:
                 held = self._file.read(held[1])
             yield channel, decode_buffer(held)
 
+    def events(self) -> Iterator[tuple[int, Buffer | Barrier]]:
+        """As `buffers`, with each channel's barrier after its last buffer."""
+        ends = sorted((barrier.buffers, channel) for channel, barrier in self._barriers.items())
+        ends.reverse()
+        places = [(seq, channel) for seq, channel, _ in self._arrived]
+        for place, (channel, buffer) in zip(places, self.buffers(), strict=True):
+            while ends and ends[-1] < place:
+                ended = ends.pop()[1]
+                yield ended, self._barriers[ended]
+            yield channel, buffer
+        while ends:
+            ended = ends.pop()[1]
+            yield ended, self._barriers[ended]
+
+    def barriers(self) -> dict[int, Barrier]:
+        return self._barriers
+
     def count(self, channel: int, records: int) -> None:
         self._records[channel] = self._records.get(channel, 0) + records
 

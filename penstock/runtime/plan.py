@@ -19,6 +19,9 @@ class ChainedOperator:
     pickled: bytes
     output_type: bytes | None
     """The declared type, pickled, to hold results to; None where the user declared none. A hint holds nobody."""
+    assigns_time: bool = False
+    """Whether it makes watermarks; what it is given counts for nothing."""
+    idle_timeout_ms: int | None = None
     parent_tag: str | None = None
     """The side output of the parent that it reads; None for the main one."""
 
@@ -57,6 +60,8 @@ class Chain:
     source_name: str = ""
     source_place: Place | None = None
     reader: str | None = None
+    gives_time: bool = False
+    """Whether its records come with timestamps and watermarks of the source's own."""
     pickled_source: bytes | None = None
     """A source in Python, which its tasks read from."""
     inputs: list[int] = field(default_factory=list)
@@ -78,6 +83,8 @@ class PhysicalGraph:
     """Chain ids by level; level 0 holds the sources' chains."""
     job_parameters: dict[str, str] = field(default_factory=dict)
     buffer_bytes: int = 32 * 1024
+    timed: bool = False
+    """Whether records have event time: then timestamps and watermarks travel with them."""
 
     def targets(self, level: int) -> int:
         """Number of partitions of a level's stage."""

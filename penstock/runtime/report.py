@@ -24,6 +24,8 @@ class OperatorReport(msgspec.Struct, array_like=True, frozen=True):
     committable: bytes | None = None
     """What a sink hands over for the second phase, opaque to everyone but the sink."""
     operator_state: list[bytes] = []
+    timers: dict[str, dict[int, int]] = {}
+    """By kind and block of key groups, the time of the first timer."""
 
 
 class ChannelCount(msgspec.Struct, array_like=True, frozen=True):
@@ -41,6 +43,11 @@ class Report(msgspec.Struct, array_like=True, frozen=True):
     sent: list[ChannelCount]
     received: list[ChannelCount]
     operators: list[OperatorReport]
+    watermarks: dict[str, dict[str, int]] = {}
+    """Where event time stands at the end: by operator uid, and by split for those that make watermarks in a source's
+    chain; under an empty name for all others."""
+    idle: bool = False
+    """Whether all inputs of the task were, at the end."""
 
 
 encode_report = msgspec.msgpack.Encoder().encode

@@ -54,11 +54,23 @@ def channel_of(edge: int, producer: int) -> int:
     return edge << 32 | producer
 
 
+class WatermarkAt(msgspec.Struct, array_like=True):
+    position: int
+    """Records of the buffer before it."""
+    channel: str
+    watermark: int | None
+    """None: the channel has become idle."""
+
+
 class Buffer(msgspec.Struct, array_like=True):
     """Many records for one target. `keys` holds canonical key bytes, one per record, on keyed edges only."""
 
     keys: list[bytes] | None
     values: bytes
+    times: bytes | None = None
+    """Timestamps, 64 bits each, LEAST for none; None where no record has one."""
+    marks: list[WatermarkAt] = []
+    """Watermarks at their places in the order."""
 
 
 class Barrier(msgspec.Struct, array_like=True):
@@ -71,6 +83,8 @@ class Barrier(msgspec.Struct, array_like=True):
     """Of the channel's buffers, by `add_checksum`: another buffer in the place of one is noticed."""
     failed: bool = False
     """The producer failed: nothing after this channel can be complete."""
+    watermarks: dict[str, int | None] = {}
+    """Where the producer stood at the end: by split for a source, else under an empty name; None for idle."""
 
 
 def add_checksum(total: int, payload: bytes, seq: int) -> int:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from penstock.common.watermark_strategy import Watermark
 from penstock.errors import PenstockError
+from penstock.runtime.assigning import TimestampsOperator
 from penstock.runtime.chain import ChainRun, next_target
+from penstock.runtime.event_time import Inflow
 from penstock.runtime.exchange import (
     Exchange,
     Records,
@@ -14,6 +19,7 @@ from penstock.runtime.exchange import (
 from penstock.runtime.failures import describe_failure, party_of
 from penstock.runtime.inbox import Inbox, UpstreamFailed
 from penstock.runtime.metrics import TaskMetrics, encode_metrics
+from penstock.runtime.moment import Timestamped
 from penstock.runtime.operators import EpochInfo
 from penstock.runtime.report import ChannelCount, DeltaHandle, OperatorReport, Report, encode_report
 from penstock.runtime.rows import (
@@ -22,6 +28,8 @@ from penstock.runtime.rows import (
     END_LEVEL,
     FAILURE,
     REPORT,
+    Barrier,
+    Buffer,
     ExchangeRow,
     channel_of,
     encode_struct,
@@ -29,7 +37,9 @@ from penstock.runtime.rows import (
     route_target,
     route_to,
 )
+from penstock.runtime.watermarks import GREATEST, LEAST
 from penstock.state.access import StateAccess
+from penstock.state.key_groups import range_of_subtask
 
 
 class StateTypeChanged(PenstockError):
@@ -59,6 +69,10 @@ class Task:
         self._run = run
         self._producer = producer
         self._out: list[ExchangeRow] = []
+        self._exchanges: dict[int, Exchange] = {}
+        self._inflow: Inflow | None = None
+        self._reached: dict[str, int] = {}
+        """By split, the watermarks that the source itself gave."""
         self.failed = False
 
     def over_rows(self, epoch: TaskEpoch, rows: Iterable[ExchangeRow]) -> Iterator[ExchangeRow]:
@@ -81,9 +95,10 @@ class Task:
                 yield from self._give_up(epoch)
                 return
             target = run.chain.first_target + self._producer
+            read = self._read_timed if run.graph.timed else self._read
             yield from self._run_epoch(
                 epoch,
-                lambda roots: self._read(inbox, roots),
+                lambda roots: read(epoch, inbox, roots),
                 lambda: inbox.counts(route_to(run.level, target)),
             )
         finally:
@@ -93,14 +108,74 @@ class Task:
         """For a source's chain: records come from Spark, batch by batch."""
 
         def feed(roots: list[Callable[[Records], None]]) -> Iterator[int]:
+            self._run.moment.timestamp = None
             for records in batches:
                 for root in roots:
                     root(records)
                 yield len(records)
 
-        yield from self._run_epoch(epoch, feed, list)
+        yield from self._run_epoch(epoch, self._feed_timed(batches) if self._run.chain.gives_time else feed, list)
 
-    def _read(self, inbox: Inbox, roots: list[Callable[[Records], None]]) -> Iterator[int]:
+    def _feed_timed(self, batches: Iterable[Records]) -> Callable[[list[Callable[[Records], None]]], Iterator[int]]:
+        """For a source whose records may come with timestamps, and with watermarks between them."""
+        run = self._run
+
+        def feed(roots: list[Callable[[Records], None]]) -> Iterator[int]:
+            marks = run.roots(self._exchanges)
+            for records in batches:
+                for record in records:
+                    if type(record) is Watermark:
+                        channel = run.moment.channel
+                        self._reached[channel] = max(record.timestamp, self._reached.get(channel, LEAST))
+                        for mark in marks:
+                            mark(record.timestamp, channel)
+                        continue
+                    timed = type(record) is Timestamped
+                    run.moment.timestamp = record.timestamp if timed else None
+                    for root in roots:
+                        root([record.value if timed else record])
+                yield len(records)
+
+        return feed
+
+    def _read_timed(self, epoch: TaskEpoch, inbox: Inbox, roots: list[Callable[[Records], None]]) -> Iterator[int]:
+        """As `_read`, with the watermarks at their places between the records."""
+        run = self._run
+        times = epoch.state.history.times()
+        inflow = Inflow(run, self._producer, times, epoch.timestamp, inbox.barriers(), self._exchanges)
+        self._inflow = inflow
+        for channel, event in inbox.events():
+            if isinstance(event, Barrier):
+                inflow.close(channel, event)
+                yield 0
+                continue
+            values = run.decode(channel, event.values)
+            stamps = array("q")
+            stamps.frombytes(event.times or b"")
+            for start, end in inflow.segments(channel, event, len(values)):
+                inflow.pass_marks(channel, event, start)
+                self._feed_segment(channel, event, values[start:end], stamps[start:end], start)
+            inbox.count(channel, len(values))
+            yield len(values)
+
+    def _feed_segment(self, channel: int, buffer: Buffer, values: list[Any], stamps: Sequence[int], start: int) -> None:
+        run = self._run
+        head, port, moment = run.operators[0], run.port(channel), run.moment
+        if run.overlay is not None:
+            assert buffer.keys is not None
+            keys = buffer.keys[start : start + len(values)]
+            if stamps:
+                head.process_timed(run.overlay, keys, values, stamps, port)
+            else:
+                moment.timestamp = None
+                head.process_keyed(run.overlay, keys, values, port)
+            return
+        process = head.process_second if port else head.process
+        for place, value in enumerate(values):
+            moment.timestamp = stamps[place] if stamps and stamps[place] != LEAST else None
+            process(value)
+
+    def _read(self, epoch: TaskEpoch, inbox: Inbox, roots: list[Callable[[Records], None]]) -> Iterator[int]:
         run = self._run
         overlay, decode = run.overlay, run.decode
         head = run.operators[0] if overlay is not None else None
@@ -128,7 +203,8 @@ class Task:
         run, out = self._run, self._out
         replicas = None
         records = 0
-        exchanges = run.exchanges(self._producer, out)
+        exchanges = self._exchanges = run.exchanges(self._producer, out)
+        run.moment.processing_time = epoch.timestamp
         try:
             for registry in run.metrics:
                 registry.begin()
@@ -137,7 +213,9 @@ class Task:
             if run.overlay is not None:
                 self._check_types(epoch)
                 replicas = epoch.state.replicas(run.chain.operators[0].uid, run.chain.max_parallelism)
-                run.overlay.begin(epoch.number, replicas)
+                groups = range_of_subtask(self._producer, run.chain.parallelism, run.chain.max_parallelism)
+                least = epoch.state.history.timers(run.chain.operators[0].uid)
+                run.overlay.begin(epoch.number, replicas, least, groups)
             info = EpochInfo(epoch.lineage, epoch.number, epoch.timestamp)
             for operator in run.operators:
                 if operator.stateful:
@@ -145,16 +223,21 @@ class Task:
                     history, subtasks = epoch.state.history, run.chain.parallelism
                     operator.restore(history.operator_state(operator.uid, self._producer, subtasks))
                 operator.begin_epoch(info)
+            run.tick()
             for count in feed(roots):
                 records += count
                 if out:
                     yield from out
                     out.clear()
+            # Those that this epoch's records set for a time that has come.
+            run.tick()
+            for operator in run.operators:
+                operator.end_epoch()
+            if epoch.ends_input:
+                for mark in run.roots(exchanges):
+                    mark(GREATEST, "")
             if run.overlay is not None:
                 run.overlay.key = None
-            if epoch.ends_input:
-                for operator in run.operators:
-                    operator.end_input()
             sent = [count for exchange in exchanges.values() for count in exchange.close(epoch.number, False)]
             epoch.probe("processed")
             counts = received()
@@ -178,10 +261,26 @@ class Task:
         epoch.probe("snapshot")
         yield from out
         out.clear()
-        report = Report(run.chain.id, self._producer, epoch.number, records, sent, counts, reports)
+        watermarks, idle = self._watermarks()
+        report = Report(run.chain.id, self._producer, epoch.number, records, sent, counts, reports, watermarks, idle)
         epoch.metrics(encode_metrics(measured))
         yield self._to_driver(REPORT, encode_report(report))
         epoch.probe("reported")
+
+    def _watermarks(self) -> tuple[dict[str, dict[str, int]], bool]:
+        run = self._run
+        if not run.graph.timed:
+            return {}, False
+        watermarks: dict[str, dict[str, int]] = {}
+        if run.chain.source_uid is not None:
+            if run.chain.gives_time:
+                watermarks[run.chain.source_uid] = self._reached
+            for operator in run.operators:
+                if isinstance(operator, TimestampsOperator):
+                    watermarks[operator.uid] = operator.channels
+            return watermarks, False
+        watermarks = {operator.uid: {"": operator.watermark} for operator in run.operators}
+        return watermarks, self._inflow is not None and self._inflow.valve.idle
 
     def _measure(self, epoch: TaskEpoch, records: int, exchanges: dict[int, Exchange]) -> TaskMetrics:
         run = self._run
@@ -210,6 +309,7 @@ class Task:
         for place, operator in enumerate(run.operators):
             deltas: list[DeltaHandle] = []
             states: dict[str, str] = {}
+            timers: dict[str, dict[int, int]] = {}
             if place == 0 and run.overlay is not None:
                 states = run.overlay.schemas()
                 changes = run.overlay.changes()
@@ -218,10 +318,11 @@ class Task:
                     deltas.append(
                         DeltaHandle(written.name, written.size, written.entries, written.blocks, written.inline)
                     )
+                timers = run.overlay.least()
             committable = operator.snapshot()
             kept = operator.operator_state() if operator.stateful else []
-            if states or kept or committable is not None:
-                reports.append(OperatorReport(operator.uid, states, deltas, committable, kept))
+            if states or kept or timers or committable is not None:
+                reports.append(OperatorReport(operator.uid, states, deltas, committable, kept, timers))
         return reports
 
     def _give_up(self, epoch: TaskEpoch) -> Iterator[ExchangeRow]:

@@ -231,7 +231,8 @@ class Job:
     def _on_batch(self, frame: DataFrame, batch: int) -> None:
         """Called by Spark for every batch. Whatever fails is kept for `wait`: through the JVM only a word travels."""
         try:
-            expected = 0 if self.driver.last is None else (self.driver.last.batch or 0) + 1
+            before = None if self.driver.last is None else self.driver.last.batch
+            expected = 0 if before is None else before + 1
             if batch != expected:
                 raise PenstockError(
                     f"Spark runs batch {batch}, but after checkpoint {self.driver.next_number - 1} batch {expected} "

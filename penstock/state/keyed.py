@@ -28,12 +28,12 @@ from penstock.state.descriptors import (
     ValueStateDescriptor,
 )
 from penstock.state.engines.base import Reader
-from penstock.state.entries import HEADER, StateError, entry_prefix, key_hash, state_id
+from penstock.state.entries import HEADER, StateError, key_hash
 from penstock.state.files import GroupChanges
 from penstock.state.keys import KeyTypeError, decode_key, encode_key
 
 if TYPE_CHECKING:
-    from penstock.state.overlay import Overlay
+    from penstock.state.overlay import Namespaced, Overlay
 
 _MISSING: Any = object()
 _SEQUENCE = struct.Struct(">Q")
@@ -53,10 +53,11 @@ def entry_key(entry: tuple[bytes, bytes | None]) -> bytes:
 class KeyedState:
     """What all keyed states share: finding entries below, and checking values on the way in."""
 
-    def __init__(self, overlay: Overlay, descriptor: StateDescriptor) -> None:
+    def __init__(self, overlay: Overlay | Namespaced, descriptor: StateDescriptor, number: int) -> None:
         self.descriptor = descriptor
         self._overlay = overlay
-        self._id = state_id(descriptor.name)
+        self._id = number
+        self._suffix = overlay.suffix
         serializer = descriptor.serializer
         self._encode = serializer.encode
         self._decode = serializer.decode
@@ -77,8 +78,14 @@ class KeyedState:
         return self._overlay.key or self._overlay.current_key(self.descriptor.name)
 
     def _locate(self, key: bytes) -> tuple[Reader | None, bytes]:
-        group = key_hash(key) % self._overlay.max_parallelism
-        return self._overlay.reader(group), entry_prefix(group, self._id, key)
+        group, entry = self._entry(key)
+        return self._overlay.reader(group), entry
+
+    def _entry(self, key: bytes) -> tuple[int, bytes]:
+        """The key group and the beginning of a key's entries; a namespace is not part of the key."""
+        length = len(key) - self._suffix
+        group = key_hash(key[:length]) % self._overlay.max_parallelism
+        return group, HEADER.pack(group, self._id, length) + key
 
     def _hold(self, value: Any) -> Any:
         """`value` as the overlay keeps it; raises, naming the state, if it is not of the declared type."""
@@ -103,16 +110,16 @@ class KeyedState:
         return self._encode(held) if self._immutable else held
 
     def _changes_of(self, groups: dict[int, GroupChanges], key: bytes) -> tuple[GroupChanges, bytes]:
-        group = key_hash(key) % self._overlay.max_parallelism
+        group, entry = self._entry(key)
         changes = groups.get(group)
         if changes is None:
             changes = groups[group] = GroupChanges(group, [], [])
-        return changes, entry_prefix(group, self._id, key)
+        return changes, entry
 
 
 class _Value(KeyedState, ValueState[Any]):
-    def __init__(self, overlay: Overlay, descriptor: StateDescriptor) -> None:
-        super().__init__(overlay, descriptor)
+    def __init__(self, overlay: Overlay | Namespaced, descriptor: StateDescriptor, number: int) -> None:
+        super().__init__(overlay, descriptor, number)
         self._written: dict[bytes, Any] = {}
         self._read: dict[bytes, Any] = {}
 
@@ -163,18 +170,20 @@ class _Value(KeyedState, ValueState[Any]):
         encode = self._encode
         pack = HEADER.pack
         immutable = self._immutable
+        suffix = self._suffix
         for key, held in self._written.items():
-            group = key_hash(key) % count
+            length = len(key) - suffix
+            group = key_hash(key[:length] if suffix else key) % count
             changes = groups.get(group)
             if changes is None:
                 changes = groups[group] = GroupChanges(group, [], [])
             data = held if held is None or not immutable else encode(held)
-            changes.entries.append((pack(group, number, len(key)) + key, data))
+            changes.entries.append((pack(group, number, length) + key, data))
 
 
 class _Reducing(_Value, ReducingState[Any]):
-    def __init__(self, overlay: Overlay, descriptor: ReducingStateDescriptor) -> None:
-        super().__init__(overlay, descriptor)
+    def __init__(self, overlay: Overlay | Namespaced, descriptor: ReducingStateDescriptor, number: int) -> None:
+        super().__init__(overlay, descriptor, number)
         self._reduce = descriptor.reducer()
 
     def get(self) -> Any:
@@ -188,8 +197,8 @@ class _Reducing(_Value, ReducingState[Any]):
 
 
 class _Aggregating(_Value, AggregatingState[Any, Any]):
-    def __init__(self, overlay: Overlay, descriptor: AggregatingStateDescriptor) -> None:
-        super().__init__(overlay, descriptor)
+    def __init__(self, overlay: Overlay | Namespaced, descriptor: AggregatingStateDescriptor, number: int) -> None:
+        super().__init__(overlay, descriptor, number)
         self._function = descriptor.get_agg_function()
 
     def get(self) -> Any:
@@ -206,8 +215,8 @@ class _Aggregating(_Value, AggregatingState[Any, Any]):
 class _List(KeyedState, ListState[Any]):
     """One entry per key and epoch: `key · epoch` → the elements added in that epoch. Adding never reads."""
 
-    def __init__(self, overlay: Overlay, descriptor: StateDescriptor) -> None:
-        super().__init__(overlay, descriptor)
+    def __init__(self, overlay: Overlay | Namespaced, descriptor: StateDescriptor, number: int) -> None:
+        super().__init__(overlay, descriptor, number)
         self.reset()
 
     def reset(self) -> None:
@@ -295,8 +304,8 @@ class _List(KeyedState, ListState[Any]):
 class _Map(KeyedState, MapState[Any, Any]):
     """One entry per map key: `key · map key` → value. A changed entry costs that entry."""
 
-    def __init__(self, overlay: Overlay, descriptor: MapStateDescriptor) -> None:
-        super().__init__(overlay, descriptor)
+    def __init__(self, overlay: Overlay | Namespaced, descriptor: MapStateDescriptor, number: int) -> None:
+        super().__init__(overlay, descriptor, number)
         self._key_serializer = descriptor.key_serializer
         self.reset()
 

@@ -5,7 +5,8 @@ It holds the keyed states (`penstock.state.keyed`) and the current key. At the e
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, Protocol
 
 from penstock.errors import PenstockError
@@ -14,6 +15,7 @@ from penstock.state.engines.base import Reader
 from penstock.state.entries import StateError, key_hash, state_id, stored_keys
 from penstock.state.files import GroupChanges
 from penstock.state.keyed import STATES, KeyedState, entry_key
+from penstock.state.timers import Timers
 
 
 class Replicated(Protocol):
@@ -29,11 +31,17 @@ class Nothing:
         return None
 
 
+TIMER_KINDS = ("EVENT_TIME", "PROCESSING_TIME")
+
+
 class Overlay:
     """All keyed states of one operator subtask. The task sets `key` before each record.
 
     Order of calls: `register` while functions open; then per epoch `begin`, records, `changes`.
     """
+
+    suffix = 0
+    """Bytes at the end of `key` that are no part of the key: see Namespaced."""
 
     def __init__(self, max_parallelism: int) -> None:
         self.key: bytes | None = None
@@ -41,22 +49,33 @@ class Overlay:
         self.max_parallelism = max_parallelism
         self._replicas: Replicated = Nothing()
         self._states: dict[str, KeyedState] = {}
+        self.timers = {kind: Timers(self, kind) for kind in TIMER_KINDS}
 
-    def begin(self, epoch: int, replicas: Replicated) -> None:
-        """Forget everything of the last epoch and stand on `replicas`."""
+    def begin(
+        self,
+        epoch: int,
+        replicas: Replicated,
+        least: Mapping[str, dict[int, int]] = MappingProxyType({}),
+        groups: range = range(0),
+    ) -> None:
+        """Forget everything of the last epoch and stand on `replicas`. For timers: their least times, as `least()`
+        gave them, and the key groups of this subtask."""
         self.epoch = epoch
         self.key = None
         self._replicas = replicas
         for state in self._states.values():
             state.reset()
+        for kind, timers in self.timers.items():
+            timers.begin(least.get(kind, {}), groups)
 
     def release(self) -> None:
         """Let go of an epoch's data; the states stay registered."""
         self.begin(0, Nothing())
 
-    def register(self, descriptor: StateDescriptor) -> Any:
+    def register(self, descriptor: StateDescriptor, scope: Namespaced | None = None) -> Any:
         """The state of this name; the same object for the same descriptor, an error for another type."""
-        known = self._states.get(descriptor.name)
+        name = descriptor.name if scope is None else f"{scope.name} {descriptor.name}"
+        known = self._states.get(name)
         if known is not None:
             if known.descriptor.schema() != descriptor.schema():
                 raise StateError(
@@ -64,12 +83,12 @@ class Overlay:
                     f"{known.descriptor.schema()} and {descriptor.schema()}. Give one of them another name."
                 )
             return known
-        if any(state_id(name) == state_id(descriptor.name) for name in self._states):
+        if any(state_id(other) == state_id(name) for other in self._states):
             raise StateError(
                 f"The name '{descriptor.name}' collides with another state of this operator; choose another name."
             )
-        state = STATES[type(descriptor)](self, descriptor)
-        self._states[descriptor.name] = state
+        state = STATES[type(descriptor)](self if scope is None else scope, descriptor, state_id(name))
+        self._states[name] = state
         return state
 
     def schemas(self) -> dict[str, str]:
@@ -86,6 +105,10 @@ class Overlay:
 
     def reader(self, group: int) -> Reader | None:
         return self._replicas.reader(group)
+
+    def least(self) -> dict[str, dict[int, int]]:
+        """By kind and block, the time of the first timer at the end of the epoch; after `changes`."""
+        return {kind: least for kind, timers in self.timers.items() if (least := timers.least())}
 
     def keys(self, state: str, groups: Iterable[int]) -> Iterator[bytes]:
         """Every key of these key groups that has a value state of this name now, each once, sorted by (group, key)."""
@@ -106,8 +129,37 @@ class Overlay:
                 state.drain(groups)
             except PenstockError as error:
                 raise StateError(f"State '{name}': {error}") from None
+        for timers in self.timers.values():
+            timers.drain(groups)
         result = [groups[group] for group in sorted(groups)]
         for change in result:
             change.cleared.sort()
             change.entries.sort(key=entry_key)
         return result
+
+
+class Namespaced:
+    """Where states live that belong to a part of a key, such as a window: `key` is the key with the part's name.
+
+    All names have the same length. Whoever uses the states sets `key`; they are the overlay's in all else.
+    """
+
+    def __init__(self, overlay: Overlay, name: str, suffix: int) -> None:
+        self.key: bytes | None = None
+        self.name = name
+        self.suffix = suffix
+        self.max_parallelism = overlay.max_parallelism
+        self.reader = overlay.reader
+        self._overlay = overlay
+
+    @property
+    def epoch(self) -> int:
+        return self._overlay.epoch
+
+    def current_key(self, state: str) -> bytes:
+        if self.key is None:
+            raise StateError(f"State '{state}' was used outside of its {self.name}.")
+        return self.key
+
+    def register(self, descriptor: StateDescriptor) -> Any:
+        return self._overlay.register(descriptor, self)

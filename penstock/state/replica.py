@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
 
@@ -40,6 +40,12 @@ class History(Protocol):
 
     def operator_state(self, uid: str, subtask: int, parallelism: int) -> list[bytes]:
         """A subtask's share of an operator's state at the wanted version, redistributed if the parallelism changed."""
+
+    def timers(self, uid: str) -> dict[str, dict[int, int]]:
+        """An operator's first timers at the wanted version, by kind and block of key groups."""
+
+    def times(self) -> Any:
+        """Where event time stood at the wanted version: `penstock.runtime.event_time.Times`."""
 
     def steps(self, uid: str, block: int, position: bytes | None) -> list[Step] | None:
         """The files to apply, oldest first, to lead a replica from `position` to `wanted`.

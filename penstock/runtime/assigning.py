@@ -1,0 +1,109 @@
+"""Timestamps and watermarks: the operator that gives records their event time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock.common.watermark_strategy import WatermarkGenerator, WatermarkStrategy
+from penstock.errors import PenstockError
+from penstock.runtime.context import RuntimeContext
+from penstock.runtime.operators import Emit, EpochInfo, Operator, describe, method_of
+from penstock.runtime.watermarks import GREATEST, LEAST
+
+
+class WrongTimestamp(PenstockError):
+    """A timestamp assigner gave something that is no time."""
+
+
+class TimestampsOperator(Operator):
+    """Gives each record its timestamp, then says how far the channel it came on has got.
+
+    A watermark follows the record that moved it, so where it stands depends on the records alone and not on where
+    epochs are cut. Watermarks that come from before it count for nothing, but for the last.
+    """
+
+    kind = "Timestamps/Watermarks"
+
+    def __init__(self, strategy: WatermarkStrategy) -> None:
+        super().__init__(strategy.timestamp_assigner)
+        self.strategy = strategy
+        self.channels: dict[str, int] = {}
+        """The watermark of every channel that had records in this epoch."""
+
+    def open(self, context: RuntimeContext, emit: Emit) -> None:
+        super().open(context, emit)
+        self.extract = None if self.function is None else method_of(self.function, "extract_timestamp")
+
+    def begin_epoch(self, epoch: EpochInfo) -> None:
+        self.channels = {}
+        self._generators: dict[str, WatermarkGenerator] = {}
+        self._clock = epoch.timestamp
+
+    # Hot path: about 0.5 µs per record around the user's assigner.
+    def process(self, value: Any) -> None:
+        moment = self.moment
+        timestamp = moment.timestamp
+        if self.extract is not None:
+            timestamp = self.extract(value, LEAST if timestamp is None else timestamp)
+            if type(timestamp) is not int:
+                raise self._wrong(timestamp)
+            moment.timestamp = timestamp
+        self.emit(value)
+        channel = moment.channel
+        if channel not in self.channels:
+            self._begin(channel)
+        if timestamp is not None:
+            delay = self.strategy.max_out_of_orderness_ms
+            if delay is not None:
+                watermark = timestamp - delay - 1
+                if watermark > self.channels[channel]:
+                    self._reach(channel, watermark)
+            elif self.strategy.generator is not None:
+                self._generators[channel].on_event(value, timestamp, _Output(self, channel))
+
+    def _begin(self, channel: str) -> None:
+        self.channels[channel] = LEAST
+        if self.strategy.generator is not None:
+            self._generators[channel] = self.strategy.generator()
+        # So that those behind know of the channel, even if it never gets anywhere.
+        self.mark(LEAST, channel)
+
+    def _reach(self, channel: str, watermark: int) -> None:
+        self.channels[channel] = watermark
+        self.watermark = max(self.watermark, watermark)
+        self.mark(watermark, channel)
+
+    def end_epoch(self) -> None:
+        for channel, generator in self._generators.items():
+            generator.on_periodic_emit(_Output(self, channel))
+
+    def advance(self, watermark: int, channel: str = "") -> None:
+        if watermark == GREATEST:
+            super().advance(watermark, channel)
+
+    def _wrong(self, timestamp: Any) -> WrongTimestamp:
+        return WrongTimestamp(
+            f"{describe(self.function)} gave {timestamp!r} as the timestamp of a record; it must be a whole number of "
+            f"milliseconds.",
+            fix="Write int(...) around it; a datetime d is int(d.timestamp() * 1000).",
+            places=(self.place,),
+        )
+
+
+class _Output:
+    """Given to the user's watermark generators."""
+
+    def __init__(self, operator: TimestampsOperator, channel: str) -> None:
+        self._operator = operator
+        self._channel = channel
+
+    def emit_watermark(self, watermark: Any) -> None:
+        """A Watermark, or its time in milliseconds; one that is not ahead of the last is passed over."""
+        time = getattr(watermark, "timestamp", watermark)
+        if type(time) is not int:
+            raise PenstockError(f"A watermark is a whole number of milliseconds, not {time!r}.")
+        if time > self._operator.channels[self._channel]:
+            self._operator._reach(self._channel, time)
+
+    def mark_idle(self) -> None:
+        """Taken, and without effect: idleness is told by `with_idleness`."""

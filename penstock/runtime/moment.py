@@ -1,0 +1,29 @@
+"""What time it is in a chain, for the record or timer at hand."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+
+class Timestamped(NamedTuple):
+    """A record as a source gives it that knows its event time."""
+
+    value: Any
+    timestamp: int
+
+
+class Moment:
+    """One for all operators of a chain and subtask. Whoever feeds the chain sets it before each record.
+
+    What an operator emits has the timestamp of what it was given: records are handed on within the call.
+    """
+
+    __slots__ = ("channel", "processing_time", "timestamp")
+
+    def __init__(self) -> None:
+        self.timestamp: int | None = None
+        """Event time of the record, in milliseconds; None where none was assigned."""
+        self.channel = ""
+        """In a source's chain, the split that the record is from; empty where splits have no identity."""
+        self.processing_time = 0
+        """The epoch's clock."""

@@ -1,0 +1,50 @@
+"""The time side of an edge: timestamps beside records, watermarks at their places between them."""
+
+from __future__ import annotations
+
+from array import array
+
+from penstock.runtime.moment import Moment
+from penstock.runtime.rows import WatermarkAt
+from penstock.runtime.watermarks import LEAST
+
+
+class Tracks:
+    """For one exchange and epoch. A watermark is put before the next record of each target, so that a target gets at
+    most one for each record, however many there were; the last ones ride in the barrier."""
+
+    def __init__(self, moment: Moment, targets: int) -> None:
+        self._moment = moment
+        self._times = [array("q") for _ in range(targets)]
+        self._marks: list[list[WatermarkAt]] = [[] for _ in range(targets)]
+        self.current: dict[str, int | None] = {}
+        """By channel, the last watermark; None for idle."""
+        self._changed: dict[str, int] = {}
+        self._version = 0
+        self._seen = [0] * targets
+
+    def mark(self, watermark: int | None, channel: str) -> None:
+        self._version += 1
+        self.current[channel] = watermark
+        self._changed[channel] = self._version
+
+    def note(self, target: int) -> None:
+        """A record is about to be added to a target's buffer."""
+        times = self._times[target]
+        if self._seen[target] != self._version:
+            seen = self._seen[target]
+            self._marks[target] += [
+                WatermarkAt(len(times), channel, self.current[channel])
+                for channel, version in self._changed.items()
+                if version > seen
+            ]
+            self._seen[target] = self._version
+        timestamp = self._moment.timestamp
+        times.append(LEAST if timestamp is None else timestamp)
+
+    def take(self, target: int) -> tuple[bytes, list[WatermarkAt]]:
+        """What belongs to the buffer that is about to be sent."""
+        times, marks = self._times[target].tobytes(), self._marks[target]
+        self._times[target] = array("q")
+        self._marks[target] = []
+        return times, marks
