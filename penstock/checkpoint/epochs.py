@@ -260,7 +260,7 @@ class EpochDriver:
             if chain.source_uid is not None:
                 records[chain.source_uid] = records.get(chain.source_uid, 0) + report.records_in
             for part in report.operators:
-                if part.states or part.operator_state or part.timers:
+                if part.states or part.deltas or part.operator_state or part.timers:
                     known = operators.get(part.uid)
                     if known is None:
                         known = operators[part.uid] = OperatorSnapshot(
@@ -279,7 +279,7 @@ class EpochDriver:
                         for block, time in least.items():
                             # Two subtasks may share a block.
                             first[block] = min(time, first.get(block, time))
-                if part.states:
+                if part.states or part.deltas:
                     delta_bytes[part.uid] = delta_bytes.get(part.uid, 0) + sum(d.size for d in part.deltas)
         return Manifest(
             FORMAT,
@@ -368,7 +368,7 @@ class EpochDriver:
                     f"name or state.checkpoints.dir to start afresh."
                 )
             groups = self._chain_of(uid).max_parallelism
-            if snapshot.states and groups != snapshot.max_parallelism:
+            if (snapshot.states or snapshot.timers) and groups != snapshot.max_parallelism:
                 raise PenstockError(
                     f"The checkpoint in {self.storage.where} has the state of operator '{snapshot.name}' (uid '{uid}') "
                     f"in {snapshot.max_parallelism} key groups, this program in {groups}. The number cannot change: "

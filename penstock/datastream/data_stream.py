@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.absent import explain_absent
 from penstock.common.places import calling_place
 from penstock.common.typeinfo import Types
+from penstock.common.watermark_strategy import WatermarkStrategy
 from penstock.connectors.sink import Sink
 from penstock.connectors.sinks import CollectSink, PrintSink
 from penstock.datastream import hints
@@ -41,6 +42,7 @@ from penstock.graph.logical import (
     Node,
     Partitioning,
 )
+from penstock.runtime.assigning import TimestampsOperator
 from penstock.runtime.operators import (
     CoProcessOperator,
     FilterOperator,
@@ -192,6 +194,18 @@ class DataStream:
         if not isinstance(node.operator, (ProcessOperator, CoProcessOperator)):
             raise GraphError(f"'{node.name}' has no side outputs: only process functions can yield `tag, value`.")
         return DataStream(self._env, [Input(node.id, _FORWARD, output_tag)])
+
+    def assign_timestamps_and_watermarks(self, watermark_strategy: WatermarkStrategy) -> DataStream:
+        """Give each record its event time, and say how far event time has come.
+
+        Best done right behind the source: there each split has a watermark of its own.
+        """
+        if not isinstance(watermark_strategy, WatermarkStrategy):
+            raise GraphError(
+                f"assign_timestamps_and_watermarks needs a WatermarkStrategy, not {type(watermark_strategy).__name__}.",
+                fix="Start with WatermarkStrategy.for_bounded_out_of_orderness(Duration.of_seconds(10)).",
+            )
+        return self._add("Timestamps/Watermarks", TimestampsOperator(watermark_strategy), self._type())
 
     # -- where records go next -----------------------------------------------------------------------------------------
 

@@ -264,7 +264,11 @@ class StreamExecutionEnvironment:
                 f"Anything Spark can stream goes through env.from_spark(spark.readStream...)."
             )
         name = source_name or type(source).__name__
-        return self._source(name, Entry("splits", source, source.bounded, watermark_strategy), type_info)
+        stream = self._source(name, Entry("splits", source, source.bounded), type_info)
+        # A strategy that makes no watermarks and assigns no timestamps changes nothing.
+        if watermark_strategy is None or watermark_strategy == WatermarkStrategy.no_watermarks():
+            return stream
+        return stream.assign_timestamps_and_watermarks(watermark_strategy)
 
     def from_sequence(self, start: int, end: int) -> DataStream:
         """The whole numbers from `start` to `end`, both included."""

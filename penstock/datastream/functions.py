@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from typing import Any, TypeAlias
 
 from penstock.absent import explain_absent
-from penstock.runtime.context import FunctionContext, RuntimeContext
+from penstock.runtime.context import FunctionContext, OnTimerContext, RuntimeContext
 
 
 class Function(ABC):  # noqa: B024  methods to override, none required
@@ -80,13 +80,17 @@ class ProcessFunction(Function):
 
 
 class KeyedProcessFunction(Function):
-    """Sees every record of a keyed stream, with the state of its key."""
+    """Sees every record of a keyed stream, with the state and the timers of its key."""
 
     Context: TypeAlias = FunctionContext
+    OnTimerContext: TypeAlias = OnTimerContext
 
     @abstractmethod
     def process_element(self, value: Any, ctx: FunctionContext) -> Any:
         """Yield any number of results. State obtained in `open` is that of the record's key."""
+
+    def on_timer(self, timestamp: int, ctx: OnTimerContext) -> Any:
+        """Called when a timer set through `ctx.timer_service()` is due, with the state of its key. May yield."""
 
 
 class CoMapFunction(Function):
@@ -122,9 +126,10 @@ class CoProcessFunction(Function):
 
 
 class KeyedCoProcessFunction(Function):
-    """For connected streams that are both keyed: records of equal keys share the state of the key."""
+    """For connected streams that are both keyed: records of equal keys share the state and the timers of the key."""
 
     Context: TypeAlias = FunctionContext
+    OnTimerContext: TypeAlias = OnTimerContext
 
     @abstractmethod
     def process_element1(self, value: Any, ctx: FunctionContext) -> Any:
@@ -133,6 +138,9 @@ class KeyedCoProcessFunction(Function):
     @abstractmethod
     def process_element2(self, value: Any, ctx: FunctionContext) -> Any:
         """Yield any number of results."""
+
+    def on_timer(self, timestamp: int, ctx: OnTimerContext) -> Any:
+        """Called when a timer set through `ctx.timer_service()` is due, with the state of its key. May yield."""
 
 
 class SinkFunction(Function):

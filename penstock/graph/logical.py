@@ -54,8 +54,6 @@ class Entry:
     origin: Any
     """A list of records for `chunks`, a Spark DataFrame for `rows`, a `connectors.Source` for `splits`."""
     bounded: bool
-    watermarks: Any = None
-    """The WatermarkStrategy declared with it."""
 
 
 @dataclass

@@ -321,7 +321,7 @@ class Task:
                 timers = run.overlay.least()
             committable = operator.snapshot()
             kept = operator.operator_state() if operator.stateful else []
-            if states or kept or timers or committable is not None:
+            if states or deltas or kept or timers or committable is not None:
                 reports.append(OperatorReport(operator.uid, states, deltas, committable, kept, timers))
         return reports
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -18,13 +19,17 @@ from typing import Any
 from penstock.checkpoint.epochs import EpochDriver, EpochParameters, EpochStatistics, Settings
 from penstock.checkpoint.metrics import JobMetrics
 from penstock.common.pickling import Frozen
+from penstock.common.watermark_strategy import Watermark
 from penstock.connectors.sinks import CollectSink
 from penstock.datastream.data_stream import DataStream
 from penstock.datastream.environment import StreamExecutionEnvironment
 from penstock.errors import PenstockError
 from penstock.graph.physical import build
+from penstock.runtime.moment import Timestamped
+from penstock.runtime.watermarks import GREATEST, LEAST
 from penstock.state.descriptors import AggregatingState, ListState, MapState, ReducingState
 from penstock.state.entries import stored_keys
+from penstock.state.key_groups import block_count
 from penstock.state.keys import decode_key, encode_key
 from penstock.state.overlay import Overlay
 from penstock.state.replica import Replicas
@@ -88,6 +93,7 @@ class JobHarness:
                     self._drawn[node.uid] = DrawnSource(node.source.origin, parallelism or 1)
         self._names = {node.name: node.uid for node in logical.nodes.values()}
         self._take: dict[str, int] = {}
+        self._clock_ms: int | None = None
         self._crash_point: str | None = None
         self._passed: list[str] = []
         self.epochs_run = 0
@@ -96,7 +102,13 @@ class JobHarness:
     def _start(self) -> None:
         self._engine = LocalEngine(self._graph, self.storage, f"{self._directory}/replicas", self._pending, self._probe)
         self._driver = EpochDriver(
-            self._graph, self.storage, self._settings, self._engine.execute, self._sinks, self._driver_probe
+            self._graph,
+            self.storage,
+            self._settings,
+            self._engine.execute,
+            self._sinks,
+            self._driver_probe,
+            clock=lambda: time.time() if self._clock_ms is None else self._clock_ms / 1000,
         )
         self._driver.recover()
         for uid, log in self._log.items():
@@ -108,10 +120,43 @@ class JobHarness:
 
     # -- input -----------------------------------------------------------------------------------------------------
 
-    def push(self, *records: Any, source: str | None = None) -> JobHarness:
-        """Add records to a source; `source` is its uid or name, needed only where there are several."""
-        self._log[self._source(source)].extend(records)
+    def push(self, *records: Any, source: str | None = None, timestamp: int | None = None) -> JobHarness:
+        """Add records to a source; `source` is its uid or name, needed only where there are several.
+
+        With a `timestamp` they have this event time from the start, as from a source that knows it.
+        """
+        uid = self._source(source)
+        if timestamp is not None:
+            self._give_time(uid)
+            records = tuple(Timestamped(record, timestamp) for record in records)
+        self._log[uid].extend(records)
         return self
+
+    def push_watermark(self, timestamp: int, source: str | None = None) -> JobHarness:
+        """Let the source say, at this place among its records, that event time has come this far."""
+        uid = self._source(source)
+        self._give_time(uid)
+        self._log[uid].append(Watermark(timestamp))
+        return self
+
+    def set_clock(self, milliseconds: int) -> JobHarness:
+        """Processing time from now on. If a timer or an idle source is due by then, run the epoch for it."""
+        self._clock_ms = milliseconds
+        due = self._driver.next_wakeup
+        if due is not None and due <= milliseconds:
+            self._run(0, ends_input=False)
+        return self
+
+    @property
+    def next_wakeup(self) -> int | None:
+        """When an epoch would run even without records, in ms."""
+        return self._driver.next_wakeup
+
+    def _give_time(self, uid: str) -> None:
+        chain = next(chain for chain in self._graph.sources() if chain.source_uid == uid)
+        if not chain.gives_time:
+            chain.gives_time = self._graph.timed = True
+            self._start()
 
     def set_partitions(self, count: int, source: str | None = None) -> None:
         """How many input partitions the source has from the next epoch on."""
@@ -188,6 +233,22 @@ class JobHarness:
     def metrics(self) -> JobMetrics:
         """Counted in completed epochs since the start or the last crash, as on Spark since the driver started."""
         return self._driver.metrics.read()
+
+    def timers(self, operator: str | None = None) -> list[tuple[int, Any, str]]:
+        """(time, key, kind) of every timer that is set, in order; `operator` is a uid or name, if several have any."""
+        found = []
+        with self._reading(None, operator) as (overlay, _):
+            for kind, timers in overlay.timers.items():
+                least = dict.fromkeys(range(block_count(overlay.max_parallelism)), LEAST)
+                timers.begin(least, range(overlay.max_parallelism))
+                found += [(time, decode_key(key), kind) for time, key, _ in timers.due(GREATEST)]
+        return sorted(found, key=lambda timer: (timer[0], timer[2], repr(timer[1])))
+
+    @property
+    def watermark(self) -> int:
+        """The least watermark of all tasks at the last checkpoint."""
+        times = {} if self._driver.last is None else self._driver.last.times
+        return min((watermark for each in times.values() for watermark in each.subtasks), default=LEAST)
 
     @property
     def checkpoint(self) -> int:
@@ -289,17 +350,20 @@ class JobHarness:
         )
 
     @contextmanager
-    def _reading(self, state: str, operator: str | None) -> Iterator[tuple[Overlay, Replicas]]:
+    def _reading(self, state: str | None, operator: str | None) -> Iterator[tuple[Overlay, Replicas]]:
         """The overlay of the operator that holds a state, over what is committed."""
         uid = None if operator is None else self._names.get(operator, operator)
         heads = [(chain, chain.operators[0]) for chain in self._graph.chains if chain.operators]
         runs = [self._engine.opened(chain.id) for chain, head in heads if head.keyed and uid in (None, head.uid)]
-        overlays = [(run, run.overlay) for run in runs if run.overlay is not None and state in run.overlay._states]
+        overlays = [
+            (run, run.overlay)
+            for run in runs
+            if run.overlay is not None and (state is None or state in run.overlay._states)
+        ]
         if len(overlays) != 1:
+            what = "keyed state" if state is None else f"a state '{state}'"
             known = {run.chain.operators[0].uid: sorted(run.overlay._states) for run in runs if run.overlay is not None}
-            raise PenstockError(
-                f"{len(overlays)} operators hold a state '{state}'; there are {known}. Say which: operator=uid."
-            )
+            raise PenstockError(f"{len(overlays)} operators hold {what}; there are {known}. Say which: operator=uid.")
         run, overlay = overlays[0]
         access = self._engine.state_access(self._parameters())
         replicas = access.replicas(run.chain.operators[0].uid, run.chain.max_parallelism)
