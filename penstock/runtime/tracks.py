@@ -24,6 +24,9 @@ class Tracks:
         self._seen = [0] * targets
 
     def mark(self, watermark: int | None, channel: str) -> None:
+        if watermark is None and channel and channel not in self.current:
+            # A split that ended without making any watermark is no channel.
+            return
         self._version += 1
         self.current[channel] = watermark
         self._changed[channel] = self._version
