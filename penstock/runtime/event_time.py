@@ -119,17 +119,16 @@ class Inflow:
             # Nobody makes watermarks here, or nothing came yet: event time waits.
             self.valve.open((edge.id, None), idle=known_time.ended)
 
-    def mark(self, channel: int, name: str, watermark: int | None) -> None:
+    def mark(self, channel: int, name: str, watermark: int, idle: bool) -> None:
         key: Hashable = (channel >> 32, name) if name else channel
-        if watermark is None:
+        self.valve.mark(key, watermark)
+        if idle:
             self.valve.suspend(key)
-        else:
-            self.valve.mark(key, watermark)
 
     def close(self, channel: int, barrier: Barrier) -> None:
         """A channel has ended for this epoch, where its barrier says."""
         for name, watermark in barrier.watermarks.items():
-            self.mark(channel, name, watermark)
+            self.mark(channel, name, watermark, name in barrier.idle)
 
     def segments(self, channel: int, buffer: Buffer, records: int) -> list[tuple[int, int]]:
         """The runs of records between which watermarks stand; each is to be fed after its own `pass_marks`."""
@@ -139,7 +138,7 @@ class Inflow:
     def pass_marks(self, channel: int, buffer: Buffer, position: int) -> None:
         for mark in buffer.marks:
             if mark.position == position:
-                self.mark(channel, mark.channel, mark.watermark)
+                self.mark(channel, mark.channel, mark.watermark, mark.idle)
 
     def _rest(self) -> None:
         for exchange in self._passing():
