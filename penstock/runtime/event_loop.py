@@ -1,0 +1,76 @@
+"""An asyncio event loop in a thread of its own, for code that is asynchronous in a chain that is not."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+import weakref
+from collections.abc import Callable
+from concurrent.futures import Future
+from queue import SimpleQueue
+from typing import Any
+
+GRACE_S = 5.0
+"""How long is waited for what does not end when it is cancelled; then it is left behind, in a daemon thread."""
+
+
+class EventLoop:
+    """Runs from when it is made until `close`, or until nobody holds it any more.
+
+    Made where it is used, in a task: a thread does not survive a fork, nor a pickle.
+    """
+
+    def __init__(self, name: str, on_death: Callable[[BaseException], None]) -> None:
+        """`on_death` is told, in the loop's thread, what ended the loop if it was not `close`."""
+        made: SimpleQueue[asyncio.AbstractEventLoop] = SimpleQueue()
+        self._thread = threading.Thread(target=_serve, args=(made, on_death), name=name, daemon=True)
+        self._thread.start()
+        self.loop = made.get()
+        self._stop = weakref.finalize(self, self.loop.call_soon_threadsafe, self.loop.stop)
+        # The process takes a daemon thread with it; winding it up while the interpreter does so only makes noise.
+        self._stop.atexit = False
+
+    def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Call it inside the loop, awaiting what it gives if that can be awaited. What it raises is raised here."""
+        outcome: Future[Any] = Future()
+
+        async def inside() -> None:
+            try:
+                result = function(*arguments)
+                outcome.set_result(await result if inspect.isawaitable(result) else result)
+            except BaseException as error:  # whatever it is, it belongs to the caller, who waits for it
+                outcome.set_exception(error)
+
+        waiting = asyncio.run_coroutine_threadsafe(inside(), self.loop)
+        try:
+            error = outcome.exception()
+        finally:
+            del waiting  # held until here: the loop itself holds tasks only weakly
+        if error is not None:
+            # The very object, and not through the future, whose frames would stand between the user's and ours.
+            raise error
+        return outcome.result()
+
+    def close(self) -> None:
+        """Cancel every task that is left and end the thread."""
+        if self._thread.is_alive():
+            self._stop()
+            self._thread.join(GRACE_S)
+        self._stop.detach()
+
+    @property
+    def alive(self) -> bool:
+        return self._thread.is_alive()
+
+
+def _serve(made: SimpleQueue[asyncio.AbstractEventLoop], on_death: Callable[[BaseException], None]) -> None:
+    # No method: the thread must not be what keeps an EventLoop from being collected.
+    with asyncio.Runner() as runner:
+        loop = runner.get_loop()
+        made.put(loop)
+        del made
+        try:
+            loop.run_forever()
+        except BaseException as error:  # asyncio lets SystemExit and KeyboardInterrupt of any task end the loop
+            on_death(error)
