@@ -129,7 +129,8 @@ def _check_function(method: str, function: Any) -> None:
             raise GraphError(
                 f"{what} yields, so there is nothing to wait for with {method}.", fix="Write `return [value, ...]`."
             )
-        written = f"{called.__name__}({', '.join(inspect.signature(called).parameters)})"
+        named = name if name.isidentifier() else "fetch"
+        written = "async_invoke(self, value)" if isinstance(function, AsyncFunction) else f"{named}(value)"
         raise GraphError(
             f"{what} is no async function, so a call would hold up all others.",
             fix=f"Write `async def {written}`; what does not wait for anything goes through map or flat_map.",

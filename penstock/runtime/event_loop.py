@@ -7,9 +7,12 @@ import inspect
 import threading
 import weakref
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
+from contextlib import suppress
 from queue import SimpleQueue
 from typing import Any
+
+from penstock.errors import PenstockError
 
 GRACE_S = 5.0
 """How long is waited for what does not end when it is cancelled; then it is left behind, in a daemon thread."""
@@ -27,7 +30,7 @@ class EventLoop:
         self._thread = threading.Thread(target=_serve, args=(made, on_death), name=name, daemon=True)
         self._thread.start()
         self.loop = made.get()
-        self._stop = weakref.finalize(self, self.loop.call_soon_threadsafe, self.loop.stop)
+        self._stop = weakref.finalize(self, _stop, self.loop)
         # The process takes a daemon thread with it; winding it up while the interpreter does so only makes noise.
         self._stop.atexit = False
 
@@ -42,11 +45,12 @@ class EventLoop:
             except BaseException as error:  # whatever it is, it belongs to the caller, who waits for it
                 outcome.set_exception(error)
 
-        waiting = asyncio.run_coroutine_threadsafe(inside(), self.loop)
-        try:
-            error = outcome.exception()
-        finally:
-            del waiting  # held until here: the loop itself holds tasks only weakly
+        # Held, for the loop itself holds its tasks only weakly.
+        self._called = asyncio.run_coroutine_threadsafe(inside(), self.loop)
+        while not wait([outcome], 1).done:
+            if not self.alive:
+                raise PenstockError("The event loop of an async function has ended before its time.")
+        error = outcome.exception()
         if error is not None:
             # The very object, and not through the future, whose frames would stand between the user's and ours.
             raise error
@@ -54,14 +58,17 @@ class EventLoop:
 
     def close(self) -> None:
         """Cancel every task that is left and end the thread."""
-        if self._thread.is_alive():
-            self._stop()
-            self._thread.join(GRACE_S)
-        self._stop.detach()
+        self._stop()
+        self._thread.join(GRACE_S)
 
     @property
     def alive(self) -> bool:
         return self._thread.is_alive()
+
+
+def _stop(loop: asyncio.AbstractEventLoop) -> None:
+    with suppress(RuntimeError):  # it has ended by itself, and is closed
+        loop.call_soon_threadsafe(loop.stop)
 
 
 def _serve(made: SimpleQueue[asyncio.AbstractEventLoop], on_death: Callable[[BaseException], None]) -> None:
