@@ -74,6 +74,37 @@ class TestTimeOuts:
         with JobHarness(stream) as job:
             assert job.run(2) == [("late", -1), ("late", -2), ("late", -3)]
 
+    def test_a_timed_out_call_is_cancelled(self, env):
+        class Notes(HangsAndSaysSo):
+            def open(self, runtime_context):
+                self.notes = []
+
+            async def async_invoke(self, value):
+                try:
+                    await super().async_invoke(value)
+                except asyncio.CancelledError:
+                    self.notes.append(value)
+                    raise
+                return list(self.notes)
+
+        with JobHarness(AsyncDataStream.ordered_wait(env.from_collection([-1, 5]), Notes(), SHORT, 1)) as job:
+            assert job.run() == [("late", -1), -1]
+
+    def test_each_call_has_its_own_beginning(self, env):
+        """When the first's time would be over, that of the second, which hangs, is not."""
+
+        class TakesTime(HangsAndSaysSo):
+            async def async_invoke(self, value):
+                if value == 1:
+                    loop = asyncio.get_running_loop()
+                    clock = loop.time
+                    loop.time = lambda: clock() + 0.08
+                return await super().async_invoke(value)
+
+        stream = AsyncDataStream.ordered_wait(env.from_collection([1, -2]), TakesTime(), Time.milliseconds(100), 1)
+        with JobHarness(stream) as job:
+            assert job.run() == [1, ("late", -2)]
+
     @both
     def test_without_that_the_error_names_operator_record_and_time_out(self, env, wait):
         stream = wait(env.from_collection([-7]), Hangs(), SHORT).name("ask").uid("asking")

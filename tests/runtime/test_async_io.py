@@ -123,6 +123,13 @@ class TestEventTime:
             assert sorted(row[:2] for row in job.output) == [(1, 10), (2, 20), (3, 30)]
 
     @both
+    def test_so_do_those_whose_record_waited_for_room(self, env, wait):
+        stream = wait(env.from_collection([]).flat_map(lambda value: [value, -value]), double, LONG, 1)
+        with JobHarness(stream.process(Watched())) as job:
+            job.push(1, timestamp=10).push(2, timestamp=20).push(3, timestamp=30).epoch()
+            assert [row[:2] for row in job.output] == [(2, 10), (-2, 10), (4, 20), (-4, 20), (6, 30), (-6, 30)]
+
+    @both
     @pytest.mark.parametrize("chained", [True, False])
     def test_a_watermark_stays_between_the_results_it_was_between(self, env, wait, chained):
         stream = wait(env.from_collection([]), InTurn([4, 3, 2, 1]), LONG)
