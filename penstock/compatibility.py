@@ -35,7 +35,6 @@ _WINDOWS = (
     "Not yet: windows. Today, gather in keyed state with a KeyedProcessFunction, and yield a result with the record "
     "that completes it."
 )
-_ASYNC = "Not yet: asynchronous calls. Today, make the call in map or flat_map, which waits for it."
 _TTL = "Not yet: time to live. Today, keep the time beside the value, and clear() the state when it is read too late."
 _BROADCAST = (
     "Not yet: broadcast state. Today, key both streams alike and connect them with a KeyedCoProcessFunction: records "
@@ -83,7 +82,7 @@ ABSENT: tuple[tuple[str, str], ...] = (
         _JVM,
     ),
     (
-        "AssignerWithPeriodicWatermarksWrapper StreamTransformer SupportsPreprocessing "
+        "AssignerWithPeriodicWatermarksWrapper AsyncFunctionDescriptor StreamTransformer SupportsPreprocessing "
         "util util.java_utils util.exceptions util.api_stability_decorators "
         "common.serializer TypeSerializer DEFAULT_OUTPUT_TAG KeyedStream.AccumulateType "
         "TypeInformation.need_conversion TypeInformation.to_internal_type TypeInformation.from_internal_type",
@@ -106,11 +105,6 @@ ABSENT: tuple[tuple[str, str], ...] = (
         "TriggerResult WindowedStream WindowFunction AllWindowFunction ProcessWindowFunction ProcessAllWindowFunction "
         "DataStream.window_all KeyedStream.window KeyedStream.count_window",
         _WINDOWS,
-    ),
-    (
-        "datastream.async_data_stream datastream.async_retry_predicates datastream.async_retry_strategies "
-        "AsyncDataStream AsyncFunction AsyncFunctionDescriptor AsyncRetryPredicate AsyncRetryStrategy",
-        _ASYNC,
     ),
     ("StateTtlConfig StateDescriptor.enable_time_to_live", _TTL),
     (
@@ -291,6 +285,8 @@ _SLOT_NAME = "only shown in the plan: Spark gives tasks their cores"
 _SETTINGS = "an unknown key is an error; spark.* goes to Spark"
 
 DIFFERS: dict[str, str] = {
+    "AsyncFunction.timeout": "without one of its own, the error names the operator, the record and the time-out",
+    "ExponentialBackoffDelayRetryStrategy": "the delay follows from a record's own attempts, not from other records'",
     "CheckpointingMode.AT_LEAST_ONCE": "accepted, and behaves as EXACTLY_ONCE",
     "ConnectedStreams.key_by": _KEYS,
     "DataStream.broadcast": "not yet with broadcast state; without a descriptor it is the same",

@@ -2,6 +2,7 @@
 
 from penstock.absent import explain_absent
 from penstock.common.job_client import JobClient
+from penstock.datastream.async_data_stream import AsyncDataStream
 from penstock.datastream.checkpointing_mode import CheckpointingMode
 from penstock.datastream.connected import ConnectedStreams
 from penstock.datastream.data_stream import CloseableIterator, DataStream, DataStreamSink, KeyedStream
@@ -9,6 +10,9 @@ from penstock.datastream.environment import StreamExecutionEnvironment
 from penstock.datastream.execution_mode import RuntimeExecutionMode
 from penstock.datastream.functions import (
     AggregateFunction,
+    AsyncFunction,
+    AsyncRetryPredicate,
+    AsyncRetryStrategy,
     CoFlatMapFunction,
     CoMapFunction,
     CoProcessFunction,
@@ -30,6 +34,10 @@ from penstock.datastream.state_backend import FsStateBackend, MemoryStateBackend
 
 __all__ = [
     "AggregateFunction",
+    "AsyncDataStream",
+    "AsyncFunction",
+    "AsyncRetryPredicate",
+    "AsyncRetryStrategy",
     "CheckpointingMode",
     "CloseableIterator",
     "CoFlatMapFunction",

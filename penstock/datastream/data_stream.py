@@ -532,7 +532,7 @@ def _check(func: Any, kind: type[Function], method: str) -> None:
     if inspect.iscoroutinefunction(func):
         raise GraphError(
             f"{method} got the async function {describe(func)}, which gives coroutines and no results.",
-            fix="Write it as a plain def; asynchronous calls go through AsyncDataStream.",
+            fix=f"Write AsyncDataStream.ordered_wait(ds, {describe(func)}, Time.seconds(10)), or make it a plain def.",
         )
 
 

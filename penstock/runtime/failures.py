@@ -140,7 +140,9 @@ def _fix(places: tuple[Place, ...], record: str) -> str:
     return f"Change {function} so that it takes such a record, or leave such records out before it with filter(...)."
 
 
-_HANDLERS = frozenset({"process", "process_second", "_process_quietly", "process_keyed", "process_many", "write"})
+_HANDLERS = frozenset(
+    {"process", "process_second", "_process_quietly", "process_keyed", "process_many", "write", "emit_results"}
+)
 """Methods of ours that have a record as their local `value`."""
 _brief = reprlib.Repr()
 _brief.maxstring = _brief.maxother = 120
