@@ -28,6 +28,7 @@ from penstock.datastream.functions import (
     ReduceFunction,
     SinkFunction,
 )
+from penstock.datastream.joins import IntervalJoin
 from penstock.graph.logical import (
     BROADCAST,
     CUSTOM,
@@ -43,6 +44,7 @@ from penstock.graph.logical import (
     Partitioning,
 )
 from penstock.runtime.assigning import TimestampsOperator
+from penstock.runtime.joins import IntervalJoinOperator
 from penstock.runtime.operators import (
     CoProcessOperator,
     FilterOperator,
@@ -186,12 +188,19 @@ class DataStream:
         """This stream and another, of any other type, seen by one function."""
         return ConnectedStreams(self, ds)
 
+    def interval_join(self, other: DataStream) -> IntervalJoin:
+        """Pairs of records with equal keys whose event times are near each other: say how near with `between`.
+
+        Both streams must be keyed.
+        """
+        return IntervalJoin(self, other)
+
     def get_side_output(self, output_tag: OutputTag) -> DataStream:
         """What the function of this operator yields as `output_tag, value`."""
         if not isinstance(output_tag, OutputTag):
             raise GraphError(f"get_side_output needs an OutputTag, not {type(output_tag).__name__}.")
         node = self._node
-        if not isinstance(node.operator, (ProcessOperator, CoProcessOperator)):
+        if not isinstance(node.operator, (ProcessOperator, CoProcessOperator, IntervalJoinOperator)):
             raise GraphError(f"'{node.name}' has no side outputs: only process functions can yield `tag, value`.")
         return DataStream(self._env, [Input(node.id, _FORWARD, output_tag)])
 

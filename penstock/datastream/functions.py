@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from typing import Any, TypeAlias
 
 from penstock.absent import explain_absent
 from penstock.runtime.context import FunctionContext, OnTimerContext, RuntimeContext
+from penstock.runtime.joins import JoinContext
 
 
 class Function(ABC):  # noqa: B024  methods to override, none required
@@ -143,6 +145,39 @@ class KeyedCoProcessFunction(Function):
         """Called when a timer set through `ctx.timer_service()` is due, with the state of its key. May yield."""
 
 
+class ProcessJoinFunction(Function):
+    """For interval joins: sees each pair of records whose times lie near each other."""
+
+    Context: TypeAlias = JoinContext
+
+    @abstractmethod
+    def process_element(self, left: Any, right: Any, ctx: JoinContext) -> Any:
+        """Yield any number of results."""
+
+
+class JoinFunction(Function):
+    """For window joins: sees each pair of records of one key and window."""
+
+    @abstractmethod
+    def join(self, first: Any, second: Any) -> Any: ...
+
+
+class FlatJoinFunction(Function):
+    """As JoinFunction, with any number of results for each pair."""
+
+    @abstractmethod
+    def join(self, first: Any, second: Any) -> Any:
+        """Yield any number of results."""
+
+
+class CoGroupFunction(Function):
+    """Sees all records of one key and window, those of each stream for themselves."""
+
+    @abstractmethod
+    def co_group(self, first: Iterable[Any], second: Iterable[Any]) -> Any:
+        """Yield any number of results. Either of the two may be empty, not both."""
+
+
 class SinkFunction(Function):
     """The end of a stream that acts on each record at once. For effects that must happen once, write a `Sink`."""
 
@@ -153,17 +188,21 @@ class SinkFunction(Function):
 __all__ = [
     "AggregateFunction",
     "CoFlatMapFunction",
+    "CoGroupFunction",
     "CoMapFunction",
     "CoProcessFunction",
     "FilterFunction",
+    "FlatJoinFunction",
     "FlatMapFunction",
     "Function",
+    "JoinFunction",
     "KeySelector",
     "KeyedCoProcessFunction",
     "KeyedProcessFunction",
     "MapFunction",
     "Partitioner",
     "ProcessFunction",
+    "ProcessJoinFunction",
     "ReduceFunction",
     "RuntimeContext",
     "SinkFunction",
