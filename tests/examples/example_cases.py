@@ -23,6 +23,8 @@ CASES: dict[str, list[Any]] = {
         ("south", date(2024, 3, 2), 80, None),
     ],
     "event_pattern": [("card-1", [0.5, 0.2, 0.9], 650.0)],
+    # o-2 left 61 minutes after it was ordered; a truck that left before the order of o-3 cannot have carried it.
+    "shipped_orders": [("o-1", "lamp", "truck 7", 40), ("o-3", "chair", "truck 2", 60)],
 }
 
 
