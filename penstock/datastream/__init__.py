@@ -9,6 +9,7 @@ from penstock.datastream.environment import StreamExecutionEnvironment
 from penstock.datastream.execution_mode import RuntimeExecutionMode
 from penstock.datastream.functions import (
     AggregateFunction,
+    AllWindowFunction,
     CoFlatMapFunction,
     CoMapFunction,
     CoProcessFunction,
@@ -20,28 +21,46 @@ from penstock.datastream.functions import (
     KeySelector,
     MapFunction,
     Partitioner,
+    ProcessAllWindowFunction,
     ProcessFunction,
+    ProcessWindowFunction,
     ReduceFunction,
     RuntimeContext,
     SinkFunction,
+    WindowFunction,
 )
 from penstock.datastream.output_tag import OutputTag
 from penstock.datastream.state_backend import FsStateBackend, MemoryStateBackend, StateBackend
+from penstock.datastream.window import (
+    CountWindow,
+    GlobalWindow,
+    MergingWindowAssigner,
+    TimeWindow,
+    Trigger,
+    TriggerResult,
+    Window,
+    WindowAssigner,
+)
+from penstock.datastream.windowed import AllWindowedStream, WindowedStream
 
 __all__ = [
     "AggregateFunction",
+    "AllWindowFunction",
+    "AllWindowedStream",
     "CheckpointingMode",
     "CloseableIterator",
     "CoFlatMapFunction",
     "CoMapFunction",
     "CoProcessFunction",
     "ConnectedStreams",
+    "CountWindow",
     "DataStream",
     "DataStreamSink",
     "FilterFunction",
     "FlatMapFunction",
     "FsStateBackend",
     "Function",
+    "GlobalWindow",
     "JobClient",
     "KeySelector",
     "KeyedCoProcessFunction",
@@ -49,15 +68,25 @@ __all__ = [
     "KeyedStream",
     "MapFunction",
     "MemoryStateBackend",
+    "MergingWindowAssigner",
     "OutputTag",
     "Partitioner",
+    "ProcessAllWindowFunction",
     "ProcessFunction",
+    "ProcessWindowFunction",
     "ReduceFunction",
     "RuntimeContext",
     "RuntimeExecutionMode",
     "SinkFunction",
     "StateBackend",
     "StreamExecutionEnvironment",
+    "TimeWindow",
+    "Trigger",
+    "TriggerResult",
+    "Window",
+    "WindowAssigner",
+    "WindowFunction",
+    "WindowedStream",
 ]
 
 explain_absent(__name__)
