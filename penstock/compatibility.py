@@ -31,10 +31,6 @@ _TIMERS = (
     "Not yet: timers. Today, a KeyedProcessFunction can keep a time in keyed state and look at it with the key's next "
     "record."
 )
-_WINDOWS = (
-    "Not yet: windows. Today, gather in keyed state with a KeyedProcessFunction, and yield a result with the record "
-    "that completes it."
-)
 _ASYNC = "Not yet: asynchronous calls. Today, make the call in map or flat_map, which waits for it."
 _TTL = "Not yet: time to live. Today, keep the time beside the value, and clear() the state when it is read too late."
 _BROADCAST = (
@@ -100,12 +96,6 @@ ABSENT: tuple[tuple[str, str], ...] = (
         "KeyedProcessFunction.OnTimerContext KeyedProcessFunction.on_timer "
         "KeyedCoProcessFunction.OnTimerContext KeyedCoProcessFunction.on_timer",
         _TIMERS,
-    ),
-    (
-        "datastream.window Window TimeWindow CountWindow GlobalWindow WindowAssigner MergingWindowAssigner Trigger "
-        "TriggerResult WindowedStream WindowFunction AllWindowFunction ProcessWindowFunction ProcessAllWindowFunction "
-        "DataStream.window_all KeyedStream.window KeyedStream.count_window",
-        _WINDOWS,
     ),
     (
         "datastream.async_data_stream datastream.async_retry_predicates datastream.async_retry_strategies "

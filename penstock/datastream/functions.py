@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from typing import Any, TypeAlias
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from penstock.absent import explain_absent
 from penstock.runtime.context import FunctionContext, OnTimerContext, RuntimeContext
 from penstock.runtime.joins import JoinContext
+from penstock.runtime.windows.contexts import WindowContext
+from penstock.runtime.windows.scopes import KeyedStateStore
+
+IN = TypeVar("IN")
+OUT = TypeVar("OUT")
+KEY = TypeVar("KEY")
+W = TypeVar("W")
 
 
 class Function(ABC):  # noqa: B024  methods to override, none required
@@ -178,6 +185,48 @@ class CoGroupFunction(Function):
         """Yield any number of results. Either of the two may be empty, not both."""
 
 
+class WindowFunction(Function, Generic[IN, OUT, KEY, W]):
+    """Sees the records of a window of a key."""
+
+    @abstractmethod
+    def apply(self, key: KEY, window: W, inputs: Iterable[IN]) -> Iterable[OUT]:
+        """Yield any number of results."""
+
+
+class AllWindowFunction(Function, Generic[IN, OUT, W]):
+    """Sees the records of a window of a stream that is not keyed."""
+
+    @abstractmethod
+    def apply(self, window: W, inputs: Iterable[IN]) -> Iterable[OUT]:
+        """Yield any number of results."""
+
+
+class ProcessWindowFunction(Function, Generic[IN, OUT, KEY, W]):
+    """Sees the records of a window of a key, with a context. May yield `tag, value` for side outputs."""
+
+    Context: TypeAlias = WindowContext
+
+    @abstractmethod
+    def process(self, key: KEY, context: WindowContext[W], elements: Iterable[IN]) -> Iterable[OUT]:
+        """Yield any number of results."""
+
+    def clear(self, context: WindowContext[W]) -> None:
+        """The window is gone: clear what it has in `context.window_state()`."""
+
+
+class ProcessAllWindowFunction(Function, Generic[IN, OUT, W]):
+    """Sees the records of a window of a stream that is not keyed, with a context."""
+
+    Context: TypeAlias = WindowContext
+
+    @abstractmethod
+    def process(self, context: WindowContext[W], elements: Iterable[IN]) -> Iterable[OUT]:
+        """Yield any number of results."""
+
+    def clear(self, context: WindowContext[W]) -> None:
+        """The window is gone: clear what it has in `context.window_state()`."""
+
+
 class SinkFunction(Function):
     """The end of a stream that acts on each record at once. For effects that must happen once, write a `Sink`."""
 
@@ -187,6 +236,7 @@ class SinkFunction(Function):
 
 __all__ = [
     "AggregateFunction",
+    "AllWindowFunction",
     "CoFlatMapFunction",
     "CoGroupFunction",
     "CoMapFunction",
@@ -199,13 +249,17 @@ __all__ = [
     "KeySelector",
     "KeyedCoProcessFunction",
     "KeyedProcessFunction",
+    "KeyedStateStore",
     "MapFunction",
     "Partitioner",
+    "ProcessAllWindowFunction",
     "ProcessFunction",
     "ProcessJoinFunction",
+    "ProcessWindowFunction",
     "ReduceFunction",
     "RuntimeContext",
     "SinkFunction",
+    "WindowFunction",
 ]
 
 explain_absent(__name__)
