@@ -33,6 +33,7 @@ from penstock.datastream.functions import (
     SinkFunction,
     WindowFunction,
 )
+from penstock.datastream.joins import IntervalJoin, IntervalJoined
 from penstock.datastream.output_tag import OutputTag
 from penstock.datastream.state_backend import FsStateBackend, MemoryStateBackend, StateBackend
 from penstock.datastream.window import (
@@ -45,6 +46,7 @@ from penstock.datastream.window import (
     Window,
     WindowAssigner,
 )
+from penstock.datastream.window_joins import CoGroupedStreams, JoinedStreams
 from penstock.datastream.windowed import AllWindowedStream, WindowedStream
 
 __all__ = [
@@ -55,6 +57,7 @@ __all__ = [
     "CloseableIterator",
     "CoFlatMapFunction",
     "CoGroupFunction",
+    "CoGroupedStreams",
     "CoMapFunction",
     "CoProcessFunction",
     "ConnectedStreams",
@@ -67,8 +70,11 @@ __all__ = [
     "FsStateBackend",
     "Function",
     "GlobalWindow",
+    "IntervalJoin",
+    "IntervalJoined",
     "JobClient",
     "JoinFunction",
+    "JoinedStreams",
     "KeySelector",
     "KeyedCoProcessFunction",
     "KeyedProcessFunction",

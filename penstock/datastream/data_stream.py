@@ -29,6 +29,7 @@ from penstock.datastream.functions import (
     SinkFunction,
 )
 from penstock.datastream.joins import IntervalJoin
+from penstock.datastream.window_joins import CoGroupedStreams, JoinedStreams
 from penstock.datastream.windowed import AllWindowedStream, WindowedStream
 from penstock.graph.logical import (
     BROADCAST,
@@ -203,6 +204,14 @@ class DataStream:
         Both streams must be keyed.
         """
         return IntervalJoin(self, other)
+
+    def join(self, other: DataStream) -> JoinedStreams:
+        """Pairs of records with equal keys in one window: go on with where, equal_to, window and apply."""
+        return JoinedStreams(self, other)
+
+    def co_group(self, other: DataStream) -> CoGroupedStreams:
+        """All records with equal keys in one window: go on with where, equal_to, window and apply."""
+        return CoGroupedStreams(self, other)
 
     def get_side_output(self, output_tag: OutputTag) -> DataStream:
         """What the function of this operator yields as `output_tag, value`."""

@@ -182,7 +182,7 @@ class CoGroupFunction(Function):
 
     @abstractmethod
     def co_group(self, first: Iterable[Any], second: Iterable[Any]) -> Any:
-        """Yield any number of results. Either of the two may be empty, not both."""
+        """Yield any number of results. Either of the two may be empty."""
 
 
 class WindowFunction(Function, Generic[IN, OUT, KEY, W]):

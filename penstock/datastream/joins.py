@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from penstock.common.time import Duration, Time, to_millis
 from penstock.datastream import hints
-from penstock.datastream.functions import ProcessJoinFunction
+from penstock.datastream.functions import Function, ProcessJoinFunction
 from penstock.graph.logical import GraphError
 from penstock.runtime.joins import IntervalJoinOperator, JoinInput
 from penstock.runtime.output_tag import OutputTag
@@ -25,7 +25,7 @@ TimeLength = Duration | Time | timedelta | int
 """A plain int is milliseconds."""
 
 
-class _Step:
+class Step:
     """What is there in the middle of a join's declaration; `_later` has the methods of later steps."""
 
     _later: ClassVar[dict[str, str]] = {}
@@ -40,7 +40,7 @@ class _Step:
             raise GraphError(f"{name} was called on a join before {missing}.", fix=f"Write .{missing}.{name}(...).")
 
 
-class IntervalJoin(_Step):
+class IntervalJoin(Step):
     """Given by `left.interval_join(right)`: says nothing yet of how near the times are to be."""
 
     _later: ClassVar = dict.fromkeys(
@@ -56,7 +56,7 @@ class IntervalJoin(_Step):
 
     def __init__(self, left: DataStream, right: DataStream) -> None:
         self._left, self._right = _keyed(left, "left"), _keyed(right, "right")
-        _of_one_environment(left, right)
+        of_one_environment(left, right)
 
     def between(self, lower_bound: TimeLength, upper_bound: TimeLength) -> IntervalJoined:
         """Pair a left record at t with the right ones from t + lower to t + upper, both included.
@@ -108,9 +108,7 @@ class IntervalJoined:
         self, func: ProcessJoinFunction | Callable[[Any, Any, Any], Any], output_type: Any = None
     ) -> DataStream:
         """Call `func(left, right, ctx)` with each pair. What it yields has the later of the two times."""
-        from penstock.datastream.data_stream import _check
-
-        _check(func, ProcessJoinFunction, "process")
+        check_function(func, ProcessJoinFunction, "process")
         lower = self._lower if self._lower_inclusive else self._lower + 1
         upper = self._upper if self._upper_inclusive else self._upper - 1
         if lower > upper:
@@ -127,6 +125,12 @@ class IntervalJoined:
         return left._add("Interval Join", operator, output_type or hints.yielded(func, "process_element"), inputs)
 
 
+def check_function(func: Any, kind: type[Function], method: str) -> None:
+    from penstock.datastream.data_stream import _check
+
+    _check(func, kind, method)
+
+
 def _keyed(stream: DataStream, which: str) -> KeyedStream:
     from penstock.datastream.data_stream import KeyedStream
 
@@ -139,7 +143,12 @@ def _keyed(stream: DataStream, which: str) -> KeyedStream:
     return stream
 
 
-def _of_one_environment(first: DataStream, second: DataStream) -> None:
+def of_one_environment(first: DataStream, second: DataStream) -> None:
+    if not hasattr(second, "_env"):
+        raise GraphError(
+            f"A stream is joined with another stream, not with {type(second).__name__}.",
+            fix="Make it one with env.from_collection(...), say.",
+        )
     if first._env is not second._env:
         raise GraphError(
             "Only streams of one environment can be joined.",
