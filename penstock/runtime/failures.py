@@ -140,7 +140,18 @@ def _fix(places: tuple[Place, ...], record: str) -> str:
     return f"Change {function} so that it takes such a record, or leave such records out before it with filter(...)."
 
 
-_HANDLERS = frozenset({"process", "process_second", "_process_quietly", "process_keyed", "process_many", "write"})
+_HANDLERS = frozenset(
+    {
+        "process",
+        "process_second",
+        "_process_quietly",
+        "process_keyed",
+        "process_timed",
+        "_process_sliding",
+        "process_many",
+        "write",
+    }
+)
 """Methods of ours that have a record as their local `value`."""
 _brief = reprlib.Repr()
 _brief.maxstring = _brief.maxother = 120
