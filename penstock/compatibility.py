@@ -26,15 +26,6 @@ _TABLE = (
 _JVM = "Not there: no Java object stands behind a Penstock object. Leave the call out."
 _INSIDE = "Not there: it belongs to the inside of PyFlink, and Penstock's inside is another."
 
-_EVENT_TIME = "Not yet: event time. Today, keep the time as a field of the record."
-_TIMERS = (
-    "Not yet: timers. Today, a KeyedProcessFunction can keep a time in keyed state and look at it with the key's next "
-    "record."
-)
-_WINDOWS = (
-    "Not yet: windows. Today, gather in keyed state with a KeyedProcessFunction, and yield a result with the record "
-    "that completes it."
-)
 _TTL = "Not yet: time to live. Today, keep the time beside the value, and clear() the state when it is read too late."
 _BROADCAST = (
     "Not yet: broadcast state. Today, key both streams alike and connect them with a KeyedCoProcessFunction: records "
@@ -90,21 +81,12 @@ ABSENT: tuple[tuple[str, str], ...] = (
     ),
     # -- being built ---------------------------------------------------------------------------------------------------
     (
-        "WatermarkStrategy.with_watermark_alignment DataStream.assign_timestamps_and_watermarks "
+        "WatermarkStrategy.with_watermark_alignment",
+        "Not there: sources are read epoch by epoch, so none runs ahead by more than one. Leave the call out.",
+    ),
+    (
         "ExecutionConfig.set_auto_watermark_interval ExecutionConfig.get_auto_watermark_interval",
-        _EVENT_TIME,
-    ),
-    (
-        "datastream.timerservice datastream.time_domain TimerService TimeDomain ProcessFunction.Context.timer_service "
-        "KeyedProcessFunction.OnTimerContext KeyedProcessFunction.on_timer "
-        "KeyedCoProcessFunction.OnTimerContext KeyedCoProcessFunction.on_timer",
-        _TIMERS,
-    ),
-    (
-        "datastream.window Window TimeWindow CountWindow GlobalWindow WindowAssigner MergingWindowAssigner Trigger "
-        "TriggerResult WindowedStream WindowFunction AllWindowFunction ProcessWindowFunction ProcessAllWindowFunction "
-        "DataStream.window_all KeyedStream.window KeyedStream.count_window",
-        _WINDOWS,
+        "Not there: a watermark follows the record that moved it. Leave the call out.",
     ),
     ("StateTtlConfig StateDescriptor.enable_time_to_live", _TTL),
     (

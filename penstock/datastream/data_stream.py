@@ -28,6 +28,9 @@ from penstock.datastream.functions import (
     ReduceFunction,
     SinkFunction,
 )
+from penstock.datastream.joins import IntervalJoin
+from penstock.datastream.window_joins import CoGroupedStreams, JoinedStreams
+from penstock.datastream.windowed import AllWindowedStream, WindowedStream
 from penstock.graph.logical import (
     BROADCAST,
     CUSTOM,
@@ -43,6 +46,7 @@ from penstock.graph.logical import (
     Partitioning,
 )
 from penstock.runtime.assigning import TimestampsOperator
+from penstock.runtime.joins import IntervalJoinOperator
 from penstock.runtime.operators import (
     CoProcessOperator,
     FilterOperator,
@@ -60,6 +64,14 @@ from penstock.runtime.operators import (
     describe,
 )
 from penstock.runtime.output_tag import OutputTag
+from penstock.runtime.windows.assigners import (
+    Length,
+    SlidingEventTimeWindows,
+    TumblingEventTimeWindows,
+    WindowAssigner,
+)
+from penstock.runtime.windows.counting import CountSlidingWindowAssigner, CountTumblingWindowAssigner
+from penstock.runtime.windows.operator import WindowOperator
 from penstock.state.descriptors import ValueStateDescriptor
 from penstock.state.serializers import Hinted
 
@@ -186,13 +198,31 @@ class DataStream:
         """This stream and another, of any other type, seen by one function."""
         return ConnectedStreams(self, ds)
 
+    def interval_join(self, other: DataStream) -> IntervalJoin:
+        """Pairs of records with equal keys whose event times are near each other: say how near with `between`.
+
+        Both streams must be keyed.
+        """
+        return IntervalJoin(self, other)
+
+    def join(self, other: DataStream) -> JoinedStreams:
+        """Pairs of records with equal keys in one window: go on with where, equal_to, window and apply."""
+        return JoinedStreams(self, other)
+
+    def co_group(self, other: DataStream) -> CoGroupedStreams:
+        """All records with equal keys in one window: go on with where, equal_to, window and apply."""
+        return CoGroupedStreams(self, other)
+
     def get_side_output(self, output_tag: OutputTag) -> DataStream:
         """What the function of this operator yields as `output_tag, value`."""
         if not isinstance(output_tag, OutputTag):
             raise GraphError(f"get_side_output needs an OutputTag, not {type(output_tag).__name__}.")
         node = self._node
-        if not isinstance(node.operator, (ProcessOperator, CoProcessOperator)):
-            raise GraphError(f"'{node.name}' has no side outputs: only process functions can yield `tag, value`.")
+        if not isinstance(node.operator, (ProcessOperator, CoProcessOperator, WindowOperator, IntervalJoinOperator)):
+            raise GraphError(
+                f"'{node.name}' has no side outputs: only process functions can yield `tag, value`, and only windows "
+                f"and interval joins have late data."
+            )
         return DataStream(self._env, [Input(node.id, _FORWARD, output_tag)])
 
     def assign_timestamps_and_watermarks(self, watermark_strategy: WatermarkStrategy) -> DataStream:
@@ -206,6 +236,20 @@ class DataStream:
                 fix="Start with WatermarkStrategy.for_bounded_out_of_orderness(Duration.of_seconds(10)).",
             )
         return self._add("Timestamps/Watermarks", TimestampsOperator(watermark_strategy), self._type())
+
+    # -- windows -------------------------------------------------------------------------------------------------------
+
+    def window_all(self, window_assigner: WindowAssigner[Any, Any]) -> AllWindowedStream:
+        """Windows over all records, in one subtask; `key_by(...).window(...)` works in parallel."""
+        return AllWindowedStream(self, window_assigner)
+
+    def time_window_all(self, size: Length, slide: Length | None = None) -> AllWindowedStream:
+        """Windows of event time over all records, in one subtask."""
+        return AllWindowedStream(self, _time_windows(size, slide))
+
+    def count_window_all(self, size: int, slide: int = 0) -> AllWindowedStream:
+        """Windows of so many records, in one subtask."""
+        return AllWindowedStream(self, _count_windows(size, slide))
 
     # -- where records go next -----------------------------------------------------------------------------------------
 
@@ -365,6 +409,18 @@ class KeyedStream(DataStream):
     def max_by(self, position_to_max_by: int | str = 0) -> DataStream:
         return self._reduce("Max By", field_reducer("max_by", position_to_max_by))
 
+    def window(self, window_assigner: WindowAssigner[Any, Any]) -> WindowedStream:
+        """Group the records of each key into windows."""
+        return WindowedStream(self, window_assigner)
+
+    def time_window(self, size: Length, slide: Length | None = None) -> WindowedStream:
+        """Windows of event time: one after the other, or one that begins every `slide`."""
+        return WindowedStream(self, _time_windows(size, slide))
+
+    def count_window(self, size: int, slide: int = 0) -> WindowedStream:
+        """Windows of `size` records of a key: one after the other, or one that begins every `slide` records."""
+        return WindowedStream(self, _count_windows(size, slide))
+
     def map_with_state(
         self, func: Callable[[Any, Any], tuple[Any, Any]], state_type: Any = None, output_type: Any = None
     ) -> DataStream:
@@ -425,6 +481,9 @@ class KeyedStream(DataStream):
         pickled = value_type is None or (isinstance(value_type, Hinted) and not value_type.pays_in_state())
         operator = ReduceOperator(func, Types.PICKLED_BYTE_ARRAY() if pickled else value_type)
         return self._add(name, operator, value_type)
+
+    def window_all(self, window_assigner: WindowAssigner[Any, Any]) -> AllWindowedStream:
+        return self._origin.window_all(window_assigner)
 
     def _end(self, name: str, sink: Sink) -> DataStreamSink:
         return self._origin._end(name, sink)
@@ -507,6 +566,14 @@ class CloseableIterator:
 
     def __exit__(self, *exc: object) -> None:
         self.close()
+
+
+def _time_windows(size: Length, slide: Length | None) -> WindowAssigner[Any, Any]:
+    return TumblingEventTimeWindows.of(size) if slide is None else SlidingEventTimeWindows.of(size, slide)
+
+
+def _count_windows(size: int, slide: int) -> WindowAssigner[Any, Any]:
+    return CountTumblingWindowAssigner(size) if slide == 0 else CountSlidingWindowAssigner(size, slide)
 
 
 def _positive(number: int, what: str) -> None:

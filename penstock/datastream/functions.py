@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import Any, TypeAlias
+from collections.abc import Callable, Iterable
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from penstock.absent import explain_absent
 from penstock.runtime.context import FunctionContext, OnTimerContext, RuntimeContext
+from penstock.runtime.joins import JoinContext
+from penstock.runtime.timers import TimerService
+from penstock.runtime.windows.contexts import WindowContext
+from penstock.runtime.windows.scopes import KeyedStateStore
+
+IN = TypeVar("IN")
+OUT = TypeVar("OUT")
+KEY = TypeVar("KEY")
+W = TypeVar("W")
 
 
 class Function(ABC):  # noqa: B024  methods to override, none required
@@ -217,6 +226,81 @@ class AsyncFunction(Function):
         raise TimeoutError(f"The asynchronous call for {value!r} has timed out.")
 
 
+class ProcessJoinFunction(Function):
+    """For interval joins: sees each pair of records whose times lie near each other."""
+
+    Context: TypeAlias = JoinContext
+
+    @abstractmethod
+    def process_element(self, left: Any, right: Any, ctx: JoinContext) -> Any:
+        """Yield any number of results."""
+
+
+class JoinFunction(Function):
+    """For window joins: sees each pair of records of one key and window."""
+
+    @abstractmethod
+    def join(self, first: Any, second: Any) -> Any: ...
+
+
+class FlatJoinFunction(Function):
+    """As JoinFunction, with any number of results for each pair."""
+
+    @abstractmethod
+    def join(self, first: Any, second: Any) -> Any:
+        """Yield any number of results."""
+
+
+class CoGroupFunction(Function):
+    """Sees all records of one key and window, those of each stream for themselves."""
+
+    @abstractmethod
+    def co_group(self, first: Iterable[Any], second: Iterable[Any]) -> Any:
+        """Yield any number of results. Either of the two may be empty."""
+
+
+class WindowFunction(Function, Generic[IN, OUT, KEY, W]):
+    """Sees the records of a window of a key."""
+
+    @abstractmethod
+    def apply(self, key: KEY, window: W, inputs: Iterable[IN]) -> Iterable[OUT]:
+        """Yield any number of results."""
+
+
+class AllWindowFunction(Function, Generic[IN, OUT, W]):
+    """Sees the records of a window of a stream that is not keyed."""
+
+    @abstractmethod
+    def apply(self, window: W, inputs: Iterable[IN]) -> Iterable[OUT]:
+        """Yield any number of results."""
+
+
+class ProcessWindowFunction(Function, Generic[IN, OUT, KEY, W]):
+    """Sees the records of a window of a key, with a context. May yield `tag, value` for side outputs."""
+
+    Context: TypeAlias = WindowContext
+
+    @abstractmethod
+    def process(self, key: KEY, context: WindowContext[W], elements: Iterable[IN]) -> Iterable[OUT]:
+        """Yield any number of results."""
+
+    def clear(self, context: WindowContext[W]) -> None:
+        """The window is gone: clear what it has in `context.window_state()`."""
+
+
+class ProcessAllWindowFunction(Function, Generic[IN, OUT, W]):
+    """Sees the records of a window of a stream that is not keyed, with a context."""
+
+    Context: TypeAlias = WindowContext
+
+    @abstractmethod
+    def process(self, context: WindowContext[W], elements: Iterable[IN]) -> Iterable[OUT]:
+        """Yield any number of results."""
+
+    def clear(self, context: WindowContext[W]) -> None:
+        """The window is gone: clear what it has in `context.window_state()`."""
+
+
 class SinkFunction(Function):
     """The end of a stream that acts on each record at once. For effects that must happen once, write a `Sink`."""
 
@@ -226,24 +310,34 @@ class SinkFunction(Function):
 
 __all__ = [
     "AggregateFunction",
+    "AllWindowFunction",
     "AsyncFunction",
     "AsyncRetryPredicate",
     "AsyncRetryStrategy",
     "CoFlatMapFunction",
+    "CoGroupFunction",
     "CoMapFunction",
     "CoProcessFunction",
     "FilterFunction",
+    "FlatJoinFunction",
     "FlatMapFunction",
     "Function",
+    "JoinFunction",
     "KeySelector",
     "KeyedCoProcessFunction",
     "KeyedProcessFunction",
+    "KeyedStateStore",
     "MapFunction",
     "Partitioner",
+    "ProcessAllWindowFunction",
     "ProcessFunction",
+    "ProcessJoinFunction",
+    "ProcessWindowFunction",
     "ReduceFunction",
     "RuntimeContext",
     "SinkFunction",
+    "TimerService",
+    "WindowFunction",
 ]
 
 explain_absent(__name__)

@@ -99,7 +99,7 @@ class AsyncOperator(Operator):
         if not self._finished.empty():
             self._go_on()
 
-    def advance(self, watermark: int, channel: str = "") -> None:
+    def advance(self, watermark: int | None, channel: str = "") -> None:
         """A watermark takes its place in the line: what came before it goes before it. Nothing waits for that here.
 
         But for the last one, after which there is no `end_epoch`.
@@ -107,7 +107,8 @@ class AsyncOperator(Operator):
         if watermark == GREATEST:
             self.end_epoch()
         if self._held:
-            self.watermark = watermark
+            if watermark is not None:
+                self.watermark = watermark
             self._line.mark(Passing(watermark, channel))
         else:
             super().advance(watermark, channel)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 class Passing(NamedTuple):
     """A watermark that waits for the results of the records before it."""
 
-    watermark: int
+    watermark: int | None
     channel: str
 
 

@@ -141,7 +141,17 @@ def _fix(places: tuple[Place, ...], record: str) -> str:
 
 
 _HANDLERS = frozenset(
-    {"process", "process_second", "_process_quietly", "process_keyed", "process_many", "write", "emit_results"}
+    {
+        "process",
+        "process_second",
+        "_process_quietly",
+        "process_keyed",
+        "process_timed",
+        "_process_sliding",
+        "process_many",
+        "write",
+        "emit_results",
+    }
 )
 """Methods of ours that have a record as their local `value`."""
 _brief = reprlib.Repr()

@@ -128,9 +128,12 @@ class Operator:
             self._fire(self.overlay, TimeDomain.PROCESSING_TIME, self.moment.processing_time)
 
     def _fire(self, overlay: Overlay, domain: TimeDomain, until: int) -> None:
+        timers = overlay.timers[domain.name]
+        if not timers.is_due(until):
+            return
         moment = self.moment
         before = moment.timestamp
-        for time, key, namespace in overlay.timers[domain.name].due(until):
+        for time, key, namespace in timers.due(until):
             overlay.key = key
             # What a processing-time timer gives has no event time.
             moment.timestamp = time if domain is TimeDomain.EVENT_TIME else None

@@ -366,4 +366,5 @@ class Task:
 
 def _added_hint(stored: str, declared: str) -> bool:
     """Whether a state of pickled objects has got a hint since, with which it still reads them."""
-    return stored == "value pickle" and declared.startswith("value ") and declared.endswith(" or pickle")
+    kind, _, held = stored.partition(" ")
+    return held == "pickle" and declared.startswith(f"{kind} ") and declared.endswith(" or pickle")

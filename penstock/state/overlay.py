@@ -77,7 +77,7 @@ class Overlay:
         name = descriptor.name if scope is None else f"{scope.name} {descriptor.name}"
         known = self._states.get(name)
         if known is not None:
-            if known.descriptor.schema() != descriptor.schema():
+            if known.descriptor is not descriptor and known.descriptor.schema() != descriptor.schema():
                 raise StateError(
                     f"State '{descriptor.name}' is registered twice with different types: "
                     f"{known.descriptor.schema()} and {descriptor.schema()}. Give one of them another name."

@@ -48,6 +48,7 @@ class Timers:
         self._groups = groups
         blocks = blocks_of_range(groups.start, groups.stop, self._overlay.max_parallelism)
         self._stored_least = {block: time for block, time in least.items() if block in blocks}
+        self._stored_first = min(self._stored_least.values(), default=NEVER)
         self._horizon = -_BIAS - 1
         """Stored timers up to this time are in memory."""
         self._heap: list[Timer] = []
@@ -81,6 +82,10 @@ class Timers:
             if time <= self._stored_least.get(block, NEVER):
                 self._uncertain.add(block)
 
+    def is_due(self, until: int) -> bool:
+        """Whether `due` may have something to give. Cheap: a watermark may follow every record."""
+        return self._stored_first <= until or (bool(self._heap) and self._heap[0][0] <= until)
+
     def due(self, until: int) -> Iterator[Timer]:
         """Every timer up to `until`, in the order of time; those registered meanwhile too. Each is gone when given."""
         if until > self._horizon:
@@ -107,6 +112,7 @@ class Timers:
                             self._live.add(timer)
                             heappush(self._heap, timer)
                 self._stored_least[block] = self._first(block)
+        self._stored_first = min(self._stored_least.values(), default=NEVER)
 
     def _streams_of(self, block: int) -> list[_Stored]:
         """One for each key group of the block that is this subtask's; each goes on where it was."""

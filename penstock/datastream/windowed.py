@@ -1,0 +1,249 @@
+"""Windowed streams: between `window(...)` and the operation on each window."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Self
+
+from penstock.common.time import Duration, Time, to_millis
+from penstock.common.typeinfo import Types
+from penstock.datastream import hints
+from penstock.datastream.aggregations import field_reducer
+from penstock.datastream.functions import (
+    AggregateFunction,
+    AllWindowFunction,
+    Function,
+    KeySelector,
+    ProcessAllWindowFunction,
+    ProcessWindowFunction,
+    ReduceFunction,
+    WindowFunction,
+)
+from penstock.graph.logical import GraphError
+from penstock.runtime.operators import describe
+from penstock.runtime.output_tag import OutputTag
+from penstock.runtime.windows.assigners import MergingWindowAssigner, WindowAssigner
+from penstock.runtime.windows.contents import Combiner
+from penstock.runtime.windows.evictors import Evictor
+from penstock.runtime.windows.making import window_operator
+from penstock.runtime.windows.operator import WindowDescription
+from penstock.runtime.windows.triggers import Trigger
+from penstock.state.serializers import Hinted
+
+if TYPE_CHECKING:
+    from penstock.datastream.data_stream import DataStream, KeyedStream
+    from penstock.datastream.environment import StreamExecutionEnvironment
+
+_MERGE = ("create_accumulator", "add", "get_result", "merge")
+
+
+class _Windowed:
+    """What windows of a keyed stream and of a whole one have in common."""
+
+    _of_all = False
+    _applied: type[Function] = WindowFunction
+    _processed: type[Function] = ProcessWindowFunction
+
+    def __init__(self, keyed_stream: KeyedStream, window_assigner: WindowAssigner[Any, Any]) -> None:
+        if not isinstance(window_assigner, WindowAssigner):
+            raise GraphError(
+                f"window needs a WindowAssigner, not {_named(window_assigner)}.",
+                fix="Write, say, TumblingEventTimeWindows.of(Time.seconds(5)).",
+            )
+        self._keyed_stream = keyed_stream
+        self._assigner = window_assigner
+        self._trigger: Trigger[Any, Any] | None = None
+        self._evictor: Evictor[Any, Any] | None = None
+        self._allowed_lateness = 0
+        self._late_tag: OutputTag | None = None
+
+    def get_execution_environment(self) -> StreamExecutionEnvironment:
+        return self._keyed_stream.get_execution_environment()
+
+    def get_input_type(self) -> Any:
+        """The type of the records."""
+        return self._keyed_stream.get_type()
+
+    def trigger(self, trigger: Trigger[Any, Any]) -> Self:
+        """When windows give results, instead of the assigner's own trigger."""
+        if not isinstance(trigger, Trigger):
+            raise GraphError(f"trigger needs a Trigger, not {_named(trigger)}.", fix="Write CountTrigger.of(10), say.")
+        if isinstance(self._assigner, MergingWindowAssigner) and not trigger.can_merge():
+            raise GraphError(
+                f"{type(trigger).__name__} cannot be the trigger of {self._assigner!r}, whose windows merge.",
+                fix="Use a trigger whose can_merge() is True, and which has an on_merge.",
+            )
+        self._trigger = trigger
+        return self
+
+    def evictor(self, evictor: Evictor[Any, Any]) -> Self:
+        """What windows forget when they fire. They then keep their records, also for reduce and aggregate."""
+        if not isinstance(evictor, Evictor):
+            raise GraphError(f"evictor needs an Evictor, not {_named(evictor)}.", fix="Write CountEvictor.of(10), say.")
+        self._evictor = evictor
+        return self
+
+    def allowed_lateness(self, time_ms: Time | Duration | int) -> Self:
+        """How long after the watermark has passed its end a window still takes records, and fires with each."""
+        lateness = to_millis(time_ms)
+        if lateness < 0:
+            raise GraphError(f"The allowed lateness cannot be {lateness} ms.", fix="Give 0 or more.")
+        self._allowed_lateness = lateness
+        return self
+
+    def side_output_late_data(self, output_tag: OutputTag) -> Self:
+        """Where records go that are too late for all their windows; without this they are counted and dropped."""
+        if not isinstance(output_tag, OutputTag):
+            raise GraphError(f"side_output_late_data needs an OutputTag, not {_named(output_tag)}.")
+        self._late_tag = output_tag
+        return self
+
+    # -- operations ----------------------------------------------------------------------------------------------------
+
+    def reduce(
+        self,
+        reduce_function: Callable[[Any, Any], Any] | ReduceFunction,
+        window_function: Any = None,
+        output_type: Any = None,
+    ) -> DataStream:
+        """One value of each window, made record by record; `window_function`, if any, is given only it."""
+        if not isinstance(reduce_function, ReduceFunction) and (
+            isinstance(reduce_function, Function) or not callable(reduce_function)
+        ):
+            raise GraphError(f"reduce needs a ReduceFunction or a function, not {_named(reduce_function)}.")
+        return self._reduced(reduce_function, window_function, output_type)
+
+    def aggregate(
+        self,
+        aggregate_function: AggregateFunction,
+        window_function: Any = None,
+        accumulator_type: Any = None,
+        output_type: Any = None,
+    ) -> DataStream:
+        """One accumulator of each window; `window_function`, if any, is given only its result."""
+        missing = [method for method in _MERGE if not hasattr(aggregate_function, method)]
+        if missing or isinstance(aggregate_function, type):
+            raise GraphError(
+                f"aggregate needs an AggregateFunction, not {_named(aggregate_function)}"
+                + (f", which lacks {', '.join(missing)}." if missing else "."),
+                fix=f"Write {aggregate_function.__name__}()." if isinstance(aggregate_function, type) else "",
+            )
+        if isinstance(accumulator_type, list):
+            accumulator_type = Types.ROW(accumulator_type)
+        hint = hints.returned(aggregate_function, "create_accumulator", "add")
+        combiner = Combiner(aggregate_function, aggregates=True)
+        output_type = output_type or (hints.returned(aggregate_function, "get_result") if not window_function else None)
+        return self._combined(combiner, accumulator_type or _paying(hint), window_function, output_type)
+
+    def apply(self, window_function: Any, output_type: Any = None) -> DataStream:
+        """Call a WindowFunction with the records of each window."""
+        return self._listed(window_function, self._applied, "apply", output_type)
+
+    def process(self, process_window_function: Any, output_type: Any = None) -> DataStream:
+        """Call a ProcessWindowFunction with a context and the records of each window."""
+        return self._listed(process_window_function, self._processed, "process", output_type)
+
+    def sum(self, position_to_sum: int | str = 0) -> DataStream:
+        return self._reduced(field_reducer("sum", position_to_sum), None, None)
+
+    def min(self, position_to_min: int | str = 0) -> DataStream:
+        return self._reduced(field_reducer("min", position_to_min), None, None)
+
+    def max(self, position_to_max: int | str = 0) -> DataStream:
+        return self._reduced(field_reducer("max", position_to_max), None, None)
+
+    def min_by(self, position_to_min_by: int | str = 0) -> DataStream:
+        """The record with the least value of the field; of equal ones the first."""
+        return self._reduced(field_reducer("min_by", position_to_min_by), None, None)
+
+    def max_by(self, position_to_max_by: int | str = 0) -> DataStream:
+        return self._reduced(field_reducer("max_by", position_to_max_by), None, None)
+
+    # -- inside --------------------------------------------------------------------------------------------------------
+
+    def _reduced(self, function: Any, window_function: Any, output_type: Any) -> DataStream:
+        value_type = self._keyed_stream._type()
+        if value_type is None or isinstance(value_type, Hinted):
+            value_type = hints.returned(function, "reduce") or value_type
+        if window_function is None:
+            output_type = output_type or value_type
+        return self._combined(Combiner(function, aggregates=False), _paying(value_type), window_function, output_type)
+
+    def _combined(self, combiner: Combiner, value_type: Any, function: Any, output_type: Any) -> DataStream:
+        if function is None:
+            return self._add(combiner, value_type, combiner.function, "", output_type)
+        if isinstance(function, self._applied):
+            call = "apply"
+        elif isinstance(function, self._processed):
+            call = "process"
+        else:
+            raise GraphError(
+                f"The window_function must be a {self._applied.__name__} or a {self._processed.__name__}, not "
+                f"{_named(function)}."
+            )
+        return self._add(combiner, value_type, function, call, output_type or hints.yielded(function, call))
+
+    def _listed(self, function: Any, kind: type[Function], call: str, output_type: Any) -> DataStream:
+        if isinstance(function, type) and issubclass(function, Function):
+            raise GraphError(f"{call} got the class {_named(function)}.", fix=f"Write {call}({function.__name__}()).")
+        if not isinstance(function, kind) and (isinstance(function, Function) or not callable(function)):
+            raise GraphError(f"{call} needs a {kind.__name__} or a function, not {_named(function)}.")
+        value_type = _paying(self._keyed_stream._type())
+        return self._add(None, value_type, function, call, output_type or hints.yielded(function, call))
+
+    def _add(
+        self, combiner: Combiner | None, value_type: Any, function: Any, call: str, output_type: Any
+    ) -> DataStream:
+        trigger = self._trigger or self._assigner.get_default_trigger(self.get_execution_environment())
+        description = WindowDescription(
+            self._assigner,
+            trigger,
+            self._evictor,
+            self._allowed_lateness,
+            self._late_tag,
+            combiner,
+            value_type,
+            call,
+            self._of_all,
+        )
+        name = type(self._assigner).__name__
+        stream = self._keyed_stream._add(name, window_operator(description, function), output_type)
+        stream.set_description(f"Window({self._assigner!r}, {type(trigger).__name__}, {describe(function)})")
+        return stream
+
+
+class WindowedStream(_Windowed):
+    """The windows of a keyed stream: of each key on its own."""
+
+
+class AllWindowedStream(_Windowed):
+    """The windows of a stream that is not keyed. All records go to one subtask."""
+
+    _of_all = True
+    _applied = AllWindowFunction
+    _processed = ProcessAllWindowFunction
+
+    def __init__(self, data_stream: DataStream, window_assigner: WindowAssigner[Any, Any]) -> None:
+        super().__init__(data_stream.key_by(_One()), window_assigner)
+
+    def _add(
+        self, combiner: Combiner | None, value_type: Any, function: Any, call: str, output_type: Any
+    ) -> DataStream:
+        stream = super()._add(combiner, value_type, function, call, output_type)
+        return stream.set_parallelism(1).set_max_parallelism(1)
+
+
+class _One(KeySelector):
+    """Gives all records one key."""
+
+    def get_key(self, value: Any) -> int:
+        return 0
+
+
+def _paying(value_type: Any) -> Any:
+    """A type that is only hinted at is used where it is cheaper than pickle; None stands for pickled."""
+    return None if isinstance(value_type, Hinted) and not value_type.pays_in_state() else value_type
+
+
+def _named(given: Any) -> str:
+    return given.__name__ if isinstance(given, type) else type(given).__name__

@@ -1,0 +1,71 @@
+"""Which windows of a key there are where windows merge, and under whose name each has its contents.
+
+When windows merge, contents stay where one of them had them: only those of the others move.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from penstock.runtime.windows.assigners import MergingWindowAssigner
+from penstock.runtime.windows.window import NAME_LENGTH, WindowSerializer
+
+Merge = Callable[[Any, list[Any], Any, list[Any]], None]
+"""Told of a merge: the new window, those it is of, the window that has its contents, those whose move there."""
+
+
+class MergingWindowSet:
+    """The windows of one key, from a value of `window · state window` pairs. `dump` gives the value anew."""
+
+    def __init__(self, assigner: MergingWindowAssigner[Any, Any], serializer: WindowSerializer, stored: bytes) -> None:
+        self._assigner = assigner
+        self._serializer = serializer
+        self.changed = False
+        decode = serializer.decode
+        names = [stored[start : start + NAME_LENGTH] for start in range(0, len(stored), NAME_LENGTH)]
+        self._states: dict[Any, Any] = {
+            decode(name): decode(state) for name, state in zip(names[::2], names[1::2], strict=True)
+        }
+
+    def dump(self) -> bytes:
+        encode: Callable[[Any], bytes] = self._serializer.encode
+        return b"".join(sorted(encode(window) + encode(state) for window, state in self._states.items()))
+
+    def state_window(self, window: Any) -> Any:
+        """Under whose name the contents of `window` are; None if there is no such window."""
+        return self._states.get(window)
+
+    def retire(self, window: Any) -> None:
+        del self._states[window]
+        self.changed = True
+
+    def add(self, window: Any, merge: Merge) -> Any:
+        """Add a window and let those merge that now do. The window that it is, or is part of, from now on."""
+        result = window
+        found = _Groups()
+        self._assigner.merge_windows([*self._states, *([] if window in self._states else [window])], found)
+        encode = self._serializer.encode
+        merged_in = False
+        for covering, parts in found.groups:
+            if window in parts:
+                result, merged_in = covering, True
+            present = sorted((part for part in parts if part in self._states), key=encode)
+            if present == [covering]:
+                continue
+            self.changed = True
+            states = [self._states.pop(part) for part in present]
+            self._states[covering] = states[0]
+            merge(covering, [part for part in present if part != covering], states[0], states[1:])
+        if not merged_in and window not in self._states:
+            self.changed = True
+            self._states[window] = window
+        return result
+
+
+class _Groups(MergingWindowAssigner.MergeCallback[Any]):
+    def __init__(self) -> None:
+        self.groups: list[tuple[Any, set[Any]]] = []
+
+    def merge(self, to_be_merged: Iterable[Any], merge_result: Any) -> None:
+        self.groups.append((merge_result, set(to_be_merged)))

@@ -1,0 +1,285 @@
+"""The window operator: records in, results of windows out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.errors import PenstockError
+from penstock.runtime.context import RuntimeContext
+from penstock.runtime.operators import Emit, Operator
+from penstock.runtime.output_tag import OutputTag
+from penstock.runtime.timers import TimeDomain
+from penstock.runtime.watermarks import GREATEST, LEAST
+from penstock.runtime.windows.assigners import MergingWindowAssigner, WindowAssigner
+from penstock.runtime.windows.contents import Accumulated, Combiner, Contents, Evicted, Listed
+from penstock.runtime.windows.contexts import AssignerContext, EvictingContext, TriggeringContext, WindowContext
+from penstock.runtime.windows.evictors import Evictor
+from penstock.runtime.windows.merging import MergingWindowSet
+from penstock.runtime.windows.scopes import KeyedStateStore, Scopes
+from penstock.runtime.windows.triggers import Trigger, TriggerResult
+from penstock.runtime.windows.window import TimeWindow
+from penstock.state.descriptors import ValueStateDescriptor
+from penstock.state.keys import decode_key
+from penstock.state.serializers import Hinted
+
+LATE_RECORDS = "numLateRecordsDropped"
+
+
+class NoTimestamp(PenstockError):
+    """A record without event time came to windows of event time."""
+
+
+class WrongTriggerResult(PenstockError):
+    """A trigger gave something that is no TriggerResult."""
+
+
+class MergedIntoThePast(PenstockError):
+    """An assigner merged windows into one that has ended already."""
+
+
+@dataclass
+class WindowDescription:
+    """What the user's program says of a windowed operation. Pickled with the operator."""
+
+    assigner: WindowAssigner[Any, Any]
+    trigger: Trigger[Any, Any]
+    evictor: Evictor[Any, Any] | None
+    allowed_lateness: int
+    late_tag: OutputTag | None
+    combiner: Combiner | None
+    """None where records are kept as they are."""
+    value_type: Any
+    """Of the accumulator or the records, for state; a Hinted one may be pickled."""
+    call: str = ""
+    """The method of the function: `apply`, `process`, or none, where the combined value is the result."""
+    of_all: bool = False
+    """Whether the function is given no key."""
+
+
+class WindowOperator(Operator):
+    """Any windows, as the assigner, the trigger and the evictor say."""
+
+    keyed = True
+
+    def __init__(self, description: WindowDescription, function: Any) -> None:
+        super().__init__(function)
+        self.described = description
+        hint = description.value_type
+        self.state_hint = hint if isinstance(hint, Hinted) else None
+
+    @property
+    def kind(self) -> str:
+        return "Window"
+
+    def open(self, context: RuntimeContext, emit: Emit) -> None:
+        super().open(context, emit)
+        described = self.described
+        assert self.overlay is not None
+        combiner = described.combiner
+        if combiner is not None and combiner.function is not self.function and hasattr(combiner.function, "open"):
+            combiner.function.open(context)
+        self.assigner, self.trigger = described.assigner, described.trigger
+        self.event_time = self.assigner.is_event_time()
+        self.serializer = self.assigner.get_window_serializer()
+        self.scopes = Scopes(self.overlay)
+        self.assigner_context = AssignerContext(self, context)
+        self.trigger_context = TriggeringContext(self, context, self.scopes)
+        self.contents: Contents
+        if described.evictor is not None:
+            evicting = EvictingContext(self, context)
+            self.contents = Evicted(self.scopes.contents, described.evictor, evicting, combiner)
+        elif combiner is not None:
+            self.contents = Accumulated(self.scopes.contents, combiner, described.value_type)
+        else:
+            self.contents = self._records()
+        self.merging = isinstance(self.assigner, MergingWindowAssigner)
+        if self.merging:
+            self.merged_windows = self.overlay.register(ValueStateDescriptor("_merging windows", bytes))
+        store = KeyedStateStore(self.scopes.function, self.merging)
+        self.window_context: WindowContext[Any] = WindowContext(self, context, store, None)
+        self._call = getattr(self.function, described.call, self.function) if described.call else None
+        self._clears = described.call == "process" and hasattr(self.function, "clear")
+        self.late_records = context.get_metrics_group().counter(LATE_RECORDS)
+
+    # -- records -------------------------------------------------------------------------------------------------------
+
+    def process(self, value: Any) -> None:
+        timestamp = self.moment.timestamp
+        if timestamp is None and self.event_time:
+            raise self._no_timestamp()
+        given = LEAST if timestamp is None else timestamp
+        windows = self.assigner.assign_windows(value, given, self.assigner_context)
+        if self.merging:
+            skipped = self._add_merging(value, given, windows)
+        else:
+            skipped = True
+            for window in windows:
+                if not self._is_late(window):
+                    skipped = False
+                    self._enter(window)
+                    self._add(value, given, window)
+        if skipped and self.event_time and given + self.described.allowed_lateness <= self.watermark:
+            self._late(value)
+
+    def _add_merging(self, value: Any, timestamp: int, windows: Any) -> bool:
+        """Whether the record was in no window that is still open."""
+        known = self._merging_set()
+        skipped = True
+        for window in windows:
+            actual = known.add(window, self._merge)
+            if self._is_late(actual):
+                known.retire(actual)
+                continue
+            skipped = False
+            if known.changed:
+                self.merged_windows.update(known.dump())
+            self._enter(actual, known.state_window(actual))
+            self._add(value, timestamp, actual)
+        return skipped
+
+    def _add(self, value: Any, timestamp: int, window: Any) -> None:
+        self.contents.add(value, None if timestamp == LEAST else timestamp)
+        self._act(self.trigger.on_element(value, timestamp, window, self.trigger_context), window)
+        time = self._cleanup_time(window)
+        if time != GREATEST:
+            if self.event_time:
+                self.trigger_context.register_event_time_timer(time)
+            else:
+                self.trigger_context.register_processing_time_timer(time)
+
+    def _late(self, value: Any) -> None:
+        tag = self.described.late_tag
+        if tag is None:
+            self.late_records.inc()
+        else:
+            emit = self.sides.get(tag.tag_id)
+            if emit is not None:
+                emit(value)
+
+    # -- timers --------------------------------------------------------------------------------------------------------
+
+    def on_timer(self, time: int, namespace: bytes, domain: TimeDomain) -> None:
+        window = self.serializer.decode(namespace)
+        known = None
+        if self.merging:
+            known = self._merging_set()
+            state_window = known.state_window(window)
+            if state_window is None:
+                # The trigger left the timer of a window that is gone.
+                return
+            self._enter(window, state_window)
+        else:
+            self._enter(window)
+        by_event_time = domain is TimeDomain.EVENT_TIME
+        trigger = self.trigger
+        asked = trigger.on_event_time if by_event_time else trigger.on_processing_time
+        self._act(asked(time, window, self.trigger_context), window)
+        if by_event_time == self.event_time and time == self._cleanup_time(window):
+            self.contents.clear()
+            self.trigger.clear(window, self.trigger_context)
+            if self._clears:
+                self.function.clear(self.window_context.begin(window))
+            if known is not None:
+                known.retire(window)
+                self.merged_windows.update(known.dump() or None)
+
+    def _records(self) -> Contents:
+        """Where the records of windows are kept that are not combined."""
+        return Listed(self.scopes.contents, self.described.value_type)
+
+    # -- inside --------------------------------------------------------------------------------------------------------
+
+    def _enter(self, window: Any, state_window: Any = None) -> None:
+        """Make a window of the current key the one at hand."""
+        assert self.overlay is not None
+        assert self.overlay.key is not None
+        encode: Any = self.serializer.encode
+        name = self.trigger_context.name = encode(window)
+        self.scopes.enter(self.overlay.key, name, None if state_window is None else encode(state_window))
+
+    def _act(self, result: TriggerResult, window: Any) -> None:
+        if result is TriggerResult.CONTINUE:
+            return
+        if type(result) is not TriggerResult:
+            raise WrongTriggerResult(
+                f"{type(self.trigger).__name__} gave {result!r}; a trigger gives a TriggerResult.",
+                fix="Return TriggerResult.CONTINUE where nothing is to happen.",
+            )
+        if result.is_fire():
+            self.contents.fire(lambda values: self._evaluate(window, values), window)
+        if result.is_purge():
+            self.contents.clear()
+
+    def _evaluate(self, window: Any, values: list[Any]) -> None:
+        moment = self.moment
+        before = moment.timestamp
+        if type(window) is TimeWindow:
+            moment.timestamp = window.end - 1
+        call = self._call
+        if call is None:
+            for value in values:
+                self.emit(value)
+        else:
+            described = self.described
+            about = window if described.call == "apply" else self.window_context.begin(window)
+            if described.of_all:
+                results = call(about, values)
+            else:
+                assert self.overlay is not None
+                assert self.overlay.key is not None
+                results = call(decode_key(self.overlay.key), about, values)
+            self._emit_all(results, described.call)
+        moment.timestamp = before
+
+    def _cleanup_time(self, window: Any) -> int:
+        time: int = window.max_timestamp()
+        return min(time + self.described.allowed_lateness, GREATEST) if self.event_time else time
+
+    def _is_late(self, window: Any) -> bool:
+        return self.event_time and self._cleanup_time(window) <= self.watermark
+
+    def _merging_set(self) -> MergingWindowSet:
+        assert isinstance(self.assigner, MergingWindowAssigner)
+        return MergingWindowSet(self.assigner, self.serializer, self.merged_windows.value() or b"")
+
+    def _merge(self, window: Any, merged: list[Any], state_window: Any, moved: list[Any]) -> None:
+        """Windows became one: their triggers' states and timers, then their contents."""
+        if self._is_late(window):
+            raise MergedIntoThePast(
+                f"{type(self.assigner).__name__} merged windows of '{self.name}' (uid '{self.uid}') into {window!r}, "
+                f"which ended before the watermark {self.watermark}.",
+                fix="A merged window must hold all those it is made of.",
+            )
+        assert self.overlay is not None
+        key = self.overlay.key
+        assert key is not None
+        encode: Any = self.serializer.encode
+        context = self.trigger_context
+        self._enter(window, state_window)
+        context.merged = [key + encode(each) for each in merged]
+        self.trigger.on_merge(window, context)
+        for each in merged:
+            self._enter(each)
+            self.trigger.clear(each, context)
+            time = self._cleanup_time(each)
+            if time != GREATEST:
+                if self.event_time:
+                    context.delete_event_time_timer(time)
+                else:
+                    context.delete_processing_time_timer(time)
+        self._enter(window, state_window)
+        self.contents.merge(key + encode(state_window), [key + encode(each) for each in moved])
+
+    def _no_timestamp(self) -> NoTimestamp:
+        return NoTimestamp(
+            f"A record without a timestamp came to '{self.name}' (uid '{self.uid}'), whose windows are of event time.",
+            fix="Call assign_timestamps_and_watermarks(...) before key_by, or use windows of processing time.",
+            places=(self.place,),
+        )
+
+    def close(self) -> None:
+        super().close()
+        combiner = self.described.combiner
+        if combiner is not None and combiner.function is not self.function and hasattr(combiner.function, "close"):
+            combiner.function.close()

@@ -1,0 +1,248 @@
+"""The window operator of most jobs: fixed windows of event time that fire once, with one accumulator each.
+
+What it does and keeps is what WindowOperator would; only accumulators stay decoded until the epoch ends, and a window
+that opens and ends within an epoch touches no state at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from penstock.common.pickling import Frozen
+from penstock.common.typeinfo import PickledBytesTypeInfo
+from penstock.runtime.context import RuntimeContext
+from penstock.runtime.operators import Emit, EpochInfo
+from penstock.runtime.sharing import independent
+from penstock.runtime.watermarks import GREATEST, LEAST
+from penstock.runtime.windows.assigners import SlidingEventTimeWindows, TumblingEventTimeWindows
+from penstock.runtime.windows.contents import Accumulated
+from penstock.runtime.windows.operator import WindowDescription, WindowOperator
+from penstock.runtime.windows.triggers import EventTimeTrigger
+from penstock.runtime.windows.window import NAME_LENGTH, TimeWindow, TimeWindowSerializer
+from penstock.state.overlay import Overlay
+from penstock.state.serializers import Hinted, serializer_for
+
+
+class _Pane(dict[bytes, Any]):
+    """The accumulators of one window, by key, as far as this epoch has touched them."""
+
+    def __init__(self, window: TimeWindow, name: bytes) -> None:
+        super().__init__()
+        self.window = window
+        self.name = name
+        self.stored: set[bytes] = set()
+        """The keys that the window had before this epoch: they have an accumulator and a timer in state."""
+
+
+_LATE = _Pane(TimeWindow(0, 0), b"")
+
+
+class PaneOperator(WindowOperator):
+    """For tumbling and sliding windows of event time with a reduce or aggregate function and nothing else asked."""
+
+    @staticmethod
+    def runs(description: WindowDescription) -> bool:
+        return (
+            type(description.assigner) in (TumblingEventTimeWindows, SlidingEventTimeWindows)
+            and type(description.trigger) is EventTimeTrigger
+            and description.evictor is None
+            and description.combiner is not None
+            and description.allowed_lateness == 0
+        )
+
+    def open(self, context: RuntimeContext, emit: Emit) -> None:
+        super().open(context, emit)
+        described = self.described
+        assert isinstance(described.assigner, (TumblingEventTimeWindows, SlidingEventTimeWindows))
+        assert isinstance(self.contents, Accumulated)
+        assert described.combiner is not None
+        assert self.overlay is not None
+        self._state = self.contents.state
+        self._size, self._offset = described.assigner.size, described.assigner.offset
+        self._slide = getattr(described.assigner, "slide", self._size)
+        combiner = described.combiner
+        self._start, self._result, self._aggregates = combiner.first, combiner.result, combiner.aggregates
+        self._add_to = combiner.function.add if combiner.aggregates else combiner.merge
+        self._timers = self.overlay.timers["EVENT_TIME"]
+        # What a declared type would bend when it is stored is bent at once: results must not depend on epochs.
+        declared = described.value_type
+        self._bend = None
+        if declared is not None and not isinstance(declared, (Hinted, PickledBytesTypeInfo)):
+            serializer = serializer_for(declared)
+            self._bend, self._exact = serializer.check, serializer.exact
+        self._panes: dict[int, _Pane] = {}
+        """By the start of their windows."""
+        self._first_end = GREATEST
+        """The least time at which one of them ends."""
+        self._serializer = TimeWindowSerializer()
+
+    def begin_epoch(self, epoch: EpochInfo) -> None:
+        super().begin_epoch(epoch)
+        self._panes = {}
+        self._first_end = GREATEST
+
+    # -- records -------------------------------------------------------------------------------------------------------
+
+    # Hot path: the record loop of most windowed jobs.
+    def process_timed(
+        self, overlay: Overlay, keys: list[bytes], values: list[Any], times: Sequence[int], port: int = 0
+    ) -> None:
+        if self._slide != self._size:
+            self._process_sliding(keys, values, times)
+            return
+        size, offset, bend, aggregates = self._size, self._offset, self._bend, self._aggregates
+        add, panes = self._add_to, self._panes
+        start, pane = None, _LATE
+        for key, value, time in zip(keys, values, times, strict=True):
+            begin = time - (time - offset) % size
+            if begin != start:
+                start = begin
+                pane = panes.get(begin) or self._open_pane(begin, time)
+            accumulator = pane.get(key)
+            if accumulator is None:
+                if pane is not _LATE:
+                    self._begin(pane, key, value)
+                else:
+                    self.moment.timestamp = time
+                    self._late(value)
+                continue
+            accumulator = add(value, accumulator) if aggregates else add(accumulator, value)
+            if bend is not None and type(accumulator) is not self._exact:
+                accumulator = bend(accumulator)
+            pane[key] = accumulator
+
+    def _process_sliding(self, keys: list[bytes], values: list[Any], times: Sequence[int]) -> None:
+        size, slide, offset, bend, aggregates = self._size, self._slide, self._offset, self._bend, self._aggregates
+        add, panes = self._add_to, self._panes
+        for key, value, time in zip(keys, values, times, strict=True):
+            last = time - (time - offset) % slide
+            given = value
+            skipped = True
+            for start in range(last, time - size, -slide):
+                pane = panes.get(start) or self._open_pane(start, time)
+                if pane is _LATE:
+                    continue
+                if not skipped:
+                    # Each window has its own: a function may change what it is given, or keep it as accumulator.
+                    given = independent(value)
+                skipped = False
+                accumulator = pane.get(key)
+                if accumulator is None:
+                    self._begin(pane, key, given)
+                    continue
+                accumulator = add(given, accumulator) if aggregates else add(accumulator, given)
+                if bend is not None and type(accumulator) is not self._exact:
+                    accumulator = bend(accumulator)
+                pane[key] = accumulator
+            if skipped and time <= self.watermark:
+                self.moment.timestamp = time
+                self._late(value)
+
+    def _open_pane(self, start: int, time: int) -> _Pane:
+        """The pane of the window that begins at `start`; `_LATE` if the window is over."""
+        pane = self._panes.get(start)
+        if pane is not None:
+            return pane
+        if time == LEAST:
+            raise self._no_timestamp()
+        window = TimeWindow(start, start + self._size)
+        if window.end - 1 <= self.watermark:
+            return _LATE
+        pane = self._panes[start] = _Pane(window, self._serializer.encode(window))
+        self._first_end = min(self._first_end, window.end - 1)
+        return pane
+
+    def _begin(self, pane: _Pane, key: bytes, value: Any) -> None:
+        """The first record of a window and key in this epoch."""
+        accumulator = None if key in pane else self._load(pane, key)
+        if accumulator is None:
+            accumulator = self._start(value)
+        else:
+            pane.stored.add(key)
+            add = self._add_to
+            accumulator = add(value, accumulator) if self._aggregates else add(accumulator, value)
+        if self._bend is not None and accumulator is not None:
+            accumulator = self._bend(accumulator)
+        pane[key] = accumulator
+
+    def _load(self, pane: _Pane, key: bytes) -> Any:
+        self.scopes.contents.key = key + pane.name
+        held = self._state.value()
+        return held.thaw() if type(held) is Frozen else held
+
+    # -- ends ----------------------------------------------------------------------------------------------------------
+
+    def advance(self, watermark: int | None, channel: str = "") -> None:
+        if watermark is None:
+            self.mark(None, channel)
+            return
+        self.watermark = watermark
+        if watermark >= self._first_end or self._timers.is_due(watermark):
+            self._end_windows(watermark)
+        if watermark == GREATEST:
+            self.end_input()
+        self.mark(watermark, channel)
+
+    def _end_windows(self, watermark: int) -> None:
+        """Fire every window that ends by now, in the order of their ends, and forget it."""
+        stored: dict[bytes, list[bytes]] = {}
+        """By the name of the window, the keys that have it in state."""
+        for _, key, name in self._timers.due(watermark):
+            stored.setdefault(name, []).append(key)
+        ended = {pane.name: pane for pane in self._panes.values() if pane.window.end - 1 <= watermark}
+        moment, overlay = self.moment, self.overlay
+        assert overlay is not None
+        before = moment.timestamp
+        for name in sorted(stored.keys() | ended.keys(), key=_by_end):
+            pane = ended.get(name)
+            if pane is None:
+                pane = _Pane(self._serializer.decode(name), name)
+            for key in stored.get(name, ()):
+                if key not in pane:
+                    pane[key] = self._load(pane, key)
+            moment.timestamp = pane.window.end - 1
+            self._fire_pane(pane, overlay)
+            for key in stored.get(name, ()):
+                self.scopes.contents.key = key + name
+                self._state.clear()
+            if name in ended:
+                del self._panes[pane.window.start]
+        moment.timestamp = before
+        overlay.key = None
+        self._first_end = min((pane.window.end - 1 for pane in self._panes.values()), default=GREATEST)
+
+    def _fire_pane(self, pane: _Pane, overlay: Overlay) -> None:
+        emit, result = self.emit, self._result
+        if self._call is None:
+            for accumulator in pane.values():
+                if accumulator is not None:
+                    emit(result(accumulator))
+            return
+        for key, accumulator in pane.items():
+            overlay.key = key
+            self.scopes.enter(key, pane.name)
+            if accumulator is not None:
+                self._evaluate(pane.window, [result(accumulator)])
+            if self._clears:
+                self.function.clear(self.window_context.begin(pane.window))
+
+    def end_epoch(self) -> None:
+        """What windows still hold becomes state, with a timer for each key that is new to a window."""
+        overlay, state, scope, register = self.overlay, self._state, self.scopes.contents, self._timers.register
+        assert overlay is not None
+        for pane in self._panes.values():
+            time, name, stored = pane.window.end - 1, pane.name, pane.stored
+            for key, accumulator in pane.items():
+                scope.key = key + name
+                state.update(accumulator)
+                if key not in stored:
+                    overlay.key = key
+                    register(time, name)
+        overlay.key = None
+        self._panes = {}
+        self._first_end = GREATEST
+
+
+def _by_end(name: bytes) -> bytes:
+    return name[NAME_LENGTH // 2 :] + name

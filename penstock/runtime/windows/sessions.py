@@ -1,0 +1,131 @@
+"""Sessions: windows that grow while records come, and end with a gap."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterable
+from typing import Any
+
+from penstock.runtime.windows.assigners import (
+    BadWindows,
+    ByEventTime,
+    ByProcessingTime,
+    Length,
+    MergingWindowAssigner,
+    WindowAssigner,
+    require,
+    window_millis,
+)
+from penstock.runtime.windows.window import TimeWindow
+
+
+class SessionWindowTimeGapExtractor(ABC):
+    """Says for each record how long after it a session stays open."""
+
+    @abstractmethod
+    def extract(self, element: Any) -> int:
+        """In milliseconds, more than 0."""
+
+
+class _Sessions(MergingWindowAssigner[Any, TimeWindow]):
+    _now: Any
+
+    def __init__(self, session_gap: int) -> None:
+        name = type(self).__name__
+        require(session_gap > 0, f"{name} cannot have a gap of {session_gap} ms.", "Give at least a millisecond.")
+        self.session_gap = session_gap
+
+    def assign_windows(
+        self, element: Any, timestamp: int, context: WindowAssigner.WindowAssignerContext
+    ) -> Collection[TimeWindow]:
+        now = self._now(timestamp, context)
+        return [TimeWindow(now, now + self.session_gap)]
+
+    def merge_windows(
+        self, windows: Iterable[TimeWindow], callback: MergingWindowAssigner.MergeCallback[TimeWindow]
+    ) -> None:
+        TimeWindow.merge_windows(windows, callback)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.session_gap})"
+
+
+class EventTimeSessionWindows(ByEventTime, _Sessions):
+    """Sessions: records of a key that are less than the gap apart, by their timestamps."""
+
+    @staticmethod
+    def with_gap(size: Length) -> EventTimeSessionWindows:
+        return EventTimeSessionWindows(window_millis(size))
+
+    @staticmethod
+    def with_dynamic_gap(
+        extractor: SessionWindowTimeGapExtractor | Callable[[Any], int],
+    ) -> DynamicEventTimeSessionWindows:
+        return DynamicEventTimeSessionWindows(extractor)
+
+
+class ProcessingTimeSessionWindows(ByProcessingTime, _Sessions):
+    """Sessions by the clock of the epoch."""
+
+    @staticmethod
+    def with_gap(size: Length) -> ProcessingTimeSessionWindows:
+        return ProcessingTimeSessionWindows(window_millis(size))
+
+    @staticmethod
+    def with_dynamic_gap(
+        extractor: SessionWindowTimeGapExtractor | Callable[[Any], int],
+    ) -> DynamicProcessingTimeSessionWindows:
+        return DynamicProcessingTimeSessionWindows(extractor)
+
+
+class _DynamicSessions(MergingWindowAssigner[Any, TimeWindow]):
+    _now: Any
+
+    def __init__(self, session_window_time_gap_extractor: SessionWindowTimeGapExtractor | Callable[[Any], int]) -> None:
+        extractor = session_window_time_gap_extractor
+        require(
+            isinstance(extractor, SessionWindowTimeGapExtractor) or callable(extractor),
+            f"{type(self).__name__} need a function that says the gap of a record, not {type(extractor).__name__}.",
+            "Give a SessionWindowTimeGapExtractor or a function of the record.",
+        )
+        self.extractor = extractor
+        self._gap: Callable[[Any], Any] = getattr(extractor, "extract", extractor)  # type: ignore[arg-type]
+
+    def assign_windows(
+        self, element: Any, timestamp: int, context: WindowAssigner.WindowAssignerContext
+    ) -> Collection[TimeWindow]:
+        now, gap = self._now(timestamp, context), self._gap(element)
+        if type(gap) is not int or gap <= 0:
+            raise BadWindows(
+                f"{type(self.extractor).__name__} gave {gap!r} as the gap of a session.",
+                fix="Give a whole number of milliseconds, more than 0.",
+            )
+        return [TimeWindow(now, now + gap)]
+
+    def merge_windows(
+        self, windows: Iterable[TimeWindow], callback: MergingWindowAssigner.MergeCallback[TimeWindow]
+    ) -> None:
+        TimeWindow.merge_windows(windows, callback)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({type(self.extractor).__name__})"
+
+
+class DynamicEventTimeSessionWindows(ByEventTime, _DynamicSessions):
+    """Sessions whose gap is another for each record, by the records' timestamps."""
+
+    @staticmethod
+    def with_dynamic_gap(
+        extractor: SessionWindowTimeGapExtractor | Callable[[Any], int],
+    ) -> DynamicEventTimeSessionWindows:
+        return DynamicEventTimeSessionWindows(extractor)
+
+
+class DynamicProcessingTimeSessionWindows(ByProcessingTime, _DynamicSessions):
+    """Sessions whose gap is another for each record, by the clock of the epoch."""
+
+    @staticmethod
+    def with_dynamic_gap(
+        extractor: SessionWindowTimeGapExtractor | Callable[[Any], int],
+    ) -> DynamicProcessingTimeSessionWindows:
+        return DynamicProcessingTimeSessionWindows(extractor)

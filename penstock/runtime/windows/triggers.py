@@ -1,0 +1,369 @@
+"""Triggers: when a window gives its result."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from enum import Enum
+from typing import Any, Generic, TypeVar
+
+from penstock.common.time import Duration, Time, to_millis
+from penstock.common.typeinfo import Types
+from penstock.errors import PenstockError
+from penstock.runtime.metrics import MetricGroup
+from penstock.runtime.windows.window import Window
+from penstock.state.descriptors import ReducingStateDescriptor, StateDescriptor, ValueStateDescriptor
+
+T = TypeVar("T")
+W = TypeVar("W")
+
+
+class TriggerResult(Enum):
+    """What becomes of a window: whether its function is called, and whether its contents are thrown away."""
+
+    CONTINUE = (False, False)
+    FIRE_AND_PURGE = (True, True)
+    FIRE = (True, False)
+    PURGE = (False, True)
+
+    def is_fire(self) -> bool:
+        return self.value[0]
+
+    def is_purge(self) -> bool:
+        return self.value[1]
+
+
+class Trigger(ABC, Generic[T, W]):
+    """Asked with every record of a window and every timer it set. What it must remember belongs in state."""
+
+    class TriggerContext(ABC):
+        """The current times, and the timers and states of the window at hand, which are the trigger's alone."""
+
+        @abstractmethod
+        def get_current_processing_time(self) -> int: ...
+
+        @abstractmethod
+        def get_metric_group(self) -> MetricGroup: ...
+
+        @abstractmethod
+        def get_current_watermark(self) -> int: ...
+
+        @abstractmethod
+        def register_processing_time_timer(self, time: int) -> None: ...
+
+        @abstractmethod
+        def register_event_time_timer(self, time: int) -> None: ...
+
+        @abstractmethod
+        def delete_processing_time_timer(self, time: int) -> None: ...
+
+        @abstractmethod
+        def delete_event_time_timer(self, time: int) -> None: ...
+
+        @abstractmethod
+        def get_partitioned_state(self, state_descriptor: StateDescriptor) -> Any: ...
+
+    class OnMergeContext(TriggerContext):
+        @abstractmethod
+        def merge_partitioned_state(self, state_descriptor: StateDescriptor) -> None:
+            """Bring together what the merged windows have in this state: a reducing, aggregating or list state."""
+
+    @abstractmethod
+    def on_element(self, element: T, timestamp: int, window: W, ctx: Trigger.TriggerContext) -> TriggerResult:
+        """A record was added to the window."""
+
+    @abstractmethod
+    def on_processing_time(self, time: int, window: W, ctx: Trigger.TriggerContext) -> TriggerResult:
+        """A timer of the clock that was set for the window is due."""
+
+    @abstractmethod
+    def on_event_time(self, time: int, window: W, ctx: Trigger.TriggerContext) -> TriggerResult:
+        """A timer of the watermark that was set for the window is due."""
+
+    def can_merge(self) -> bool:
+        """Whether it works with windows that merge, such as sessions."""
+        return False
+
+    @abstractmethod
+    def on_merge(self, window: W, ctx: Trigger.OnMergeContext) -> None:
+        """Windows became this one: bring their states together and set its timers. Theirs are then cleared."""
+
+    @abstractmethod
+    def clear(self, window: W, ctx: Trigger.TriggerContext) -> None:
+        """The window is gone: clear the states and delete the timers of it."""
+
+
+def _least(first: int, second: int) -> int:
+    return min(first, second)
+
+
+def _sum(first: int, second: int) -> int:
+    return first + second
+
+
+_FIRE_TIME = ReducingStateDescriptor("fire-time", _least, Types.LONG())
+_COUNT = ReducingStateDescriptor("count", _sum, Types.LONG())
+
+
+class _Quiet(Trigger[T, W]):
+    """Does nothing of its own accord."""
+
+    def on_element(self, element: T, timestamp: int, window: W, ctx: Trigger.TriggerContext) -> TriggerResult:
+        return TriggerResult.CONTINUE
+
+    def on_processing_time(self, time: int, window: W, ctx: Trigger.TriggerContext) -> TriggerResult:
+        return TriggerResult.CONTINUE
+
+    def on_event_time(self, time: int, window: W, ctx: Trigger.TriggerContext) -> TriggerResult:
+        return TriggerResult.CONTINUE
+
+    def on_merge(self, window: W, ctx: Trigger.OnMergeContext) -> None:
+        pass
+
+    def clear(self, window: W, ctx: Trigger.TriggerContext) -> None:
+        pass
+
+
+class NeverTrigger(_Quiet[Any, Window]):
+    """Never fires: the default of global windows."""
+
+
+class EventTimeTrigger(_Quiet[Any, Window]):
+    """Fires when the watermark passes the end of the window, then with every late record that is allowed."""
+
+    @staticmethod
+    def create() -> EventTimeTrigger:
+        return EventTimeTrigger()
+
+    def on_element(self, element: Any, timestamp: int, window: Window, ctx: Trigger.TriggerContext) -> TriggerResult:
+        if window.max_timestamp() <= ctx.get_current_watermark():
+            return TriggerResult.FIRE
+        ctx.register_event_time_timer(window.max_timestamp())
+        return TriggerResult.CONTINUE
+
+    def on_event_time(self, time: int, window: Window, ctx: Trigger.TriggerContext) -> TriggerResult:
+        return TriggerResult.FIRE if time == window.max_timestamp() else TriggerResult.CONTINUE
+
+    def can_merge(self) -> bool:
+        return True
+
+    def on_merge(self, window: Window, ctx: Trigger.OnMergeContext) -> None:
+        if window.max_timestamp() > ctx.get_current_watermark():
+            ctx.register_event_time_timer(window.max_timestamp())
+
+    def clear(self, window: Window, ctx: Trigger.TriggerContext) -> None:
+        ctx.delete_event_time_timer(window.max_timestamp())
+
+
+class ProcessingTimeTrigger(_Quiet[Any, Window]):
+    """Fires in the first epoch whose clock has passed the end of the window."""
+
+    @staticmethod
+    def create() -> ProcessingTimeTrigger:
+        return ProcessingTimeTrigger()
+
+    def on_element(self, element: Any, timestamp: int, window: Window, ctx: Trigger.TriggerContext) -> TriggerResult:
+        ctx.register_processing_time_timer(window.max_timestamp())
+        return TriggerResult.CONTINUE
+
+    def on_processing_time(self, time: int, window: Window, ctx: Trigger.TriggerContext) -> TriggerResult:
+        return TriggerResult.FIRE
+
+    def can_merge(self) -> bool:
+        return True
+
+    def on_merge(self, window: Window, ctx: Trigger.OnMergeContext) -> None:
+        if window.max_timestamp() > ctx.get_current_processing_time():
+            ctx.register_processing_time_timer(window.max_timestamp())
+
+    def clear(self, window: Window, ctx: Trigger.TriggerContext) -> None:
+        ctx.delete_processing_time_timer(window.max_timestamp())
+
+
+class _Continuous(_Quiet[Any, Window]):
+    def __init__(self, interval: int) -> None:
+        if interval <= 0:
+            raise PenstockError(
+                f"{type(self).__name__} cannot fire every {interval} ms.", fix="Give at least a millisecond."
+            )
+        self.interval = interval
+
+    def can_merge(self) -> bool:
+        return True
+
+    def _next(self, time: int, window: Window, state: Any) -> int:
+        following = min(time + self.interval, window.max_timestamp())
+        state.add(following)
+        return following
+
+
+class ContinuousEventTimeTrigger(_Continuous):
+    """Fires every `interval` of event time, and at the end of the window."""
+
+    @staticmethod
+    def of(interval: Time | Duration | int) -> ContinuousEventTimeTrigger:
+        return ContinuousEventTimeTrigger(to_millis(interval))
+
+    def on_element(self, element: Any, timestamp: int, window: Window, ctx: Trigger.TriggerContext) -> TriggerResult:
+        if window.max_timestamp() <= ctx.get_current_watermark():
+            return TriggerResult.FIRE
+        ctx.register_event_time_timer(window.max_timestamp())
+        state = ctx.get_partitioned_state(_FIRE_TIME)
+        if state.get() is None:
+            ctx.register_event_time_timer(self._next(timestamp - timestamp % self.interval, window, state))
+        return TriggerResult.CONTINUE
+
+    def on_event_time(self, time: int, window: Window, ctx: Trigger.TriggerContext) -> TriggerResult:
+        if time == window.max_timestamp():
+            return TriggerResult.FIRE
+        state = ctx.get_partitioned_state(_FIRE_TIME)
+        if state.get() != time:
+            return TriggerResult.CONTINUE
+        state.clear()
+        ctx.register_event_time_timer(self._next(time, window, state))
+        return TriggerResult.FIRE
+
+    def on_merge(self, window: Window, ctx: Trigger.OnMergeContext) -> None:
+        ctx.merge_partitioned_state(_FIRE_TIME)
+        following = ctx.get_partitioned_state(_FIRE_TIME).get()
+        if following is not None:
+            ctx.register_event_time_timer(following)
+
+    def clear(self, window: Window, ctx: Trigger.TriggerContext) -> None:
+        ctx.delete_event_time_timer(window.max_timestamp())
+        state = ctx.get_partitioned_state(_FIRE_TIME)
+        following = state.get()
+        if following is not None:
+            ctx.delete_event_time_timer(following)
+            state.clear()
+
+
+class ContinuousProcessingTimeTrigger(_Continuous):
+    """Fires every `interval` of the clock, in the first epoch that has reached it."""
+
+    @staticmethod
+    def of(interval: Time | Duration | int) -> ContinuousProcessingTimeTrigger:
+        return ContinuousProcessingTimeTrigger(to_millis(interval))
+
+    def on_element(self, element: Any, timestamp: int, window: Window, ctx: Trigger.TriggerContext) -> TriggerResult:
+        state = ctx.get_partitioned_state(_FIRE_TIME)
+        now = ctx.get_current_processing_time()
+        if state.get() is None:
+            ctx.register_processing_time_timer(self._next(now - now % self.interval, window, state))
+        return TriggerResult.CONTINUE
+
+    def on_processing_time(self, time: int, window: Window, ctx: Trigger.TriggerContext) -> TriggerResult:
+        state = ctx.get_partitioned_state(_FIRE_TIME)
+        if state.get() != time:
+            return TriggerResult.CONTINUE
+        state.clear()
+        following = self._next(time, window, state)
+        if following > time:
+            ctx.register_processing_time_timer(following)
+        return TriggerResult.FIRE
+
+    def on_merge(self, window: Window, ctx: Trigger.OnMergeContext) -> None:
+        ctx.merge_partitioned_state(_FIRE_TIME)
+        following = ctx.get_partitioned_state(_FIRE_TIME).get()
+        if following is not None:
+            ctx.register_processing_time_timer(following)
+
+    def clear(self, window: Window, ctx: Trigger.TriggerContext) -> None:
+        state = ctx.get_partitioned_state(_FIRE_TIME)
+        following = state.get()
+        if following is not None:
+            ctx.delete_processing_time_timer(following)
+            state.clear()
+
+
+class CountTrigger(_Quiet[Any, Window]):
+    """Fires with every `window_size` records of a window."""
+
+    def __init__(self, window_size: int) -> None:
+        if type(window_size) is not int or window_size < 1:
+            raise PenstockError(
+                f"CountTrigger cannot fire every {window_size!r} records.", fix="Give a whole number of at least 1."
+            )
+        self.window_size = window_size
+
+    @staticmethod
+    def of(window_size: int) -> CountTrigger:
+        return CountTrigger(window_size)
+
+    def on_element(self, element: Any, timestamp: int, window: Window, ctx: Trigger.TriggerContext) -> TriggerResult:
+        state = ctx.get_partitioned_state(_COUNT)
+        count = (state.get() or 0) + 1
+        if count >= self.window_size:
+            state.clear()
+            return TriggerResult.FIRE
+        state.add(1)
+        return TriggerResult.CONTINUE
+
+    def can_merge(self) -> bool:
+        return True
+
+    def on_merge(self, window: Window, ctx: Trigger.OnMergeContext) -> None:
+        ctx.merge_partitioned_state(_COUNT)
+
+    def clear(self, window: Window, ctx: Trigger.TriggerContext) -> None:
+        ctx.get_partitioned_state(_COUNT).clear()
+
+
+class DeltaTrigger(_Quiet[Any, Window]):
+    """Fires with a record that is further than `threshold` from the one it fired with before."""
+
+    def __init__(self, threshold: float, delta_function: Callable[[Any, Any], float], type_info: Any = None) -> None:
+        self.threshold = threshold
+        self.delta_function = delta_function
+        self._last = ValueStateDescriptor("last-element", type_info or Types.PICKLED_BYTE_ARRAY())
+
+    @staticmethod
+    def of(threshold: float, delta_function: Callable[[Any, Any], float], type_info: Any = None) -> DeltaTrigger:
+        """`delta_function(old, new)` is the distance; `type_info` the type of the records, which are else pickled."""
+        return DeltaTrigger(threshold, delta_function, type_info)
+
+    def on_element(self, element: Any, timestamp: int, window: Window, ctx: Trigger.TriggerContext) -> TriggerResult:
+        state = ctx.get_partitioned_state(self._last)
+        last = state.value()
+        if last is None:
+            state.update(element)
+        elif self.delta_function(last, element) > self.threshold:
+            state.update(element)
+            return TriggerResult.FIRE
+        return TriggerResult.CONTINUE
+
+    def clear(self, window: Window, ctx: Trigger.TriggerContext) -> None:
+        ctx.get_partitioned_state(self._last).clear()
+
+
+class PurgingTrigger(Trigger[Any, Any]):
+    """Throws the contents of a window away whenever the trigger within fires."""
+
+    def __init__(self, nested_trigger: Trigger[Any, Any]) -> None:
+        self.nested_trigger = nested_trigger
+
+    @staticmethod
+    def of(nested_trigger: Trigger[Any, Any]) -> PurgingTrigger:
+        return PurgingTrigger(nested_trigger)
+
+    def on_element(self, element: Any, timestamp: int, window: Any, ctx: Trigger.TriggerContext) -> TriggerResult:
+        return _purging(self.nested_trigger.on_element(element, timestamp, window, ctx))
+
+    def on_processing_time(self, time: int, window: Any, ctx: Trigger.TriggerContext) -> TriggerResult:
+        return _purging(self.nested_trigger.on_processing_time(time, window, ctx))
+
+    def on_event_time(self, time: int, window: Any, ctx: Trigger.TriggerContext) -> TriggerResult:
+        return _purging(self.nested_trigger.on_event_time(time, window, ctx))
+
+    def can_merge(self) -> bool:
+        return self.nested_trigger.can_merge()
+
+    def on_merge(self, window: Any, ctx: Trigger.OnMergeContext) -> None:
+        self.nested_trigger.on_merge(window, ctx)
+
+    def clear(self, window: Any, ctx: Trigger.TriggerContext) -> None:
+        self.nested_trigger.clear(window, ctx)
+
+
+def _purging(result: TriggerResult) -> TriggerResult:
+    return TriggerResult.FIRE_AND_PURGE if result.is_fire() else result
