@@ -16,10 +16,11 @@ from penstock.datastream import StreamExecutionEnvironment
 from penstock.datastream.connectors import DiscardingSink
 
 FAR = 10**15
+LARGE_EPOCHS = 4
 
 
 class CountAndWait(Count):
-    """During the warm-up every record sets a timer: with 8 times for each key more than a million in all."""
+    """In the large epochs every record sets a timer: with 8 times for each key more than a million in all."""
 
     def __init__(self, until: int, sets_timers: bool) -> None:
         self.until = until
@@ -37,8 +38,7 @@ def main(input_dir: Path, work: Path, warmup: int, timers: str) -> None:
     env.set_parallelism(PARALLELISM)
     strategy = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(lambda row, timestamp: row[2])
     records = env.from_spark(read_epochs(spark, input_dir), bounded=True).assign_timestamps_and_watermarks(strategy)
-    # The last of the warm-up epochs sets none, so that the first measured one has nothing to catch up with.
-    count = CountAndWait((warmup - 1) * 1000, timers == "pending")
+    count = CountAndWait(LARGE_EPOCHS * 1000, timers == "pending")
     records.key_by(lambda row: row[0]).process(count).uid("count").sink_to(DiscardingSink())
     seconds = run_timed(env)
     spark.stop()

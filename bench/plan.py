@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from bench.workload import Workload
+from bench.workload import LARGE_EPOCH, Workload
 
 Way = Literal["penstock", "transform-with-state", "dict-loop", "windows", "timers-pending", "no-timers"]
 
@@ -17,7 +17,7 @@ COMMANDS: dict[Way, tuple[str, ...]] = {
 }
 """Module of each way, and what it is told after the input, the work folder and the number of warm-up epochs."""
 
-EPOCH_RECORDS = 500_000
+EPOCH_RECORDS = LARGE_EPOCH
 # The peer is slow: 500,000 records of 100,000 keys take it 21 s. But its cost goes by keys in the
 # epoch, so small epochs cost it records per second; README.md has the figures. --same-epochs.
 PEER_EPOCH_RECORDS = 50_000
@@ -66,7 +66,8 @@ def tumbling_windows() -> Line:
 
 def pending_timers() -> Line:
     """Small epochs, after the warm-up has set more than a million timers that are never due, or none."""
-    epochs = Workload(keys=1_000_000, records=1_000, warmup=4, measured=20, timed=True, warmup_records=EPOCH_RECORDS)
+    # After the large epochs ten small ones, for the JVM and the disks.
+    epochs = Workload(keys=1_000_000, records=1_000, warmup=14, measured=40, timed=True, large=4)
     workloads: dict[Way, Workload] = {"timers-pending": epochs, "no-timers": epochs}
     return Line("timers", "1,000 records an epoch", "ms", workloads, (Bar("no-timers", 1.2, "timers-pending"),))
 

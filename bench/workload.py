@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 SEED = 20240501
+LARGE_EPOCH = 500_000
 
 
 @dataclass(frozen=True)
@@ -21,11 +22,11 @@ class Workload:
     measured: int
     timed: bool = False
     """Whether records have a time: each epoch is then a second of it."""
-    warmup_records: int | None = None
-    """Records of each warm-up epoch, if not as many."""
+    large: int = 0
+    """So many of the warm-up epochs have half a million records, however few the others."""
 
     def records_in(self, epoch: int) -> int:
-        return self.warmup_records if self.warmup_records is not None and epoch < self.warmup else self.records
+        return LARGE_EPOCH if epoch < self.large else self.records
 
     @property
     def epochs(self) -> int:
