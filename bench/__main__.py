@@ -13,7 +13,8 @@ from bench.ways import WayFailed, measure
 
 
 def arguments() -> argparse.Namespace:
-    lines = [line.name for line in plan.lines(quick=False, same_epochs=False)]
+    every = [*plan.lines(quick=False, same_epochs=False), *plan.event_time_lines(quick=False)]
+    lines = [line.name for line in every]
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("--check", action="store_true", help="exit with 1 when a bar does not hold")
     parser.add_argument(
@@ -21,23 +22,25 @@ def arguments() -> argparse.Namespace:
         action="append",
         default=[],
         metavar="NAME",
-        choices=[*lines, *plan.MODULES],
-        help=f"a line ({', '.join(lines)}) or a way ({', '.join(plan.MODULES)}); may be repeated",
+        choices=[*lines, *plan.COMMANDS],
+        help=f"a line ({', '.join(lines)}) or a way ({', '.join(plan.COMMANDS)}); may be repeated",
     )
     parser.add_argument("--quick", action="store_true", help="a third of the measured epochs: a look, not a figure")
     parser.add_argument("--same-epochs", action="store_true", help="give transformWithState our epoch size: far slower")
     chosen = parser.parse_args()
-    if chosen.check and set(chosen.only) & set(plan.MODULES):
+    if chosen.check and set(chosen.only) & set(plan.COMMANDS) - set(lines):
         parser.error("--check compares ways, so --only may name lines but no way")
     return chosen
 
 
 def main() -> int:
     chosen = arguments()
-    lines = plan.lines(chosen.quick, chosen.same_epochs)
-    names = {line.name for line in lines} & set(chosen.only)
-    ways = set(plan.MODULES) & set(chosen.only) or set(plan.MODULES)
-    lines = [line for line in lines if not names or line.name in names]
+    counting, timed = plan.lines(chosen.quick, chosen.same_epochs), plan.event_time_lines(chosen.quick)
+    names = {line.name for line in [*counting, *timed]} & set(chosen.only)
+    ways = (set(plan.COMMANDS) & set(chosen.only)) - names or set(plan.COMMANDS)
+    counting = [line for line in counting if not names or line.name in names]
+    timed = [line for line in timed if not names or line.name in names]
+    lines = [*counting, *timed]
 
     load = os.getloadavg()[0]
     results: table.Results = {}
@@ -54,7 +57,10 @@ def main() -> int:
 
     # A pipe or a CI log has no width of its own, and 80 columns would fold the cells.
     out = Console() if sys.stdout.isatty() else Console(width=150)
-    out.print(table.render(lines, results, chosen.same_epochs, load))
+    if counting:
+        out.print(table.render(counting, results, chosen.same_epochs, load))
+    if timed:
+        out.print(table.render_event_time(timed, results))
     for message in failed:
         print(message, file=sys.stderr)
     missed = table.failures(lines, results) if chosen.check else []

@@ -5,13 +5,17 @@ from typing import Literal
 
 from bench.workload import Workload
 
-Way = Literal["penstock", "transform-with-state", "dict-loop"]
+Way = Literal["penstock", "transform-with-state", "dict-loop", "windows", "timers-pending", "no-timers"]
 
-MODULES: dict[Way, str] = {
-    "penstock": "bench.penstock_count",
-    "transform-with-state": "bench.transform_with_state",
-    "dict-loop": "bench.dict_loop",
+COMMANDS: dict[Way, tuple[str, ...]] = {
+    "penstock": ("bench.penstock_count",),
+    "transform-with-state": ("bench.transform_with_state",),
+    "dict-loop": ("bench.dict_loop",),
+    "windows": ("bench.penstock_windows",),
+    "timers-pending": ("bench.penstock_timers", "pending"),
+    "no-timers": ("bench.penstock_timers", "none"),
 }
+"""Module of each way, and what it is told after the input, the work folder and the number of warm-up epochs."""
 
 EPOCH_RECORDS = 500_000
 # The peer is slow: 500,000 records of 100,000 keys take it 21 s. But its cost goes by keys in the
@@ -21,10 +25,11 @@ PEER_EPOCH_RECORDS = 50_000
 
 @dataclass(frozen=True)
 class Bar:
-    """A limit on Penstock relative to `peer`: on throughput a least, on epoch time a most."""
+    """A limit on one of our ways relative to `peer`: on throughput a least, on epoch time a most."""
 
     peer: Way
     limit: float
+    ours: Way = "penstock"
 
 
 @dataclass(frozen=True)
@@ -50,6 +55,25 @@ def almost_empty() -> Line:
     epochs = Workload(keys=1_000, records=10, warmup=10, measured=30)
     workloads: dict[Way, Workload] = {"penstock": epochs, "transform-with-state": epochs}
     return Line("empty", "10 records an epoch", "ms", workloads, (Bar("transform-with-state", 1.3),))
+
+
+def tumbling_windows() -> Line:
+    """An aggregate over windows of a second, of which each epoch is one, beside the plain count of the same records."""
+    epochs = Workload(keys=100_000, records=EPOCH_RECORDS, warmup=3, measured=5, timed=True)
+    workloads: dict[Way, Workload] = {"windows": epochs, "penstock": epochs}
+    return Line("windows", "100,000 keys", "records/s", workloads, (Bar("penstock", 1 / 3, "windows"),))
+
+
+def pending_timers() -> Line:
+    """Small epochs, after the warm-up has set more than a million timers that are never due, or none."""
+    epochs = Workload(keys=1_000_000, records=1_000, warmup=4, measured=20, timed=True, warmup_records=EPOCH_RECORDS)
+    workloads: dict[Way, Workload] = {"timers-pending": epochs, "no-timers": epochs}
+    return Line("timers", "1,000 records an epoch", "ms", workloads, (Bar("no-timers", 1.2, "timers-pending"),))
+
+
+def event_time_lines(quick: bool) -> list[Line]:
+    full = [tumbling_windows(), pending_timers()]
+    return [shorter(line) for line in full] if quick else full
 
 
 def lines(quick: bool, same_epochs: bool) -> list[Line]:

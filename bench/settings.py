@@ -4,8 +4,10 @@ import os
 import sys
 from pathlib import Path
 
+import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
+from bench.workload import input_files
 from penstock.spark.session import default_conf
 
 PARALLELISM = 2
@@ -39,5 +41,8 @@ def session(conf: dict[str, str]) -> SparkSession:
 
 def read_epochs(spark: SparkSession, input_dir: Path) -> DataFrame:
     """The input as a stream: one file is one epoch."""
-    stream = spark.readStream.schema("key string, value long").option("maxFilesPerTrigger", 1)
+    names = pq.read_schema(input_files(input_dir)[0]).names
+    types = {"key": "string", "value": "long", "time": "long"}
+    stream = spark.readStream.schema(", ".join(f"{name} {types[name]}" for name in names))
+    stream = stream.option("maxFilesPerTrigger", 1)
     return stream.parquet(str(input_dir))

@@ -14,9 +14,9 @@ Results = dict[tuple[str, Way], Result]
 _MARK = {True: "✓", False: "✗", None: "?"}
 
 
-def ratio(line: Line, peer: Way, results: Results) -> float | None:
-    """Penstock relative to `peer`: of throughputs, or of epoch times where the unit is ms."""
-    ours, theirs = results.get((line.name, "penstock")), results.get((line.name, peer))
+def ratio(line: Line, peer: Way, results: Results, way: Way = "penstock") -> float | None:
+    """A way of ours relative to `peer`: of throughputs, or of epoch times where the unit is ms."""
+    ours, theirs = results.get((line.name, way)), results.get((line.name, peer))
     if ours is None or theirs is None:
         return None
     if line.unit == "ms":
@@ -26,14 +26,14 @@ def ratio(line: Line, peer: Way, results: Results) -> float | None:
 
 def holds(line: Line, bar: Bar, results: Results) -> bool | None:
     """Whether the bar holds; None when it was not measured."""
-    value = ratio(line, bar.peer, results)
+    value = ratio(line, bar.peer, results, bar.ours)
     if value is None:
         return None
     return value <= bar.limit if line.unit == "ms" else value >= bar.limit
 
 
 def describe(line: Line, bar: Bar) -> str:
-    return f"{'≤' if line.unit == 'ms' else '≥'} {bar.limit:g}× {bar.peer}"
+    return f"{'≤' if line.unit == 'ms' else '≥'} {bar.limit:.3g}× {bar.peer}"
 
 
 def failures(lines: list[Line], results: Results) -> list[str]:
@@ -42,7 +42,7 @@ def failures(lines: list[Line], results: Results) -> list[str]:
     for line in lines:
         for bar in line.bars:
             if not holds(line, bar, results):
-                value = ratio(line, bar.peer, results)
+                value = ratio(line, bar.peer, results, bar.ours)
                 seen = "not measured" if value is None else f"is {value:.3g}"
                 missed.append(f"{line.title}: {describe(line, bar)} {seen}")
     return missed
@@ -69,6 +69,24 @@ def render(lines: list[Line], results: Results, same_epochs: bool, load: float) 
             *(_ratio_cell(ratio(line, peer, results)) for peer in ("transform-with-state", "dict-loop")),
             ", ".join(f"{_MARK[holds(line, bar, results)]} {describe(line, bar)}" for bar in line.bars),
         )
+    return table
+
+
+def render_event_time(lines: list[Line], results: Results) -> Table:
+    table = Table(title="Event time, local[2], median of warm epochs")
+    for heading in ("way", "workload", "measured", "peer", "measured", "ratio", "bar"):
+        table.add_column(heading, justify="right" if heading in ("measured", "ratio") else "left")
+    for line in lines:
+        for bar in line.bars:
+            table.add_row(
+                bar.ours,
+                line.title,
+                _cell(line, results.get((line.name, bar.ours))),
+                bar.peer,
+                _cell(line, results.get((line.name, bar.peer))),
+                _ratio_cell(ratio(line, bar.peer, results, bar.ours)),
+                f"{_MARK[holds(line, bar, results)]} {describe(line, bar)}",
+            )
     return table
 
 

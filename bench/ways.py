@@ -5,7 +5,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from bench.plan import MODULES, Line, Way
+from bench.plan import COMMANDS, Line, Way
 from bench.result import Result
 from bench.workload import write_input
 
@@ -19,11 +19,13 @@ class WayFailed(Exception):
 
 def measure(line: Line, way: Way, inputs: Path) -> Result:
     workload = line.workloads[way]
-    input_dir = inputs / f"{workload.keys}-{workload.records}-{workload.epochs}"
+    kind = "-timed" if workload.timed else ""
+    input_dir = inputs / f"{workload.keys}-{workload.records}-{workload.epochs}{kind}"
     if not input_dir.exists():
         write_input(workload, input_dir)
     with tempfile.TemporaryDirectory(dir=inputs) as work:
-        command = [sys.executable, "-m", MODULES[way], str(input_dir), work, str(workload.warmup)]
+        module, *told = COMMANDS[way]
+        command = [sys.executable, "-m", module, str(input_dir), work, str(workload.warmup), *told]
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_SECONDS)
         except subprocess.TimeoutExpired:

@@ -19,6 +19,13 @@ class Workload:
     records: int
     warmup: int
     measured: int
+    timed: bool = False
+    """Whether records have a time: each epoch is then a second of it."""
+    warmup_records: int | None = None
+    """Records of each warm-up epoch, if not as many."""
+
+    def records_in(self, epoch: int) -> int:
+        return self.warmup_records if self.warmup_records is not None and epoch < self.warmup else self.records
 
     @property
     def epochs(self) -> int:
@@ -31,15 +38,17 @@ def write_input(workload: Workload, directory: Path) -> None:
     random = np.random.default_rng([SEED, workload.keys, workload.records])
     names = pa.array([f"key-{i:06d}" for i in range(workload.keys)])
     for epoch in range(workload.epochs):
-        table = pa.table(
-            {
-                "key": names.take(pa.array(random.integers(0, workload.keys, workload.records))),
-                "value": pa.array(random.integers(0, 1_000, workload.records)),
-            }
-        )
+        records = workload.records_in(epoch)
+        columns = {
+            "key": names.take(pa.array(random.integers(0, workload.keys, records))),
+            "value": pa.array(random.integers(0, 1_000, records)),
+        }
+        if workload.timed:
+            columns["time"] = pa.array(epoch * 1000 + np.arange(records) * 1000 // records)
+        table = pa.table(columns)
         path = directory / f"epoch-{epoch:04d}.parquet"
         # Spark splits a file between row groups only: with one row group, one core reads.
-        pq.write_table(table, path, row_group_size=max(1, workload.records // 10))
+        pq.write_table(table, path, row_group_size=max(1, records // 10))
         # Spark takes files in order of modification time, and writing is faster than its clock.
         modified = 1_700_000_000 + epoch
         os.utime(path, (modified, modified))
@@ -50,4 +59,5 @@ def input_files(directory: Path) -> list[Path]:
 
 
 def epoch_records(directory: Path) -> int:
-    return int(pq.read_metadata(input_files(directory)[0]).num_rows)
+    """Of each measured epoch."""
+    return int(pq.read_metadata(input_files(directory)[-1]).num_rows)

@@ -26,12 +26,6 @@ _TABLE = (
 _JVM = "Not there: no Java object stands behind a Penstock object. Leave the call out."
 _INSIDE = "Not there: it belongs to the inside of PyFlink, and Penstock's inside is another."
 
-_EVENT_TIME = "Not yet: event time. Today, keep the time as a field of the record."
-_TIMERS = (
-    "Not yet: timers. Today, a KeyedProcessFunction can keep a time in keyed state and look at it with the key's next "
-    "record."
-)
-_ASYNC = "Not yet: asynchronous calls. Today, make the call in map or flat_map, which waits for it."
 _TTL = "Not yet: time to live. Today, keep the time beside the value, and clear() the state when it is read too late."
 _BROADCAST = (
     "Not yet: broadcast state. Today, key both streams alike and connect them with a KeyedCoProcessFunction: records "
@@ -79,7 +73,7 @@ ABSENT: tuple[tuple[str, str], ...] = (
         _JVM,
     ),
     (
-        "AssignerWithPeriodicWatermarksWrapper StreamTransformer SupportsPreprocessing "
+        "AssignerWithPeriodicWatermarksWrapper AsyncFunctionDescriptor StreamTransformer SupportsPreprocessing "
         "util util.java_utils util.exceptions util.api_stability_decorators "
         "common.serializer TypeSerializer DEFAULT_OUTPUT_TAG KeyedStream.AccumulateType "
         "TimeWindowSerializer.serialize TimeWindowSerializer.deserialize CountWindowSerializer.serialize "
@@ -91,20 +85,12 @@ ABSENT: tuple[tuple[str, str], ...] = (
     ),
     # -- being built ---------------------------------------------------------------------------------------------------
     (
-        "WatermarkStrategy.with_watermark_alignment DataStream.assign_timestamps_and_watermarks "
+        "WatermarkStrategy.with_watermark_alignment",
+        "Not there: sources are read epoch by epoch, so none runs ahead by more than one. Leave the call out.",
+    ),
+    (
         "ExecutionConfig.set_auto_watermark_interval ExecutionConfig.get_auto_watermark_interval",
-        _EVENT_TIME,
-    ),
-    (
-        "datastream.timerservice datastream.time_domain TimerService TimeDomain ProcessFunction.Context.timer_service "
-        "KeyedProcessFunction.OnTimerContext KeyedProcessFunction.on_timer "
-        "KeyedCoProcessFunction.OnTimerContext KeyedCoProcessFunction.on_timer",
-        _TIMERS,
-    ),
-    (
-        "datastream.async_data_stream datastream.async_retry_predicates datastream.async_retry_strategies "
-        "AsyncDataStream AsyncFunction AsyncFunctionDescriptor AsyncRetryPredicate AsyncRetryStrategy",
-        _ASYNC,
+        "Not there: a watermark follows the record that moved it. Leave the call out.",
     ),
     ("StateTtlConfig StateDescriptor.enable_time_to_live", _TTL),
     (
@@ -285,6 +271,8 @@ _SLOT_NAME = "only shown in the plan: Spark gives tasks their cores"
 _SETTINGS = "an unknown key is an error; spark.* goes to Spark"
 
 DIFFERS: dict[str, str] = {
+    "AsyncFunction.timeout": "without one of its own, the error names the operator, the record and the time-out",
+    "ExponentialBackoffDelayRetryStrategy": "the delay follows from a record's own attempts, not from other records'",
     "CheckpointingMode.AT_LEAST_ONCE": "accepted, and behaves as EXACTLY_ONCE",
     "ConnectedStreams.key_by": _KEYS,
     "DataStream.broadcast": "not yet with broadcast state; without a descriptor it is the same",

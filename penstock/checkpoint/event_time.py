@@ -8,7 +8,7 @@ from penstock.checkpoint.manifest import Manifest
 from penstock.runtime.event_time import ChannelTime, OperatorTime, Times, idle_timeout, is_idle
 from penstock.runtime.plan import PhysicalGraph
 from penstock.runtime.report import Report
-from penstock.runtime.watermarks import LEAST
+from penstock.runtime.watermarks import GREATEST, LEAST
 
 
 def times_after(before: Times, graph: PhysicalGraph, reports: Iterable[Report], now: int) -> dict[str, OperatorTime]:
@@ -29,8 +29,10 @@ def times_after(before: Times, graph: PhysicalGraph, reports: Iterable[Report], 
     for chain in graph.sources():
         makers = [operator.uid for operator in chain.operators if operator.assigns_time]
         for uid in [*makers, *([chain.source_uid] if chain.source_uid is not None and chain.gives_time else [])]:
-            stood = before[uid].channels if uid in before else {}
-            times[uid] = OperatorTime(channels=_channels(stood, parts.get(uid, {}), idle_timeout(chain, uid), now))
+            stood = before.get(uid, OperatorTime())
+            channels = _channels(stood.channels, parts.get(uid, {}), idle_timeout(chain, uid), now)
+            ended = not channels and bool(stood.ended or stood.channels or uid in parts)
+            times[uid] = OperatorTime(channels=channels, ended=ended)
     return times
 
 
@@ -45,6 +47,9 @@ def _channels(
         known = stood.get(name)
         # A channel without a name was read in parts: it has got as far as the one that is furthest behind.
         watermark = min(reached)
+        if watermark == GREATEST:
+            channels.pop(name, None)
+            continue
         channels[name] = ChannelTime(watermark if known is None else max(watermark, known.watermark), now)
     return channels
 

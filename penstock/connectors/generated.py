@@ -51,6 +51,9 @@ class NumberSequenceSource(Source):
     def read(self, split: str, start: Any, end: Any) -> Iterable[Any]:
         return range(start[0], end[0], start[2])
 
+    def ends(self, split: str, position: Any) -> bool:
+        return _length(range(*position)) == 0
+
 
 class DataGeneratorSource(NumberSequenceSource):
     """`function(n)` for n = 0, 1, 2, …: `count` records, or without end if `count` is None.

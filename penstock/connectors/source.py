@@ -13,6 +13,8 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any, NamedTuple, TypeAlias
 
+from penstock.runtime.moment import OfSplit
+
 Positions: TypeAlias = dict[str, Any]
 """By split: how far it has been read. A position is anything JSON can hold: a number, a string, a list or dict."""
 
@@ -27,6 +29,8 @@ class Source(ABC):
 
     bounded = True
     """Whether it comes to an end: when `advance` gives back what it was given, no record will follow."""
+    gives_time = False
+    """Whether `read` gives `Timestamped` records, and `Watermark`s between them."""
 
     def start(self, parallelism: int) -> Positions:
         """Where reading begins; a split that is not in it begins at None. `parallelism`: how many splits are of use."""
@@ -42,6 +46,10 @@ class Source(ABC):
     @abstractmethod
     def read(self, split: str, start: Any, end: Any) -> Iterable[Any]:
         """The records of a split after `start`, up to `end`: the same, in the same order, whenever it is called."""
+
+    def ends(self, split: str, position: Any) -> bool:
+        """Whether nothing will follow in this split: then event time does not wait for it any more."""
+        return False
 
     def commit(self, positions: Positions) -> None:
         """A checkpoint holds these positions: nothing before them will be read again. May be called late or never."""
@@ -71,8 +79,11 @@ _CHUNK = 1000
 """Records handed on at a time: enough that the hand-over costs nothing, few enough to hold."""
 
 
-def read_split(source: Source, split: str, start: str, end: str) -> Iterator[list[Any]]:
-    """The records of a range, in chunks."""
-    records = iter(source.read(split, json.loads(start), json.loads(end)))
+def read_split(source: Source, split: str, start: str, end: str) -> Iterator[OfSplit]:
+    """The records of a range, in chunks, and whether the split ends with them."""
+    position = json.loads(end)
+    records = iter(source.read(split, json.loads(start), position))
     while chunk := list(islice(records, _CHUNK)):
-        yield chunk
+        yield OfSplit(split, chunk)
+    if source.ends(split, position):
+        yield OfSplit(split, [], ended=True)

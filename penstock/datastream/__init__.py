@@ -2,6 +2,7 @@
 
 from penstock.absent import explain_absent
 from penstock.common.job_client import JobClient
+from penstock.datastream.async_data_stream import AsyncDataStream
 from penstock.datastream.checkpointing_mode import CheckpointingMode
 from penstock.datastream.connected import ConnectedStreams
 from penstock.datastream.data_stream import CloseableIterator, DataStream, DataStreamSink, KeyedStream
@@ -10,12 +11,18 @@ from penstock.datastream.execution_mode import RuntimeExecutionMode
 from penstock.datastream.functions import (
     AggregateFunction,
     AllWindowFunction,
+    AsyncFunction,
+    AsyncRetryPredicate,
+    AsyncRetryStrategy,
     CoFlatMapFunction,
+    CoGroupFunction,
     CoMapFunction,
     CoProcessFunction,
     FilterFunction,
+    FlatJoinFunction,
     FlatMapFunction,
     Function,
+    JoinFunction,
     KeyedCoProcessFunction,
     KeyedProcessFunction,
     KeySelector,
@@ -23,14 +30,18 @@ from penstock.datastream.functions import (
     Partitioner,
     ProcessAllWindowFunction,
     ProcessFunction,
+    ProcessJoinFunction,
     ProcessWindowFunction,
     ReduceFunction,
     RuntimeContext,
     SinkFunction,
     WindowFunction,
 )
+from penstock.datastream.joins import IntervalJoin, IntervalJoined
 from penstock.datastream.output_tag import OutputTag
 from penstock.datastream.state_backend import FsStateBackend, MemoryStateBackend, StateBackend
+from penstock.datastream.time_domain import TimeDomain
+from penstock.datastream.timerservice import TimerService
 from penstock.datastream.window import (
     CountWindow,
     GlobalWindow,
@@ -41,15 +52,22 @@ from penstock.datastream.window import (
     Window,
     WindowAssigner,
 )
+from penstock.datastream.window_joins import CoGroupedStreams, JoinedStreams
 from penstock.datastream.windowed import AllWindowedStream, WindowedStream
 
 __all__ = [
     "AggregateFunction",
     "AllWindowFunction",
     "AllWindowedStream",
+    "AsyncDataStream",
+    "AsyncFunction",
+    "AsyncRetryPredicate",
+    "AsyncRetryStrategy",
     "CheckpointingMode",
     "CloseableIterator",
     "CoFlatMapFunction",
+    "CoGroupFunction",
+    "CoGroupedStreams",
     "CoMapFunction",
     "CoProcessFunction",
     "ConnectedStreams",
@@ -57,11 +75,16 @@ __all__ = [
     "DataStream",
     "DataStreamSink",
     "FilterFunction",
+    "FlatJoinFunction",
     "FlatMapFunction",
     "FsStateBackend",
     "Function",
     "GlobalWindow",
+    "IntervalJoin",
+    "IntervalJoined",
     "JobClient",
+    "JoinFunction",
+    "JoinedStreams",
     "KeySelector",
     "KeyedCoProcessFunction",
     "KeyedProcessFunction",
@@ -73,6 +96,7 @@ __all__ = [
     "Partitioner",
     "ProcessAllWindowFunction",
     "ProcessFunction",
+    "ProcessJoinFunction",
     "ProcessWindowFunction",
     "ReduceFunction",
     "RuntimeContext",
@@ -80,7 +104,9 @@ __all__ = [
     "SinkFunction",
     "StateBackend",
     "StreamExecutionEnvironment",
+    "TimeDomain",
     "TimeWindow",
+    "TimerService",
     "Trigger",
     "TriggerResult",
     "Window",

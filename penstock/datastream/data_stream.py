@@ -28,6 +28,8 @@ from penstock.datastream.functions import (
     ReduceFunction,
     SinkFunction,
 )
+from penstock.datastream.joins import IntervalJoin
+from penstock.datastream.window_joins import CoGroupedStreams, JoinedStreams
 from penstock.datastream.windowed import AllWindowedStream, WindowedStream
 from penstock.graph.logical import (
     BROADCAST,
@@ -44,6 +46,7 @@ from penstock.graph.logical import (
     Partitioning,
 )
 from penstock.runtime.assigning import TimestampsOperator
+from penstock.runtime.joins import IntervalJoinOperator
 from penstock.runtime.operators import (
     CoProcessOperator,
     FilterOperator,
@@ -195,15 +198,30 @@ class DataStream:
         """This stream and another, of any other type, seen by one function."""
         return ConnectedStreams(self, ds)
 
+    def interval_join(self, other: DataStream) -> IntervalJoin:
+        """Pairs of records with equal keys whose event times are near each other: say how near with `between`.
+
+        Both streams must be keyed.
+        """
+        return IntervalJoin(self, other)
+
+    def join(self, other: DataStream) -> JoinedStreams:
+        """Pairs of records with equal keys in one window: go on with where, equal_to, window and apply."""
+        return JoinedStreams(self, other)
+
+    def co_group(self, other: DataStream) -> CoGroupedStreams:
+        """All records with equal keys in one window: go on with where, equal_to, window and apply."""
+        return CoGroupedStreams(self, other)
+
     def get_side_output(self, output_tag: OutputTag) -> DataStream:
         """What the function of this operator yields as `output_tag, value`."""
         if not isinstance(output_tag, OutputTag):
             raise GraphError(f"get_side_output needs an OutputTag, not {type(output_tag).__name__}.")
         node = self._node
-        if not isinstance(node.operator, (ProcessOperator, CoProcessOperator, WindowOperator)):
+        if not isinstance(node.operator, (ProcessOperator, CoProcessOperator, WindowOperator, IntervalJoinOperator)):
             raise GraphError(
                 f"'{node.name}' has no side outputs: only process functions can yield `tag, value`, and only windows "
-                f"have late data."
+                f"and interval joins have late data."
             )
         return DataStream(self._env, [Input(node.id, _FORWARD, output_tag)])
 
@@ -581,7 +599,7 @@ def _check(func: Any, kind: type[Function], method: str) -> None:
     if inspect.iscoroutinefunction(func):
         raise GraphError(
             f"{method} got the async function {describe(func)}, which gives coroutines and no results.",
-            fix="Write it as a plain def; asynchronous calls go through AsyncDataStream.",
+            fix=f"Write AsyncDataStream.ordered_wait(ds, {describe(func)}, Time.seconds(10)), or make it a plain def.",
         )
 
 

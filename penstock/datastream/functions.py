@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from penstock.absent import explain_absent
 from penstock.runtime.context import FunctionContext, OnTimerContext, RuntimeContext
+from penstock.runtime.joins import JoinContext
+from penstock.runtime.timers import TimerService
 from penstock.runtime.windows.contexts import WindowContext
 from penstock.runtime.windows.scopes import KeyedStateStore
 
@@ -151,6 +153,112 @@ class KeyedCoProcessFunction(Function):
         """Called when a timer set through `ctx.timer_service()` is due, with the state of its key. May yield."""
 
 
+class AsyncRetryPredicate(ABC):
+    """When to make an asynchronous call again. None in the place of a predicate means: never for that reason."""
+
+    @abstractmethod
+    def result_predicate(self) -> Callable[[list[Any]], bool] | None: ...
+
+    @abstractmethod
+    def exception_predicate(self) -> Callable[[Exception], bool] | None: ...
+
+
+class AsyncRetryStrategy(ABC):
+    """Whether, and after how long, an asynchronous call is made again. One object serves many records at a time."""
+
+    @abstractmethod
+    def can_retry(self, current_attempts: int) -> bool:
+        """Whether there may be another attempt after this many."""
+
+    @abstractmethod
+    def get_backoff_time_millis(self, current_attempts: int) -> int:
+        """How long to wait before the next attempt, after this many."""
+
+    @abstractmethod
+    def get_retry_predicate(self) -> AsyncRetryPredicate: ...
+
+    @staticmethod
+    def no_restart() -> AsyncRetryStrategy:
+        from penstock.datastream.async_retry_strategies import NO_RETRY_STRATEGY
+
+        return NO_RETRY_STRATEGY
+
+    @staticmethod
+    def fixed_delay(
+        max_attempts: int,
+        backoff_time_millis: int,
+        result_predicate: Callable[[list[Any]], bool] | None,
+        exception_predicate: Callable[[Exception], bool] | None,
+    ) -> AsyncRetryStrategy:
+        from penstock.datastream.async_retry_strategies import FixedDelayRetryStrategy
+
+        return FixedDelayRetryStrategy(max_attempts, backoff_time_millis, result_predicate, exception_predicate)
+
+    @staticmethod
+    def exponential_backoff(
+        max_attempts: int,
+        initial_delay: int,
+        max_retry_delay: int,
+        multiplier: float,
+        result_predicate: Callable[[list[Any]], bool] | None,
+        exception_predicate: Callable[[Exception], bool] | None,
+    ) -> AsyncRetryStrategy:
+        from penstock.datastream.async_retry_strategies import ExponentialBackoffDelayRetryStrategy
+
+        return ExponentialBackoffDelayRetryStrategy(
+            max_attempts, initial_delay, max_retry_delay, multiplier, result_predicate, exception_predicate
+        )
+
+
+class AsyncFunction(Function):
+    """For AsyncDataStream: calls that wait for an answer from outside, many at a time.
+
+    All its methods run in one thread, inside a running asyncio event loop, so that clients made in `open` serve the
+    calls. `open` and `close` may be `async def`.
+    """
+
+    @abstractmethod
+    async def async_invoke(self, value: Any) -> list[Any]:
+        """The results for this record, any number of them."""
+
+    def timeout(self, value: Any) -> list[Any]:
+        """The results for a record whose call took too long and was cancelled. Without this, the job fails."""
+        raise TimeoutError(f"The asynchronous call for {value!r} has timed out.")
+
+
+class ProcessJoinFunction(Function):
+    """For interval joins: sees each pair of records whose times lie near each other."""
+
+    Context: TypeAlias = JoinContext
+
+    @abstractmethod
+    def process_element(self, left: Any, right: Any, ctx: JoinContext) -> Any:
+        """Yield any number of results."""
+
+
+class JoinFunction(Function):
+    """For window joins: sees each pair of records of one key and window."""
+
+    @abstractmethod
+    def join(self, first: Any, second: Any) -> Any: ...
+
+
+class FlatJoinFunction(Function):
+    """As JoinFunction, with any number of results for each pair."""
+
+    @abstractmethod
+    def join(self, first: Any, second: Any) -> Any:
+        """Yield any number of results."""
+
+
+class CoGroupFunction(Function):
+    """Sees all records of one key and window, those of each stream for themselves."""
+
+    @abstractmethod
+    def co_group(self, first: Iterable[Any], second: Iterable[Any]) -> Any:
+        """Yield any number of results. Either of the two may be empty."""
+
+
 class WindowFunction(Function, Generic[IN, OUT, KEY, W]):
     """Sees the records of a window of a key."""
 
@@ -203,12 +311,18 @@ class SinkFunction(Function):
 __all__ = [
     "AggregateFunction",
     "AllWindowFunction",
+    "AsyncFunction",
+    "AsyncRetryPredicate",
+    "AsyncRetryStrategy",
     "CoFlatMapFunction",
+    "CoGroupFunction",
     "CoMapFunction",
     "CoProcessFunction",
     "FilterFunction",
+    "FlatJoinFunction",
     "FlatMapFunction",
     "Function",
+    "JoinFunction",
     "KeySelector",
     "KeyedCoProcessFunction",
     "KeyedProcessFunction",
@@ -217,10 +331,12 @@ __all__ = [
     "Partitioner",
     "ProcessAllWindowFunction",
     "ProcessFunction",
+    "ProcessJoinFunction",
     "ProcessWindowFunction",
     "ReduceFunction",
     "RuntimeContext",
     "SinkFunction",
+    "TimerService",
     "WindowFunction",
 ]
 

@@ -28,7 +28,7 @@ class TimestampsOperator(Operator):
         super().__init__(strategy.timestamp_assigner)
         self.strategy = strategy
         self.channels: dict[str, int] = {}
-        """The watermark of every channel that had records in this epoch."""
+        """The watermark of every channel that had records in this epoch; GREATEST for one that has ended."""
 
     def open(self, context: RuntimeContext, emit: Emit) -> None:
         super().open(context, emit)
@@ -77,9 +77,12 @@ class TimestampsOperator(Operator):
         for channel, generator in self._generators.items():
             generator.on_periodic_emit(_Output(self, channel))
 
-    def advance(self, watermark: int, channel: str = "") -> None:
-        if watermark == GREATEST:
+    def advance(self, watermark: int | None, channel: str = "") -> None:
+        if watermark == GREATEST or (watermark is None and channel in self.channels):
             super().advance(watermark, channel)
+            if watermark is None:
+                # Of a split that has come to its end; in the report that is what this watermark means.
+                self.channels[channel] = GREATEST
 
     def _wrong(self, timestamp: Any) -> WrongTimestamp:
         return WrongTimestamp(

@@ -120,7 +120,7 @@ class ChainRun:
         if len(told) == 1:
             return told[0]
 
-        def mark(watermark: int, channel: str) -> None:
+        def mark(watermark: int | None, channel: str) -> None:
             for tell in told:
                 tell(watermark, channel)
 

@@ -33,6 +33,8 @@ class OperatorTime(msgspec.Struct, array_like=True, frozen=True):
     idle: bool = False
     """Whether all its inputs were."""
     channels: dict[str, ChannelTime] = {}
+    ended: bool = False
+    """Whether there were channels, and all of them have come to their ends: nobody need wait for it."""
 
     def of_subtask(self, subtask: int, parallelism: int) -> int:
         """Its own watermark; after a rescale the least of all, for nobody knows whose keys it has."""
@@ -95,7 +97,8 @@ class Inflow:
 
     def _open_source(self, edge: Edge, producer: Chain, times: Times, now: int, barriers: dict[int, Barrier]) -> None:
         uid = governor(producer, edge.from_operator)
-        stood = times.get(uid, _NOWHERE).channels if uid is not None else {}
+        known_time = times.get(uid, _NOWHERE) if uid is not None else _NOWHERE
+        stood = known_time.channels
         timeout = idle_timeout(producer, uid)
         given = {channel: barrier for channel, barrier in barriers.items() if channel >> 32 == edge.id}
         names = {name for barrier in given.values() for name in barrier.watermarks}
@@ -114,19 +117,18 @@ class Inflow:
                     self.valve.open(channel, LEAST if known is None else known.watermark)
         elif not stood and not names:
             # Nobody makes watermarks here, or nothing came yet: event time waits.
-            self.valve.open((edge.id, None))
+            self.valve.open((edge.id, None), idle=known_time.ended)
 
-    def mark(self, channel: int, name: str, watermark: int | None) -> None:
+    def mark(self, channel: int, name: str, watermark: int, idle: bool) -> None:
         key: Hashable = (channel >> 32, name) if name else channel
-        if watermark is None:
+        self.valve.mark(key, watermark)
+        if idle:
             self.valve.suspend(key)
-        else:
-            self.valve.mark(key, watermark)
 
     def close(self, channel: int, barrier: Barrier) -> None:
         """A channel has ended for this epoch, where its barrier says."""
         for name, watermark in barrier.watermarks.items():
-            self.mark(channel, name, watermark)
+            self.mark(channel, name, watermark, name in barrier.idle)
 
     def segments(self, channel: int, buffer: Buffer, records: int) -> list[tuple[int, int]]:
         """The runs of records between which watermarks stand; each is to be fed after its own `pass_marks`."""
@@ -136,7 +138,7 @@ class Inflow:
     def pass_marks(self, channel: int, buffer: Buffer, position: int) -> None:
         for mark in buffer.marks:
             if mark.position == position:
-                self.mark(channel, mark.channel, mark.watermark)
+                self.mark(channel, mark.channel, mark.watermark, mark.idle)
 
     def _rest(self) -> None:
         for exchange in self._passing():

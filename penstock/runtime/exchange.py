@@ -185,9 +185,11 @@ class Exchange:
                 self._values[index] = []
             self._flush(index)
             buffers, records = self._sent_buffers[index], self._sent_records[index]
-            watermarks = {} if self._tracks is None else self._tracks.current
-            barrier = encode_struct(Barrier(epoch, buffers, records, self._checksums[index], failed, watermarks))
-            self._out.append(ExchangeRow(hop.target, hop.route, self._channel, buffers, BARRIER, barrier))
+            barrier = Barrier(epoch, buffers, records, self._checksums[index], failed)
+            if self._tracks is not None:
+                barrier.watermarks, barrier.idle = self._tracks.current, sorted(self._tracks.idle)
+            payload = encode_struct(barrier)
+            self._out.append(ExchangeRow(hop.target, hop.route, self._channel, buffers, BARRIER, payload))
             counts.append(ChannelCount(self._channel, hop.route, buffers, records))
         return counts
 

@@ -150,6 +150,7 @@ _HANDLERS = frozenset(
         "_process_sliding",
         "process_many",
         "write",
+        "emit_results",
     }
 )
 """Methods of ours that have a record as their local `value`."""

@@ -12,6 +12,15 @@ class Timestamped(NamedTuple):
     timestamp: int
 
 
+class OfSplit(NamedTuple):
+    """Some records of one split, as a source's chain is fed with them."""
+
+    split: str
+    records: list[Any]
+    ended: bool = False
+    """Whether nothing will follow in this split."""
+
+
 class Moment:
     """One for all operators of a chain and subtask. Whoever feeds the chain sets it before each record.
 

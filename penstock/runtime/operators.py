@@ -28,8 +28,9 @@ if TYPE_CHECKING:
     from penstock.state.overlay import Overlay
 
 Emit = Callable[[Any], None]
-Mark = Callable[[int, str], None]
-"""Given a watermark and the channel it is of: the split in a source's chain, else an empty name."""
+Mark = Callable[[int | None, str], None]
+"""Given a watermark and the channel it is of: the split in a source's chain, else an empty name. None: the channel has
+become idle, and nobody need wait for it."""
 
 
 class EpochInfo(NamedTuple):
@@ -109,8 +110,11 @@ class Operator:
             moment.timestamp = None if time == LEAST else time
             process(value)
 
-    def advance(self, watermark: int, channel: str = "") -> None:
+    def advance(self, watermark: int | None, channel: str = "") -> None:
         """The watermark has come this far: fire what is due, then let it go on."""
+        if watermark is None:
+            self.mark(None, channel)
+            return
         self.watermark = watermark
         if self.overlay is not None:
             self._fire(self.overlay, TimeDomain.EVENT_TIME, watermark)
@@ -182,7 +186,7 @@ class Operator:
             self.function.close()
 
 
-def _unmarked(watermark: int, channel: str) -> None:
+def _unmarked(watermark: int | None, channel: str) -> None:
     pass
 
 

@@ -58,8 +58,9 @@ class WatermarkAt(msgspec.Struct, array_like=True):
     position: int
     """Records of the buffer before it."""
     channel: str
-    watermark: int | None
-    """None: the channel has become idle."""
+    watermark: int
+    idle: bool = False
+    """Whether the channel has become idle: nobody need wait for it."""
 
 
 class Buffer(msgspec.Struct, array_like=True):
@@ -83,8 +84,10 @@ class Barrier(msgspec.Struct, array_like=True):
     """Of the channel's buffers, by `add_checksum`: another buffer in the place of one is noticed."""
     failed: bool = False
     """The producer failed: nothing after this channel can be complete."""
-    watermarks: dict[str, int | None] = {}
-    """Where the producer stood at the end: by split for a source, else under an empty name; None for idle."""
+    watermarks: dict[str, int] = {}
+    """Where the producer stood at the end: by split for a source, else under an empty name."""
+    idle: list[str] = []
+    """Which of these channels are idle."""
 
 
 def add_checksum(total: int, payload: bytes, seq: int) -> int:

@@ -19,7 +19,7 @@ from penstock.runtime.exchange import (
 from penstock.runtime.failures import describe_failure, party_of
 from penstock.runtime.inbox import Inbox, UpstreamFailed
 from penstock.runtime.metrics import TaskMetrics, encode_metrics
-from penstock.runtime.moment import Timestamped
+from penstock.runtime.moment import OfSplit, Timestamped
 from penstock.runtime.operators import EpochInfo
 from penstock.runtime.report import ChannelCount, DeltaHandle, OperatorReport, Report, encode_report
 from penstock.runtime.rows import (
@@ -104,39 +104,61 @@ class Task:
         finally:
             inbox.close()
 
-    def over_records(self, epoch: TaskEpoch, batches: Iterable[Records]) -> Iterator[ExchangeRow]:
+    def over_records(self, epoch: TaskEpoch, batches: Iterable[Records | OfSplit]) -> Iterator[ExchangeRow]:
         """For a source's chain: records come from Spark, batch by batch."""
 
-        def feed(roots: list[Callable[[Records], None]]) -> Iterator[int]:
-            self._run.moment.timestamp = None
-            for records in batches:
-                for root in roots:
-                    root(records)
-                yield len(records)
-
-        yield from self._run_epoch(epoch, self._feed_timed(batches) if self._run.chain.gives_time else feed, list)
-
-    def _feed_timed(self, batches: Iterable[Records]) -> Callable[[list[Callable[[Records], None]]], Iterator[int]]:
-        """For a source whose records may come with timestamps, and with watermarks between them."""
         run = self._run
+        moment = run.moment
 
         def feed(roots: list[Callable[[Records], None]]) -> Iterator[int]:
+            moment.channel = ""
             marks = run.roots(self._exchanges)
-            for records in batches:
-                for record in records:
-                    if type(record) is Watermark:
-                        channel = run.moment.channel
-                        self._reached[channel] = max(record.timestamp, self._reached.get(channel, LEAST))
-                        for mark in marks:
-                            mark(record.timestamp, channel)
-                        continue
-                    timed = type(record) is Timestamped
-                    run.moment.timestamp = record.timestamp if timed else None
+            for batch in batches:
+                moment.timestamp = None
+                records: Records
+                if type(batch) is OfSplit:
+                    moment.channel, records = batch.split, batch.records
+                else:
+                    records = batch  # type: ignore[assignment]
+                if run.chain.gives_time:
+                    self._feed_with_time(records, roots, marks)
+                else:
                     for root in roots:
-                        root([record.value if timed else record])
+                        root(records)
+                if type(batch) is OfSplit and batch.ended:
+                    self._end_split(marks)
                 yield len(records)
 
-        return feed
+        yield from self._run_epoch(epoch, feed, list)
+
+    def _feed_with_time(
+        self, records: Records, roots: list[Callable[[Records], None]], marks: list[Callable[[int | None, str], None]]
+    ) -> None:
+        """Of a source whose records may come with timestamps, and with watermarks between them."""
+        moment = self._run.moment
+        channel = moment.channel
+        for record in records:
+            if channel not in self._reached:
+                self._reached[channel] = LEAST
+                for mark in marks:
+                    mark(LEAST, channel)
+            if type(record) is Watermark:
+                if record.timestamp > self._reached[channel]:
+                    self._reached[channel] = record.timestamp
+                    for mark in marks:
+                        mark(record.timestamp, channel)
+                continue
+            timed = type(record) is Timestamped
+            moment.timestamp = record.timestamp if timed else None
+            for root in roots:
+                root([record.value if timed else record])
+
+    def _end_split(self, marks: list[Callable[[int | None, str], None]]) -> None:
+        channel = self._run.moment.channel
+        if channel in self._reached:
+            self._reached[channel] = GREATEST
+        for mark in marks:
+            mark(None, channel)
 
     def _read_timed(self, epoch: TaskEpoch, inbox: Inbox, roots: list[Callable[[Records], None]]) -> Iterator[int]:
         """As `_read`, with the watermarks at their places between the records."""
@@ -344,4 +366,5 @@ class Task:
 
 def _added_hint(stored: str, declared: str) -> bool:
     """Whether a state of pickled objects has got a hint since, with which it still reads them."""
-    return stored == "value pickle" and declared.startswith("value ") and declared.endswith(" or pickle")
+    kind, _, held = stored.partition(" ")
+    return held == "pickle" and declared.startswith(f"{kind} ") and declared.endswith(" or pickle")

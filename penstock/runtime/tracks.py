@@ -17,15 +17,24 @@ class Tracks:
         self._moment = moment
         self._times = [array("q") for _ in range(targets)]
         self._marks: list[list[WatermarkAt]] = [[] for _ in range(targets)]
-        self.current: dict[str, int | None] = {}
-        """By channel, the last watermark; None for idle."""
+        self.current: dict[str, int] = {}
+        """By channel, the last watermark."""
+        self.idle: set[str] = set()
         self._changed: dict[str, int] = {}
         self._version = 0
         self._seen = [0] * targets
 
     def mark(self, watermark: int | None, channel: str) -> None:
+        if watermark is None:
+            if channel and channel not in self.current:
+                # A split that ended without making any watermark is no channel.
+                return
+            self.current.setdefault(channel, LEAST)
+            self.idle.add(channel)
+        else:
+            self.current[channel] = watermark
+            self.idle.discard(channel)
         self._version += 1
-        self.current[channel] = watermark
         self._changed[channel] = self._version
 
     def note(self, target: int) -> None:
@@ -34,7 +43,7 @@ class Tracks:
         if self._seen[target] != self._version:
             seen = self._seen[target]
             self._marks[target] += [
-                WatermarkAt(len(times), channel, self.current[channel])
+                WatermarkAt(len(times), channel, self.current[channel], channel in self.idle)
                 for channel, version in self._changed.items()
                 if version > seen
             ]

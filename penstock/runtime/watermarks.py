@@ -50,6 +50,7 @@ class Valve:
     def settle(self) -> None:
         """All channels are there: take the step that they allow together."""
         if self._channels and all(channel.idle for channel in self._channels.values()):
+            self._rise(max(channel.watermark for channel in self._channels.values()))
             self._go_idle()
         else:
             self._step()

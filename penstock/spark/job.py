@@ -40,8 +40,11 @@ from penstock.spark.planner import PLANNING_FAILED
 from penstock.spark.scratch import scratch_directory
 from penstock.spark.sources import open_stream
 from penstock.spark.stages import Exchange, Stage
-from penstock.spark.worker import EPOCH_PROPERTY, ROW_SCHEMA, EndStage, LevelStage, ShippedGraph, SourceStage
+from penstock.spark.worker import EPOCH_PROPERTY, ROW_SCHEMA, LevelStage, ShippedGraph, SilentStage, SourceStage
 from penstock.state.storage import DriverStorage, LocalStorage, Storage
+
+_TICK_S = 0.1
+"""How often a job looks whether a timer is due."""
 
 
 @dataclass
@@ -74,6 +77,7 @@ class Job:
         self._error: BaseException | None = None
         self._cancelled = threading.Event()
         self._done = threading.Event()
+        self._epoch_lock = threading.Lock()
         self._query: Any = None
         self._batch_frame: DataFrame | None = None
         self._started_at = time.time()
@@ -184,7 +188,8 @@ class Job:
                 self._query = writer.start()
                 if self._cancelled.is_set():
                     self._query.stop()
-                self._query.awaitTermination()
+                while not self._query.awaitTermination(_TICK_S):
+                    self._wake_up()
             except PySparkException as error:
                 if self._error is None and not self._cancelled.is_set():
                     raise _query_failed(error) from None
@@ -193,6 +198,23 @@ class Job:
         if self._bounded and not self._cancelled.is_set():
             self._batch_frame = None
             self._notify(self.driver.run_epoch(None, {}, ends_input=True))
+
+    def _wake_up(self) -> None:
+        """Run an epoch without records if a timer or an idle channel is due: Spark runs none while nothing comes."""
+        due = self.driver.next_wakeup
+        if due is None or due > time.time() * 1000 or self._cancelled.is_set():
+            return
+        with self._epoch_lock:
+            due = self.driver.next_wakeup
+            if due is None or due > time.time() * 1000 or self._error is not None:
+                return
+            try:
+                self._batch_frame = None
+                self._notify(self.driver.run_epoch(None, {}))
+                return
+            except BaseException as error:  # as in _on_batch: `wait` raises it
+                self._error = self._error or error
+        self._query.stop()
 
     def _finish_sinks(self) -> None:
         """A cancelled job that nobody can resume shows what its last checkpoint holds."""
@@ -230,6 +252,7 @@ class Job:
 
     def _on_batch(self, frame: DataFrame, batch: int) -> None:
         """Called by Spark for every batch. Whatever fails is kept for `wait`: through the JVM only a word travels."""
+        self._epoch_lock.acquire()
         try:
             before = None if self.driver.last is None else self.driver.last.batch
             expected = 0 if before is None else before + 1
@@ -249,6 +272,7 @@ class Job:
             self._error = self._error or error
         finally:
             self._batch_frame = None
+            self._epoch_lock.release()
         raise RuntimeError("the epoch failed") from None
 
     def _notify(self, statistics: EpochStatistics) -> None:
@@ -271,7 +295,7 @@ class Job:
     def _plan(self) -> DataFrame:
         frame = self._batch_frame
         if frame is None:
-            frame = self._spark.range(0, 1, 1, 1).mapInArrow(EndStage(self._shipped, self._metrics), ROW_SCHEMA)
+            frame = self._spark.range(0, 1, 1, 1).mapInArrow(SilentStage(self._shipped, self._metrics), ROW_SCHEMA)
         for part in self._line:
             frame = part.over(frame)
         return frame

@@ -20,6 +20,7 @@ from penstock.connectors.source import Source, read_split
 from penstock.runtime.chain import ChainRun
 from penstock.runtime.columns import RowBatch
 from penstock.runtime.exchange import Records
+from penstock.runtime.moment import OfSplit
 from penstock.runtime.plan import Chain, PhysicalGraph
 from penstock.runtime.probe import crash_probe
 from penstock.runtime.rows import ExchangeRow
@@ -126,7 +127,7 @@ class SourceStage:
             )
         )
 
-    def _splits(self, chain: Chain, batches: Iterator[pa.RecordBatch]) -> Iterator[Records]:
+    def _splits(self, chain: Chain, batches: Iterator[pa.RecordBatch]) -> Iterator[OfSplit]:
         name = self._graph.digest, chain.id
         source = _sources.get(name)
         if source is None:
@@ -137,8 +138,8 @@ class SourceStage:
                 yield from read_split(source, row["split"], row["start"], row["end"])
 
 
-class EndStage:
-    """Stands for all sources in the epoch that ends bounded input: no records, only barriers and `end_input`."""
+class SilentStage:
+    """Stands for all sources in an epoch without records: the one that ends the input, or one for a timer."""
 
     def __init__(self, graph: ShippedGraph, metrics: Collected) -> None:
         self._graph = graph

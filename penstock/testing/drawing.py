@@ -9,6 +9,7 @@ from typing import Any
 import cloudpickle
 
 from penstock.connectors.source import Source, ranges, read_split
+from penstock.runtime.moment import OfSplit
 
 
 class DrawnSource:
@@ -18,14 +19,15 @@ class DrawnSource:
         self._positions = self._logged(self.source.start(parallelism))
 
     def draw(self, limit: int | None) -> list[Any]:
-        """The records up to where the source advances to."""
+        """The records up to where the source advances to, each with its split, and where splits end."""
         ahead = self._logged(self.source.advance(dict(self._positions), limit))
-        records = [
-            record
-            for part in ranges(self._positions, ahead)
-            for chunk in read_split(self.source, *part)
-            for record in chunk
-        ]
+        records: list[OfSplit] = []
+        for part in ranges(self._positions, ahead):
+            for chunk in read_split(self.source, *part):
+                records += [OfSplit(chunk.split, [record]) for record in chunk.records]
+                if chunk.ended and records and records[-1].split == chunk.split:
+                    # With its last record: positions in the harness are counted in records.
+                    records[-1] = records[-1]._replace(ended=True)
         self._positions = ahead
         return records
 

@@ -15,6 +15,7 @@ from penstock.checkpoint.epochs import EngineLost, EpochParameters
 from penstock.checkpoint.history import ManifestHistory
 from penstock.errors import PenstockError
 from penstock.runtime.chain import ChainRun
+from penstock.runtime.moment import OfSplit
 from penstock.runtime.plan import PhysicalGraph
 from penstock.runtime.rows import METRICS, ExchangeRow
 from penstock.runtime.task import Task, TaskEpoch
@@ -78,7 +79,8 @@ class LocalEngine:
                 epoch = self._epoch(parameters, "source")
                 # A copy: records reach tasks by pickling on Spark too.
                 batch = pickle.loads(cloudpickle.dumps(records))
-                run_task = partial(Task.over_records, epoch=epoch, batches=[batch] if batch else [])
+                split = bool(batch) and type(batch[0]) is OfSplit
+                run_task = partial(Task.over_records, epoch=epoch, batches=batch if split else [batch] if batch else [])
                 yield from self._task(chain.id, None, producer, run_task)
                 producer += 1
 

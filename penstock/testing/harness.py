@@ -250,6 +250,12 @@ class JobHarness:
         times = {} if self._driver.last is None else self._driver.last.times
         return min((watermark for each in times.values() for watermark in each.subtasks), default=LEAST)
 
+    def watermark_of(self, operator: str) -> int:
+        """The least watermark of an operator's subtasks at the last checkpoint; by uid or name."""
+        times = {} if self._driver.last is None else self._driver.last.times
+        time = times.get(self._names.get(operator, operator))
+        return LEAST if time is None else min(time.subtasks, default=LEAST)
+
     @property
     def checkpoint(self) -> int:
         """Number of the last completed checkpoint; 0 before the first."""

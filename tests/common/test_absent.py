@@ -23,15 +23,15 @@ class TestNames:
             from penstock.datastream import TimeWindow  # noqa: F401
 
     def test_from_a_plain_module(self) -> None:
-        with pytest.raises(AbsentImport, match=r"penstock\.datastream\.functions\.AsyncFunction: Not yet: asynch"):
-            from penstock.datastream.functions import AsyncFunction  # noqa: F401
+        with pytest.raises(AbsentImport, match=r"functions\.AsyncFunctionDescriptor: Not there: .* the inside"):
+            from penstock.datastream.functions import AsyncFunctionDescriptor  # noqa: F401
 
     def test_as_an_attribute(self) -> None:
         for module in (penstock.datastream, penstock.datastream.functions):
-            with pytest.raises(AbsentAttribute, match="Not yet: asynchronous calls"):
-                _ = module.AsyncFunction
-            assert not hasattr(module, "AsyncFunction")
-            assert getattr(module, "AsyncFunction", 7) == 7
+            with pytest.raises(AbsentAttribute, match="Not there: it belongs to the inside"):
+                _ = module.AsyncFunctionDescriptor
+            assert not hasattr(module, "AsyncFunctionDescriptor")
+            assert getattr(module, "AsyncFunctionDescriptor", 7) == 7
 
     def test_the_error_is_both_ours_and_pythons(self) -> None:
         assert issubclass(AbsentName, PenstockError)

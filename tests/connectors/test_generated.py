@@ -23,7 +23,7 @@ def drain(source, parallelism, limit):
         if ahead == positions:
             return epochs
         parts = [list(read_split(source, *part)) for part in ranges(positions, ahead)]
-        epochs.append([record for part in parts for chunk in part for record in chunk])
+        epochs.append([record for part in parts for chunk in part for record in chunk.records])
         positions = ahead
 
 
@@ -54,17 +54,15 @@ def test_the_whole_64_bit_range_can_be_begun():
     source = NumberSequenceSource(-(2**63), 2**63 - 1)
     positions = source.start(2)
     ahead = source.advance(positions, 4)
-    assert [list(read_split(source, *part)) for part in ranges(positions, ahead)] == [
-        [[-(2**63), -(2**63) + 1]],
-        [[0, 1]],
-    ]
+    read = [[chunk.records for chunk in read_split(source, *part)] for part in ranges(positions, ahead)]
+    assert read == [[[-(2**63), -(2**63) + 1]], [[0, 1]]]
 
 
 def test_an_endless_generator_begins_with_the_first_numbers_and_is_paced_by_the_epoch():
     source = DataGeneratorSource(lambda n: n, records_per_epoch=6)
     positions = source.start(3)
     ahead = source.advance(positions, None)
-    records = [r for part in ranges(positions, ahead) for chunk in read_split(source, *part) for r in chunk]
+    records = [r for part in ranges(positions, ahead) for chunk in read_split(source, *part) for r in chunk.records]
     assert sorted(records) == [0, 1, 2, 3, 4, 5]
     assert not source.bounded
 

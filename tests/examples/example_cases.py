@@ -23,6 +23,25 @@ CASES: dict[str, list[Any]] = {
         ("south", date(2024, 3, 2), 80, None),
     ],
     "event_pattern": [("card-1", [0.5, 0.2, 0.9], 650.0)],
+    # The press is silent from 50 on, and both at the end; what comes a minute late is still in time.
+    "silent_machine": [("press", 110), ("lathe", 180), ("press", 290)],
+    "views_per_minute": [
+        ("/", 0, 3),
+        ("/buy", 0, 1),
+        ("/", 1, 1),
+        ("/buy", 1, 1),
+        ("/", 2, 1),
+        ("/buy", 3, 1),
+        ("late", 0, 1),
+    ],
+    "sessions": [
+        ("ann", 0, ["/", "/search", "/buy"]),
+        ("ann", 90, ["/"]),
+        ("bob", 5, ["/buy"]),
+        ("bob", 50, ["/", "/help"]),
+    ],
+    # o-2 left 61 minutes after it was ordered; a truck that left before the order of o-3 cannot have carried it.
+    "shipped_orders": [("o-1", "lamp", "truck 7", 40), ("o-3", "chair", "truck 2", 60)],
 }
 
 

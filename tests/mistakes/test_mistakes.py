@@ -38,6 +38,8 @@ MISTAKES = {
     "another_output_type": "a result is not of the declared output_type",
     "dict_as_a_key": "the key is a dict",
     "state_of_another_type": "a state is declared with another type than its checkpoint has",
+    "join_without_times": "an interval join of streams to which no timestamps were assigned",
+    "join_without_windows": "apply of a join that was given no windows",
     "value_of_another_type_than_its_state": "a state is given a value of another type than it was declared with",
 }
 ON_SPARK = {"exception_on_spark": "the user's own function raises in a Spark worker"}

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from itertools import pairwise
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
@@ -272,6 +273,14 @@ def test_any_applies_equal_a_dict(
                 for prefix in [b"", *probes]:
                     assert list(reader.scan(prefix)) == sorted(
                         entry for entry in expected.items() if entry[0].startswith(prefix)
+                    )
+                for start, end in pairwise([b"", *sorted({*probes, *expected}), b"\xff" * 600]):
+                    assert list(reader.between(start, end)) == sorted(
+                        entry for entry in expected.items() if start <= entry[0] < end
+                    )
+                for start, end in zip(probes, reversed(probes), strict=True):
+                    assert list(reader.between(start, end)) == sorted(
+                        entry for entry in expected.items() if start <= entry[0] < end
                     )
         if context is not None:
             context.__exit__(None, None, None)

@@ -107,6 +107,10 @@ class FileSource(Source):
         yield from self.format.read(path)
         _check_unchanged(path, end)
 
+    def ends(self, split: str, position: Any) -> bool:
+        """A file is read whole."""
+        return True
+
     def _list(self) -> list[str]:
         """All files by age, then by name, each once."""
         found = {}

@@ -101,9 +101,9 @@ class Accumulated:
 class Listed:
     """All records, in the order of arrival."""
 
-    def __init__(self, scope: Namespaced, value_type: Any) -> None:
+    def __init__(self, scope: Namespaced, value_type: Any, name: str = NAME) -> None:
         self._scope = scope
-        self.state: ListState[Any] = scope.register(_described(ListStateDescriptor, value_type))
+        self.state: ListState[Any] = scope.register(_described(ListStateDescriptor, value_type, name))
 
     def add(self, value: Any, timestamp: int | None) -> None:
         self.state.add(value)
@@ -159,13 +159,13 @@ class Evicted(Listed):
         return self._combiner.result(accumulator)
 
 
-def _described(kind: type[StateDescriptor], value_type: Any) -> StateDescriptor:
+def _described(kind: type[StateDescriptor], value_type: Any, name: str = NAME) -> StateDescriptor:
     """A type that is only hinted at is one of how to write; what is not of it is pickled."""
     if isinstance(value_type, Hinted):
-        descriptor = kind(NAME, value_type.spec)
+        descriptor = kind(name, value_type.spec)
         descriptor.serializer = OrPickled(value_type.spec)
         return descriptor
-    return kind(NAME, Types.PICKLED_BYTE_ARRAY() if value_type is None else value_type)
+    return kind(name, Types.PICKLED_BYTE_ARRAY() if value_type is None else value_type)
 
 
 def _thawed(held: Any) -> Any:

@@ -92,7 +92,7 @@ class WindowOperator(Operator):
         elif combiner is not None:
             self.contents = Accumulated(self.scopes.contents, combiner, described.value_type)
         else:
-            self.contents = Listed(self.scopes.contents, described.value_type)
+            self.contents = self._records()
         self.merging = isinstance(self.assigner, MergingWindowAssigner)
         if self.merging:
             self.merged_windows = self.overlay.register(ValueStateDescriptor("_merging windows", bytes))
@@ -183,6 +183,10 @@ class WindowOperator(Operator):
             if known is not None:
                 known.retire(window)
                 self.merged_windows.update(known.dump() or None)
+
+    def _records(self) -> Contents:
+        """Where the records of windows are kept that are not combined."""
+        return Listed(self.scopes.contents, self.described.value_type)
 
     # -- inside --------------------------------------------------------------------------------------------------------
 

@@ -181,7 +181,10 @@ class PaneOperator(WindowOperator):
 
     # -- ends ----------------------------------------------------------------------------------------------------------
 
-    def advance(self, watermark: int, channel: str = "") -> None:
+    def advance(self, watermark: int | None, channel: str = "") -> None:
+        if watermark is None:
+            self.mark(None, channel)
+            return
         self.watermark = watermark
         if watermark >= self._first_end or self._timers.is_due(watermark):
             self._end_windows(watermark)

@@ -36,6 +36,10 @@ class Reader(ABC):
     def scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
         """The entries whose key starts with this prefix, sorted by key. Ends with the reader."""
 
+    @abstractmethod
+    def between(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """The entries with `start` <= key < `end`, sorted by key; costs what it gives. Ends with the reader."""
+
 
 class Engine(ABC):
     """One replica of one block. Keys, prefixes and values have any length, none included.

@@ -150,6 +150,27 @@ class _LmdbReader(Reader):
         except UNUSABLE as error:
             raise _broken(self._environment) from error
 
+    def between(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
+        ordinary = self._entries_between(start, end)
+        if not self._any_odd:
+            return ordinary
+        # Odd keys with the same first bytes are in no order: the bounds only choose among them.
+        odd = self._scan_odd(_common_prefix(start, end))
+        return heapq.merge(ordinary, (entry for entry in odd if start <= entry[0] < end))
+
+    def _entries_between(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
+        try:
+            with self._txn.cursor() as cursor:
+                # What LMDB cannot seek to is longer than any key here, so its first bytes lie just before it.
+                if cursor.set_range(start[:_MAX_KEY]) if start else cursor.first():
+                    for entry in cursor.iternext():
+                        if entry[0] >= end:
+                            return
+                        if entry[0] >= start:
+                            yield entry
+        except UNUSABLE as error:
+            raise _broken(self._environment) from error
+
     def _scan_odd(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
         """Keys with the same first bytes lie in the order of their hashes: they are sorted here, all at once."""
         try:
@@ -240,6 +261,11 @@ def _seek_odd(cursor: lmdb.Cursor[bytes], prefix: bytes) -> bool:
 
 def _may_start_with(odd_key: bytes, prefix: bytes) -> bool:
     return odd_key.startswith(prefix[:_STEM])
+
+
+def _common_prefix(first: bytes, second: bytes) -> bytes:
+    pairs = enumerate(zip(first, second, strict=False))
+    return first[: next((place for place, (one, other) in pairs if one != other), min(len(first), len(second)))]
 
 
 def _broken(environment: Environment) -> EngineError:

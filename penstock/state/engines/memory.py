@@ -140,6 +140,13 @@ class _MemoryReader(Reader):
         for key in keys[_range(keys, prefix)]:
             yield key, data[key]
 
+    def between(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
+        keys = self._table.sorted_keys()
+        data = self._data
+        low = bisect_left(keys, start)
+        for key in keys[low : bisect_left(keys, end, low)]:
+            yield key, data[key]
+
 
 def _range(keys: list[bytes], prefix: bytes) -> slice:
     """Where the keys with this prefix are in a sorted list."""

@@ -1,0 +1,117 @@
+"""When and how often asynchronous calls are made again. The time-out of a call covers all its attempts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from penstock.datastream.functions import AsyncRetryPredicate, AsyncRetryStrategy
+from penstock.graph.logical import GraphError
+
+__all__ = [
+    "NO_RETRY_STRATEGY",
+    "ExponentialBackoffDelayRetryStrategy",
+    "FixedDelayRetryStrategy",
+    "NoRetryStrategy",
+    "RetryPredicate",
+]
+
+ResultPredicate = Callable[[list[Any]], bool]
+ExceptionPredicate = Callable[[Exception], bool]
+
+
+class RetryPredicate(AsyncRetryPredicate):
+    def __init__(
+        self, result_predicate: ResultPredicate | None, exception_predicate: ExceptionPredicate | None
+    ) -> None:
+        self._result_predicate = result_predicate
+        self._exception_predicate = exception_predicate
+
+    def result_predicate(self) -> ResultPredicate | None:
+        return self._result_predicate
+
+    def exception_predicate(self) -> ExceptionPredicate | None:
+        return self._exception_predicate
+
+
+class NoRetryStrategy(AsyncRetryStrategy):
+    def can_retry(self, current_attempts: int) -> bool:
+        return False
+
+    def get_backoff_time_millis(self, current_attempts: int) -> int:
+        return -1
+
+    def get_retry_predicate(self) -> AsyncRetryPredicate:
+        return RetryPredicate(None, None)
+
+
+class FixedDelayRetryStrategy(AsyncRetryStrategy):
+    """At most `max_attempts` further attempts, each after the same time."""
+
+    def __init__(
+        self,
+        max_attempts: int,
+        backoff_time_millis: int,
+        result_predicate: ResultPredicate | None,
+        exception_predicate: ExceptionPredicate | None,
+    ) -> None:
+        _check_positive(max_attempts=max_attempts, backoff_time_millis=backoff_time_millis)
+        self._max_attempts = max_attempts
+        self._backoff_time_millis = backoff_time_millis
+        self._predicate = RetryPredicate(result_predicate, exception_predicate)
+
+    def can_retry(self, current_attempts: int) -> bool:
+        return current_attempts <= self._max_attempts
+
+    def get_backoff_time_millis(self, current_attempts: int) -> int:
+        return self._backoff_time_millis
+
+    def get_retry_predicate(self) -> AsyncRetryPredicate:
+        return self._predicate
+
+
+class ExponentialBackoffDelayRetryStrategy(AsyncRetryStrategy):
+    """At most `max_attempts` further attempts, each after `multiplier` times as long as the one before."""
+
+    def __init__(
+        self,
+        max_attempts: int,
+        initial_delay: int,
+        max_retry_delay: int,
+        multiplier: float,
+        result_predicate: ResultPredicate | None,
+        exception_predicate: ExceptionPredicate | None,
+    ) -> None:
+        _check_positive(
+            max_attempts=max_attempts,
+            initial_delay=initial_delay,
+            max_retry_delay=max_retry_delay,
+            multiplier=multiplier,
+        )
+        self._max_attempts = max_attempts
+        self._initial_delay = initial_delay
+        self._max_retry_delay = max_retry_delay
+        self._multiplier = multiplier
+        self._predicate = RetryPredicate(result_predicate, exception_predicate)
+
+    def can_retry(self, current_attempts: int) -> bool:
+        return current_attempts <= self._max_attempts
+
+    def get_backoff_time_millis(self, current_attempts: int) -> int:
+        # From the number alone: many records are retried at a time, so what was waited last is another's.
+        delay = self._initial_delay
+        for _ in range(current_attempts - 1):
+            delay = int(min(delay * self._multiplier, self._max_retry_delay))
+        return delay
+
+    def get_retry_predicate(self) -> AsyncRetryPredicate:
+        return self._predicate
+
+
+NO_RETRY_STRATEGY: AsyncRetryStrategy = NoRetryStrategy()
+
+
+def _check_positive(**numbers: float) -> None:
+    for name, number in numbers.items():
+        if not number > 0:
+            raise GraphError(f"{name} must be greater than zero, not {number!r}.", fix=f"Give a greater {name}.")

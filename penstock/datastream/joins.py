@@ -1,0 +1,173 @@
+"""Joins of two streams, step by step as in Flink's DataStream API.
+
+left.key_by(k).interval_join(right.key_by(k)).between(Duration.of_hours(-1), Duration.of_hours(1)).process(function)
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from penstock.common.time import Duration, Time, to_millis
+from penstock.datastream import hints
+from penstock.datastream.functions import Function, ProcessJoinFunction
+from penstock.graph.logical import GraphError
+from penstock.runtime.joins import IntervalJoinOperator, JoinInput
+from penstock.runtime.output_tag import OutputTag
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from penstock.datastream.data_stream import DataStream, KeyedStream
+
+TimeLength = Duration | Time | timedelta | int
+"""A plain int is milliseconds."""
+
+
+class Step:
+    """What is there in the middle of a join's declaration; `_later` has the methods of later steps."""
+
+    _later: ClassVar[dict[str, str]] = {}
+    """By method, what must come before it."""
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            missing = self._later.get(name)
+            if missing is None:
+                raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'", name=name, obj=self)
+            raise GraphError(f"{name} was called on a join before {missing}.", fix=f"Write .{missing}.{name}(...).")
+
+
+class IntervalJoin(Step):
+    """Given by `left.interval_join(right)`: says nothing yet of how near the times are to be."""
+
+    _later: ClassVar = dict.fromkeys(
+        (
+            "process",
+            "lower_bound_exclusive",
+            "upper_bound_exclusive",
+            "side_output_left_late_data",
+            "side_output_right_late_data",
+        ),
+        "between(lower, upper)",
+    )
+
+    def __init__(self, left: DataStream, right: DataStream) -> None:
+        self._left, self._right = _keyed(left, "left"), _keyed(right, "right")
+        of_one_environment(left, right)
+
+    def between(self, lower_bound: TimeLength, upper_bound: TimeLength) -> IntervalJoined:
+        """Pair a left record at t with the right ones from t + lower to t + upper, both included.
+
+        Bounds may be negative: from an hour before to a minute after is `between(Duration.of_hours(-1),
+        Duration.of_minutes(1))`.
+        """
+        lower, upper = _length(lower_bound, "lower"), _length(upper_bound, "upper")
+        if lower > upper:
+            raise GraphError(
+                f"The lower bound of an interval join is {lower} ms and the upper one {upper} ms: no time lies between "
+                f"them.",
+                fix=f"Write between({upper}, {lower}); both are relative to the left record's time.",
+            )
+        return IntervalJoined(self._left, self._right, lower, upper)
+
+
+class IntervalJoined:
+    """An interval join with its bounds. `process` ends its declaration."""
+
+    def __init__(self, left: KeyedStream, right: KeyedStream, lower: int, upper: int) -> None:
+        self._left, self._right = left, right
+        self._lower, self._upper = lower, upper
+        self._lower_inclusive = self._upper_inclusive = True
+        self._left_late: OutputTag | None = None
+        self._right_late: OutputTag | None = None
+
+    def lower_bound_exclusive(self) -> IntervalJoined:
+        """Leave out pairs at exactly the lower bound."""
+        self._lower_inclusive = False
+        return self
+
+    def upper_bound_exclusive(self) -> IntervalJoined:
+        """Leave out pairs at exactly the upper bound."""
+        self._upper_inclusive = False
+        return self
+
+    def side_output_left_late_data(self, output_tag: OutputTag) -> IntervalJoined:
+        """Give left records that come behind the watermark to this side output, instead of dropping them."""
+        self._left_late = _tag(output_tag, "side_output_left_late_data")
+        return self
+
+    def side_output_right_late_data(self, output_tag: OutputTag) -> IntervalJoined:
+        """Give right records that come behind the watermark to this side output, instead of dropping them."""
+        self._right_late = _tag(output_tag, "side_output_right_late_data")
+        return self
+
+    def process(
+        self, func: ProcessJoinFunction | Callable[[Any, Any, Any], Any], output_type: Any = None
+    ) -> DataStream:
+        """Call `func(left, right, ctx)` with each pair. What it yields has the later of the two times."""
+        check_function(func, ProcessJoinFunction, "process")
+        lower = self._lower if self._lower_inclusive else self._lower + 1
+        upper = self._upper if self._upper_inclusive else self._upper - 1
+        if lower > upper:
+            raise GraphError(
+                f"An interval join between {self._lower} and {self._upper} ms with exclusive bounds pairs nothing: no "
+                f"millisecond lies between them.",
+                fix="Leave out lower_bound_exclusive() or upper_bound_exclusive(), or set the bounds further apart.",
+            )
+        left, right = self._left, self._right
+        operator = IntervalJoinOperator(
+            func, lower, upper, JoinInput(left._type(), self._left_late), JoinInput(right._type(), self._right_late)
+        )
+        inputs = [*left._inputs, *(replace(edge, port=1) for edge in right._inputs)]
+        return left._add("Interval Join", operator, output_type or hints.yielded(func, "process_element"), inputs)
+
+
+def check_function(func: Any, kind: type[Function], method: str) -> None:
+    from penstock.datastream.data_stream import _check
+
+    _check(func, kind, method)
+
+
+def _keyed(stream: DataStream, which: str) -> KeyedStream:
+    from penstock.datastream.data_stream import KeyedStream
+
+    if not isinstance(stream, KeyedStream):
+        given = "is not keyed" if hasattr(stream, "key_by") else f"is no stream but {type(stream).__name__}"
+        raise GraphError(
+            f"The {which} stream of an interval join {given}.",
+            fix="Write left.key_by(...).interval_join(right.key_by(...)): records of equal keys are paired.",
+        )
+    return stream
+
+
+def of_one_environment(first: DataStream, second: DataStream) -> None:
+    if not hasattr(second, "_env"):
+        raise GraphError(
+            f"A stream is joined with another stream, not with {type(second).__name__}.",
+            fix="Make it one with env.from_collection(...), say.",
+        )
+    if first._env is not second._env:
+        raise GraphError(
+            "Only streams of one environment can be joined.",
+            fix="Make both streams from one env = StreamExecutionEnvironment.get_execution_environment().",
+        )
+
+
+def _length(bound: TimeLength, which: str) -> int:
+    try:
+        return to_millis(bound)
+    except (TypeError, ValueError) as error:
+        raise GraphError(
+            f"The {which} bound of an interval join: {error}", fix="Write between(Duration.of_hours(-1), ...)."
+        ) from None
+
+
+def _tag(output_tag: OutputTag, method: str) -> OutputTag:
+    if not isinstance(output_tag, OutputTag):
+        raise GraphError(
+            f"{method} needs an OutputTag, not {type(output_tag).__name__}.", fix=f'Write {method}(OutputTag("late")).'
+        )
+    return output_tag

@@ -1,0 +1,166 @@
+"""State ordered by time: what an operator keeps of each key, found by the times it has.
+
+Entry key: `key group · state id · length of the key · key · time`, and the value is a list of the elements of that
+time. A look at an interval reads the entries of the interval and no others, however much is kept.
+"""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Iterator
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from penstock.common.pickling import Frozen
+from penstock.common.typeinfo import Types
+from penstock.state.descriptors import StateDescriptor
+from penstock.state.files import GroupChanges
+from penstock.state.keyed import STATES, KeyedState
+from penstock.state.serializers import Hinted, OrPickled
+
+if TYPE_CHECKING:
+    from penstock.state.overlay import Namespaced, Overlay
+
+_TIME = struct.Struct(">Q")
+_BIAS = 2**63
+"""Added to a time, so that negative ones sort before the others."""
+
+_encode_elements = msgspec.msgpack.Encoder().encode
+_decode_elements = msgspec.msgpack.Decoder(list[bytes]).decode
+
+
+class TimelineDescriptor(StateDescriptor):
+    """Of elements of a stream's type: as declared, or else as an annotation says where that pays, or else pickled."""
+
+    kind = "timeline"
+
+    def __init__(self, name: str, type_info: Any) -> None:
+        hint = type_info if isinstance(type_info, Hinted) and type_info.pays_in_state() else None
+        if type_info is None or isinstance(type_info, Hinted):
+            type_info = Types.PICKLED_BYTE_ARRAY() if hint is None else hint.spec
+        super().__init__(name, type_info)
+        if hint is not None:
+            self.serializer = OrPickled(hint.spec)
+
+
+class _Line:
+    """What this epoch changed for one key."""
+
+    __slots__ = ("added", "removed", "times")
+
+    def __init__(self) -> None:
+        self.times: list[int] = []
+        """Those of `added`, in order."""
+        self.added: dict[int, list[Any]] = {}
+        self.removed: set[int] = set()
+        """Times whose stored elements are gone."""
+
+
+class Timeline(KeyedState):
+    """Elements of the current key by time. Adding never reads; elements of one time keep the order they came in."""
+
+    def __init__(self, overlay: Overlay | Namespaced, descriptor: TimelineDescriptor, number: int) -> None:
+        super().__init__(overlay, descriptor, number)
+        self.reset()
+
+    def reset(self) -> None:
+        self._lines: dict[bytes, _Line] = {}
+
+    def add(self, time: int, value: Any) -> None:
+        held = self._hold(value)
+        key = self._key()
+        line = self._lines.get(key)
+        if line is None:
+            line = self._lines[key] = _Line()
+        elements = line.added.get(time)
+        if elements is None:
+            line.added[time] = [held]
+            insort(line.times, time)
+        else:
+            elements.append(held)
+
+    def between(self, first: int, last: int) -> Iterator[tuple[int, Any]]:
+        """(time, element) of the times from `first` to `last`, both included, in order.
+
+        The elements are those of the moment of the call.
+        """
+        key = self._key()
+        line = self._lines.get(key)
+        found = self._stored(key, line, first, last)
+        if line is not None:
+            times = line.times
+            start = bisect_left(times, first)
+            ours = times[start : bisect_right(times, last, start)]
+            if ours:
+                both = bool(found)
+                found += [(time, held) for time in ours for held in line.added[time]]
+                if both:
+                    # Stable: of one time, what was stored comes first.
+                    found.sort(key=itemgetter(0))
+        return self._each(found)
+
+    def _each(self, found: list[tuple[int, Any]]) -> Iterator[tuple[int, Any]]:
+        give = self._give
+        for time, held in found:
+            yield time, give(held)
+
+    def remove(self, time: int) -> None:
+        """Remove all elements of this time."""
+        key = self._key()
+        line = self._lines.get(key)
+        if line is None:
+            line = self._lines[key] = _Line()
+        if line.added.pop(time, None) is not None:
+            del line.times[bisect_left(line.times, time)]
+        line.removed.add(time)
+
+    def value(self) -> dict[int, list[Any]] | None:
+        """All there is of the current key, by time; None if there is nothing."""
+        everything: dict[int, list[Any]] = {}
+        for time, element in self.between(-_BIAS, _BIAS - 1):
+            everything.setdefault(time, []).append(element)
+        return everything or None
+
+    def _give(self, held: Any) -> Any:
+        given = super()._give(held)
+        return given.thaw() if type(given) is Frozen else given
+
+    def _stored(self, key: bytes, line: _Line | None, first: int, last: int) -> list[tuple[int, Any]]:
+        group, entry = self._entry(key)
+        reader = self._overlay.reader(group)
+        first, last = max(first, -_BIAS), min(last, _BIAS - 1)
+        if reader is None or first > last:
+            return []
+        found = []
+        load = self._load
+        start, end = entry + _TIME.pack(first + _BIAS), entry + _TIME.pack(last + _BIAS) + b"\0"
+        for full, elements in reader.between(start, end):
+            time = _TIME.unpack_from(full, len(entry))[0] - _BIAS
+            if line is None or time not in line.removed:
+                found += [(time, load(data)) for data in _decode_elements(elements)]
+        return found
+
+    def drain(self, groups: dict[int, GroupChanges]) -> None:
+        store = self._store
+        for key, line in self._lines.items():
+            group, entry = self._entry(key)
+            reader = self._overlay.reader(group)
+            entries: list[tuple[bytes, bytes | None]] = []
+            for time, elements in line.added.items():
+                at = entry + _TIME.pack(time + _BIAS)
+                before = reader.get(at) if reader is not None and time not in line.removed else None
+                kept = [] if before is None else _decode_elements(before)
+                entries.append((at, _encode_elements(kept + [store(held) for held in elements])))
+            for time in line.removed:
+                at = entry + _TIME.pack(time + _BIAS)
+                # Most of what comes and goes in one epoch was never stored: no need to say that it is gone.
+                if time not in line.added and reader is not None and reader.get(at) is not None:
+                    entries.append((at, None))
+            if entries:
+                self._changes_of(groups, key)[0].entries.extend(entries)
+
+
+STATES[TimelineDescriptor] = Timeline

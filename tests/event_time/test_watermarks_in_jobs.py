@@ -1,0 +1,345 @@
+"""Watermarks through whole jobs: splits, parts, idle channels, recovery."""
+
+import pytest
+
+from penstock.common import Duration, WatermarkStrategy
+from penstock.common.watermark_strategy import Watermark, WatermarkGenerator
+from penstock.datastream import KeyedProcessFunction, StreamExecutionEnvironment
+from penstock.datastream.connectors import Source
+from penstock.errors import PenstockError
+from penstock.runtime.moment import Timestamped
+from penstock.testing import JobHarness
+
+
+@pytest.fixture
+def env():
+    return StreamExecutionEnvironment.get_execution_environment()
+
+
+def bounded(milliseconds):
+    strategy = WatermarkStrategy.for_bounded_out_of_orderness(Duration.of_millis(milliseconds))
+    return strategy.with_timestamp_assigner(lambda value, timestamp: value)
+
+
+class Seen(KeyedProcessFunction):
+    """(record, watermark when it came); every timer at its time."""
+
+    def process_element(self, value, ctx):
+        yield value, ctx.timer_service().current_watermark()
+        ctx.timer_service().register_event_time_timer(value)
+
+    def on_timer(self, timestamp, ctx):
+        yield "timer", timestamp
+
+
+def seen(stream):
+    return stream.key_by(lambda value: 0).process(Seen()).uid("seen")
+
+
+LEAST = -(2**63)
+
+
+class TestOneChannel:
+    def test_bounded_delay(self, env):
+        with JobHarness(seen(env.from_collection([]).assign_timestamps_and_watermarks(bounded(10)))) as job:
+            job.push(1337).epoch()
+            assert job.watermark == 1326
+            job.push(12345, 12300, 12340, 12280).epoch()
+            assert job.watermark == 12334
+            assert [row for row in job.output if row[0] != "timer"] == [
+                (1337, LEAST),
+                (12345, 1326),
+                (12300, 12334),
+                (12340, 12334),
+                (12280, 12334),
+            ]
+
+    @pytest.mark.parametrize("size", [1, 2, 3, 100])
+    def test_a_record_sees_the_same_watermark_however_epochs_are_cut(self, env, size):
+        records = [5, 30, 10, 50, 20, 51, 90, 40]
+        with JobHarness(seen(env.from_collection(records).assign_timestamps_and_watermarks(bounded(10)))) as job:
+            job.run(size)
+            assert [row for row in job.output if row[0] != "timer"] == [
+                (5, LEAST),
+                (30, -6),
+                (10, 19),
+                (50, 19),
+                (20, 39),
+                (51, 39),
+                (90, 40),
+                (40, 79),
+            ]
+
+    def test_never_goes_back_over_epochs_and_crashes(self, env):
+        with JobHarness(seen(env.from_collection([]).assign_timestamps_and_watermarks(bounded(0)))) as job:
+            job.push(100).epoch()
+            job.crash()
+            job.push(50).epoch()
+            assert job.watermark == 99
+            assert (50, 99) in job.output
+
+    def test_monotonous_timestamps_with_those_of_the_source(self, env):
+        stream = env.from_collection([]).assign_timestamps_and_watermarks(WatermarkStrategy.for_monotonous_timestamps())
+        with JobHarness(seen(stream)) as job:
+            job.push(7, timestamp=70).push(8, timestamp=80).epoch()
+            assert job.watermark == 79
+
+
+class TestParts:
+    """Spark's partitions have no identity: whatever their number, they are one channel."""
+
+    @pytest.mark.parametrize("parallelism", [1, 2])
+    def test_their_number_may_change_without_stalling_or_making_records_late(self, env, parallelism):
+        stream = seen(env.from_collection([]).assign_timestamps_and_watermarks(bounded(10)))
+        with JobHarness(stream, parallelism=parallelism) as job:
+            start = 0
+            for parts in (7, 1, 3, 7):
+                job.set_partitions(parts)
+                # In order but for neighbours, which are swapped: disorder of at most 10.
+                times = [start + n * 10 + (10 if n % 2 == 0 else -10) for n in range(40)]
+                before = job.watermark
+                job.push(*times).epoch()
+                late = [(time, mark) for time, mark in job.output if time != "timer" and time <= mark]
+                assert late == []
+                assert job.watermark > before
+                # The part that is furthest behind ends at least six sevenths before the end.
+                assert job.watermark >= start + 400 // parts - 40
+                start += 400
+
+    def test_one_without_records_holds_nothing_back(self, env):
+        with JobHarness(seen(env.from_collection([]).assign_timestamps_and_watermarks(bounded(0)))) as job:
+            job.set_partitions(5)
+            job.push(100, 200).epoch()
+            assert job.watermark == 99
+            job.push(300).epoch()
+            assert job.watermark == 299
+
+
+class Shelves(Source):
+    """Splits by name, each a list of records that grows while the test goes on; None ends a split."""
+
+    bounded = False
+    shelves: dict = {}
+
+    def advance(self, positions, limit):
+        return (
+            {name: len(records) for name, records in self.shelves.items()}
+            | dict(positions)
+            | {name: len(records) for name, records in self.shelves.items()}
+        )
+
+    def read(self, split, start, end):
+        return [record for record in self.shelves[split][start or 0 : end] if record is not None]
+
+    def ends(self, split, position):
+        return self.shelves[split][:position][-1:] == [None]
+
+
+@pytest.fixture
+def shelves():
+    Shelves.shelves = {}
+    yield Shelves.shelves
+    Shelves.shelves = {}
+
+
+class TestSplits:
+    def job(self, env, strategy=None, **options):
+        return JobHarness(seen(env.from_source(Shelves(), strategy or bounded(0), "shelves")), **options)
+
+    def test_the_one_that_is_furthest_behind_counts(self, env, shelves):
+        with self.job(env) as job:
+            shelves["a"], shelves["b"] = [100], [50]
+            job.epoch()
+            assert job.watermark == 49
+            shelves["b"].append(200)
+            job.epoch()
+            assert job.watermark == 99
+
+    def test_a_silent_one_holds_back_over_epochs_and_crashes(self, env, shelves):
+        with self.job(env, parallelism=2) as job:
+            shelves["a"], shelves["b"] = [100], [50]
+            job.epoch()
+            for time in (200, 300):
+                shelves["a"].append(time)
+                job.epoch()
+                job.crash()
+            assert job.watermark == 49
+
+    def test_one_that_has_ended_holds_nothing_back(self, env, shelves):
+        with self.job(env) as job:
+            shelves["a"], shelves["b"] = [100], [50, None]
+            job.epoch()
+            assert job.watermark == 99
+            shelves["a"].append(200)
+            job.epoch()
+            assert job.watermark == 199
+
+    def test_when_all_have_ended_the_furthest_counts_and_a_new_one_goes_on(self, env, shelves):
+        with self.job(env) as job:
+            shelves["a"], shelves["b"] = [100, None], [50, None]
+            job.epoch()
+            assert job.watermark == 99
+            shelves["c"] = [120]
+            job.epoch()
+            assert job.watermark == 119
+
+    def test_a_new_one_behind_is_late_but_takes_nothing_back(self, env, shelves):
+        with self.job(env) as job:
+            shelves["a"] = [100]
+            job.epoch()
+            shelves["b"] = [10]
+            job.epoch()
+            assert job.watermark == 99
+            assert (10, 99) in job.output
+
+    def test_an_idle_one_lets_the_others_go_on_and_an_epoch_is_run_for_it(self, env, shelves):
+        with self.job(env, bounded(0).with_idleness(Duration.of_seconds(10))) as job:
+            job.set_clock(1000)
+            shelves["a"], shelves["b"] = [100], [50]
+            job.epoch()
+            assert (job.watermark, job.next_wakeup) == (49, 11_000)
+            job.set_clock(5000)
+            shelves["a"].append(200)
+            job.epoch()
+            assert job.watermark == 49
+            run = job.epochs_run
+            job.set_clock(11_000)
+            assert (job.watermark, job.epochs_run, job.next_wakeup) == (199, run + 1, 15_000)
+            job.set_clock(12_000)
+            assert job.epochs_run == run + 1
+            # Back again, behind: it is late, and counts when it has caught up.
+            shelves["b"] += [60]
+            job.epoch()
+            assert (60, 199) in job.output
+            assert job.watermark == 199
+            shelves["b"] += [300]
+            job.epoch()
+            shelves["a"] += [400]
+            job.epoch()
+            assert job.watermark == 299
+
+    def test_all_idle_is_as_far_as_the_furthest_and_wakes_nobody_again(self, env, shelves):
+        with self.job(env, bounded(0).with_idleness(Duration.of_seconds(10))) as job:
+            job.set_clock(1000)
+            shelves["a"], shelves["b"] = [100], [50]
+            job.epoch()
+            job.set_clock(20_000)
+            assert (job.watermark, job.next_wakeup) == (99, None)
+
+
+class TestASourceThatKnowsItsTime:
+    def test_gives_timestamps_and_watermarks_itself(self, env):
+        class Known(Source):
+            gives_time = True
+
+            def advance(self, positions, limit):
+                return {"a": 1}
+
+            def read(self, split, start, end):
+                yield Timestamped(10, 10)
+                yield Watermark(15)
+                yield Timestamped(20, 20)
+
+        with JobHarness(seen(env.from_source(Known()))) as job:
+            job.epoch()
+            assert job.output == [(10, LEAST), ("timer", 10), (20, 15)]
+
+
+class Punctuated(WatermarkGenerator):
+    def on_event(self, event, event_timestamp, output):
+        if event % 10 == 0:
+            output.emit_watermark(Watermark(event_timestamp))
+
+
+class Periodic(WatermarkGenerator):
+    def __init__(self):
+        self.furthest = LEAST
+
+    def on_event(self, event, event_timestamp, output):
+        self.furthest = max(self.furthest, event_timestamp)
+
+    def on_periodic_emit(self, output):
+        output.emit_watermark(self.furthest - 3)
+
+
+class TestGeneratorsOfTheUsersOwn:
+    def test_punctuated(self, env):
+        strategy = WatermarkStrategy.for_generator(Punctuated).with_timestamp_assigner(lambda value, timestamp: value)
+        with JobHarness(seen(env.from_collection([]).assign_timestamps_and_watermarks(strategy))) as job:
+            job.push(7, 20, 15, 23).epoch()
+            assert job.output == [
+                (7, LEAST),
+                (20, LEAST),
+                ("timer", 7),
+                ("timer", 20),
+                (15, 20),
+                (23, 20),
+            ]
+            # Set for a time that has passed: with the next watermark.
+            job.push(30).epoch()
+            assert job.output[6:] == [(30, 20), ("timer", 15), ("timer", 23), ("timer", 30)]
+
+    def test_periodic(self, env):
+        strategy = WatermarkStrategy.for_generator(Periodic).with_timestamp_assigner(lambda value, timestamp: value)
+        with JobHarness(seen(env.from_collection([]).assign_timestamps_and_watermarks(strategy))) as job:
+            job.push(7, 20, 15).epoch()
+            assert job.watermark == 17
+            job.push(10).epoch()
+            assert job.watermark == 17
+
+
+def test_the_smallest_of_two_sources_counts_everywhere_behind(env):
+    left = env.from_collection([]).uid("left").assign_timestamps_and_watermarks(bounded(0))
+    right = env.from_collection([]).uid("right").assign_timestamps_and_watermarks(bounded(0))
+    stream = left.union(right).key_by(lambda v: v % 5).map(lambda v: v)
+    with JobHarness(seen(stream), parallelism=3) as job:
+        job.push(100, source="left").epoch()
+        assert job.watermark == LEAST
+        job.push(50, source="right").epoch()
+        assert job.watermark == 49
+        job.push(80, source="right").epoch()
+        assert job.watermark == 79
+
+
+def test_an_assigner_behind_an_exchange_has_a_watermark_for_each_subtask(env):
+    stamped = (
+        env.from_collection([]).key_by(lambda v: v % 2).map(lambda v: v).assign_timestamps_and_watermarks(bounded(0))
+    )
+    with JobHarness(seen(stamped.rebalance().map(lambda v: v)), parallelism=2) as job:
+        job.push(*range(1, 41)).epoch()
+        before = job.watermark_of("seen")
+        assert before in (38, 39)
+        job.crash()
+        # One of the two subtasks goes on alone: the other holds it back.
+        job.push(100).epoch()
+        assert job.watermark_of("seen") == before
+
+
+def test_the_end_of_the_input_is_the_largest_watermark(env):
+    with JobHarness(seen(env.from_collection([3, 1]))) as job:
+        job.end()
+        assert job.output == [(3, LEAST), (1, LEAST), ("timer", 1), ("timer", 3)]
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: WatermarkStrategy.for_bounded_out_of_orderness(Duration.of_millis(-1)), "must not be negative"),
+        (lambda: WatermarkStrategy.no_watermarks().with_idleness(Duration.of_millis(0)), "longer than nothing"),
+        (lambda: WatermarkStrategy.no_watermarks().with_timestamp_assigner(5), "a function of"),
+        (lambda: WatermarkStrategy.for_generator(Periodic()), "Give it the class itself"),
+    ],
+)
+def test_strategies_that_cannot_be_are_refused(make, message):
+    with pytest.raises(PenstockError, match=message):
+        make()
+
+
+def test_a_timestamp_that_is_no_time_names_the_assigner(env):
+    strategy = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(lambda value, timestamp: 1.5)
+    stream = env.from_collection([1]).assign_timestamps_and_watermarks(strategy)
+    with (
+        JobHarness(stream) as job,
+        pytest.raises(PenstockError, match=r"gave 1\.5 as the timestamp.*int\(d\.timestamp"),
+    ):
+        job.epoch()

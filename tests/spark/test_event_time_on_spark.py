@@ -1,0 +1,136 @@
+"""Event time and timers on Spark: input partitions that come and go, and epochs that no data asked for."""
+
+import queue
+import time
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from penstock.common import Duration, WatermarkStrategy
+from penstock.datastream import KeyedProcessFunction
+
+pytestmark = pytest.mark.spark
+
+
+class Late(KeyedProcessFunction):
+    """(record's time, watermark when it came), and a timer at each record's time."""
+
+    def process_element(self, value: Any, ctx: Any) -> Any:
+        ctx.timer_service().register_event_time_timer(value.time)
+        yield value.time, ctx.timer_service().current_watermark()
+
+    def on_timer(self, timestamp: int, ctx: Any) -> Any:
+        yield "timer", timestamp
+
+
+class Collected:
+    """The records of a running job, as they come."""
+
+    def __init__(self, results: Any) -> None:
+        self._results = results
+        self.all: list[Any] = []
+
+    def until(self, condition: Any) -> None:
+        for record in self._results:
+            self.all.append(record)
+            if condition(self.all):
+                return
+
+
+def write(folder: Path, name: str, times: list[int]) -> None:
+    pq.write_table(pa.table({"time": pa.array(times, pa.int64())}), folder / f".{name}")
+    (folder / f".{name}").rename(folder / f"{name}.parquet")
+
+
+def test_seven_then_one_then_three_input_partitions(make_env: Any, session: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    epochs: queue.Queue[Any] = queue.Queue()
+    session.conf.set("spark.sql.files.maxPartitionBytes", "4096")  # a partition for each file
+    try:
+        env = make_env(parallelism=2)
+        env.add_epoch_listener(epochs.put)
+        stream = env.from_spark(session.readStream.schema("time long").parquet(str(folder)))
+        strategy = WatermarkStrategy.for_bounded_out_of_orderness(Duration.of_millis(50))
+        stamped = stream.assign_timestamps_and_watermarks(
+            strategy.with_timestamp_assigner(lambda row, timestamp: row.time)
+        )
+        results = stamped.key_by(lambda row: row.time % 4).process(Late()).execute_and_collect()
+        with results:
+            collected = Collected(results)
+            start = 0
+            for files in (7, 1, 3, 1):
+                # Times that go up, dealt out to the files like cards: each has all of the range.
+                times = list(range(start, start + 420, 10))
+                for number in range(files):
+                    write(folder, f"{start}-{number}", times[number::files])
+                start += 420
+                seen = start // 10
+                collected.until(lambda all_, seen=seen: len([r for r in all_ if r[0] != "timer"]) == seen)
+            records = [record for record in collected.all if record[0] != "timer"]
+            assert [record for record in records if record[0] <= record[1]] == []
+            # The last file came alone, so event time has all but reached its end: everything before has fired.
+            collected.until(lambda all_: ("timer", 1260) in all_)
+    finally:
+        session.conf.unset("spark.sql.files.maxPartitionBytes")
+    assert epochs.qsize() >= 4
+
+
+class Reminder(KeyedProcessFunction):
+    def process_element(self, value: Any, ctx: Any) -> Any:
+        now = ctx.timer_service().current_processing_time()
+        ctx.timer_service().register_processing_time_timer(now + 300)
+        yield "set", now + 300
+
+    def on_timer(self, timestamp: int, ctx: Any) -> Any:
+        yield "fired", timestamp, ctx.timer_service().current_processing_time()
+
+
+@pytest.mark.parametrize("checkpoints", [False, True])
+def test_a_processing_time_timer_fires_although_the_source_is_silent(
+    make_env: Any, session: Any, tmp_path: Path, checkpoints: bool
+) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    write(folder, "one", [1])
+    env = make_env(parallelism=2, checkpoints=checkpoints)
+    epochs: list[Any] = []
+    env.add_epoch_listener(epochs.append)
+    stream = env.from_spark(session.readStream.schema("time long").parquet(str(folder)))
+    results = stream.key_by(lambda row: row.time).process(Reminder()).execute_and_collect()
+    with results:
+        collected = Collected(results)
+        collected.until(lambda all_: any(record[0] == "fired" for record in all_))
+        (_, due), (_, set_for, clock) = collected.all
+        assert set_for == due <= clock
+        # No epoch runs that neither data nor a timer asked for; the next data is an ordinary one again.
+        assert [epoch.records for epoch in epochs] == [1, 0]
+        write(folder, "two", [2])
+        collected.until(lambda all_: len(all_) == 4)
+        assert [epoch.records for epoch in epochs] == [1, 0, 1, 0]
+
+
+def test_an_idle_source_is_passed_over_when_its_time_is_up(make_env: Any, session: Any, tmp_path: Path) -> None:
+    busy, quiet = tmp_path / "busy", tmp_path / "quiet"
+    for folder in (busy, quiet):
+        folder.mkdir()
+    write(quiet, "one", [10])
+    write(busy, "one", [100])
+    env = make_env(parallelism=2)
+
+    def stamped(folder: Path) -> Any:
+        strategy = WatermarkStrategy.for_monotonous_timestamps().with_idleness(Duration.of_millis(1500))
+        return env.from_spark(
+            session.readStream.schema("time long").parquet(str(folder))
+        ).assign_timestamps_and_watermarks(strategy.with_timestamp_assigner(lambda row, timestamp: row.time))
+
+    results = stamped(busy).union(stamped(quiet)).key_by(lambda row: 0).process(Late()).execute_and_collect()
+    began = time.monotonic()
+    with results:
+        collected = Collected(results)
+        collected.until(lambda all_: ("timer", 10) in all_)
+        assert ("timer", 100) not in collected.all
+    assert time.monotonic() - began >= 1.5
