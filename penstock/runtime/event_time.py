@@ -8,7 +8,7 @@ goes back after a recovery.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from typing import Protocol
 
 import msgspec
@@ -130,15 +130,16 @@ class Inflow:
         for name, watermark in barrier.watermarks.items():
             self.mark(channel, name, watermark, name in barrier.idle)
 
-    def segments(self, channel: int, buffer: Buffer, records: int) -> list[tuple[int, int]]:
-        """The runs of records between which watermarks stand; each is to be fed after its own `pass_marks`."""
-        starts = sorted({0, *(mark.position for mark in buffer.marks)})
-        return list(zip(starts, [*starts[1:], records], strict=True))
-
-    def pass_marks(self, channel: int, buffer: Buffer, position: int) -> None:
+    def segments(self, channel: int, buffer: Buffer, records: int) -> Iterator[tuple[int, int]]:
+        """The runs of records between which watermarks stand; when one is given, those before it have been passed."""
+        start = 0
         for mark in buffer.marks:
-            if mark.position == position:
-                self.mark(channel, mark.channel, mark.watermark, mark.idle)
+            if mark.position > start:
+                yield start, mark.position
+                start = mark.position
+            self.mark(channel, mark.channel, mark.watermark, mark.idle)
+        if start < records:
+            yield start, records
 
     def _rest(self) -> None:
         for exchange in self._passing():

@@ -119,6 +119,8 @@ class Operator:
         if self.overlay is not None:
             self._fire(self.overlay, TimeDomain.EVENT_TIME, watermark)
         if watermark == GREATEST:
+            if self.overlay is not None:
+                self.overlay.key = None
             self.end_input()
         self.mark(watermark, channel)
 

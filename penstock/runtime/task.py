@@ -175,7 +175,6 @@ class Task:
             stamps = array("q")
             stamps.frombytes(event.times or b"")
             for start, end in inflow.segments(channel, event, len(values)):
-                inflow.pass_marks(channel, event, start)
                 self._feed_segment(channel, event, values[start:end], stamps[start:end], start)
             inbox.count(channel, len(values))
             yield len(values)

@@ -11,16 +11,15 @@ import penstock.datastream
 import penstock.datastream.functions
 from penstock.absent import AbsentAttribute, AbsentImport, AbsentName
 from penstock.common import Configuration, RowKind
-from penstock.datastream import KeyedProcessFunction, StreamExecutionEnvironment
+from penstock.datastream import StreamExecutionEnvironment
 from penstock.datastream.state import ValueStateDescriptor
 from penstock.errors import PenstockError
-from penstock.testing import keyed_harness
 
 
 class TestNames:
     def test_from_a_package(self) -> None:
-        with pytest.raises(AbsentImport, match=r"penstock\.datastream\.TimeWindow: Not yet: windows\. Today, gather"):
-            from penstock.datastream import TimeWindow  # noqa: F401
+        with pytest.raises(AbsentImport, match=r"penstock\.datastream\.SlotSharingGroup: Not there: Spark gives tasks"):
+            from penstock.datastream import SlotSharingGroup  # noqa: F401
 
     def test_from_a_plain_module(self) -> None:
         with pytest.raises(AbsentImport, match=r"functions\.AsyncFunctionDescriptor: Not there: .* the inside"):
@@ -53,7 +52,7 @@ class TestModules:
         [
             ("penstock.table", "Penstock has no Table API"),
             ("penstock.table.udf", "Penstock has no Table API"),
-            ("penstock.datastream.window", "Not yet: windows"),
+            ("penstock.datastream.slot_sharing_group", "Spark gives tasks their cores"),
             ("penstock.datastream.connectors.kafka", r"env\.from_spark\(env\.spark\.readStream\.format\('kafka'\)"),
             ("penstock.java_gateway", "no Java object stands behind"),
         ],
@@ -64,12 +63,12 @@ class TestModules:
         assert name not in sys.modules
 
     def test_from_its_package(self) -> None:
-        with pytest.raises(AbsentImport, match="Not yet: windows"):
-            from penstock.datastream import window  # noqa: F401
+        with pytest.raises(AbsentImport, match="Spark gives tasks their cores"):
+            from penstock.datastream import slot_sharing_group  # noqa: F401
 
     def test_as_an_attribute(self) -> None:
-        with pytest.raises(AbsentAttribute, match="Not yet: windows"):
-            _ = penstock.datastream.window
+        with pytest.raises(AbsentAttribute, match="Spark gives tasks their cores"):
+            _ = penstock.datastream.slot_sharing_group
 
     def test_a_module_that_nobody_has_is_an_ordinary_error(self) -> None:
         with pytest.raises(ModuleNotFoundError, match=r"No module named 'penstock\.nonsense'") as raised:
@@ -91,8 +90,6 @@ class TestMembers:
         keyed = env.from_collection([1]).key_by(lambda value: value)
         with pytest.raises(AbsentAttribute, match=r"KeyedStream\.cache: Not there: a job computes its streams"):
             keyed.cache()  # type: ignore[attr-defined]
-        with pytest.raises(AbsentAttribute, match=r"KeyedStream\.window: Not yet: windows"):
-            keyed.window(None)  # type: ignore[attr-defined]
 
     def test_of_a_class(self) -> None:
         with pytest.raises(AbsentAttribute, match=r"Configuration\.parse_list_value"):
@@ -102,25 +99,13 @@ class TestMembers:
         assert len(RowKind) == 4
         assert not hasattr(RowKind.INSERT, "to_j_row_kind")
 
-    def test_of_the_context_that_a_function_is_given(self) -> None:
-        def register(value: str, ctx: object) -> None:
-            ctx.timer_service()  # type: ignore[attr-defined]
-
-        with (
-            keyed_harness(register) as harness,
-            pytest.raises(PenstockError, match=r"Not yet: timers\. Today, a KeyedProcessFunction"),
-        ):
-            harness.push("a").epoch()
-
     def test_a_subclass_may_have_it(self) -> None:
-        class Function(KeyedProcessFunction):
-            def process_element(self, value: object, ctx: object) -> None: ...
-
-            def on_timer(self, timestamp: int, ctx: object) -> str:
+        class Environment(StreamExecutionEnvironment):
+            def set_buffer_timeout(self, timeout: int) -> str:
                 return "mine"
 
-        assert Function().on_timer(0, None) == "mine"
-        assert not hasattr(KeyedProcessFunction, "on_timer")
+        assert Environment().set_buffer_timeout(1) == "mine"
+        assert not hasattr(StreamExecutionEnvironment, "set_buffer_timeout")
 
     def test_objects_are_copied_and_pickled_as_ever(self) -> None:
         configuration = Configuration.from_dict({"a": "b"})
