@@ -1,8 +1,8 @@
 """An absent name of PyFlink raises with its alternative, in every way a program can ask for it.
 
 `import penstock.table` and `from penstock.datastream import SourceFunction` raise AbsentImport;
-`datastream.SourceFunction` and `env.add_classpaths(...)` raise AbsentAttribute, so that `hasattr` says no. A name that is
-there costs nothing: Python comes here only after it has found no other.
+`datastream.SourceFunction` and `env.add_classpaths(...)` raise AbsentAttribute, so that `hasattr` says no. A name that
+is there costs nothing: Python comes here only after it has found no other.
 """
 
 from __future__ import annotations
