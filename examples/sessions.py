@@ -2,10 +2,9 @@
 
 from collections.abc import Iterable, Iterator
 
-from penstock.datastream.window import EventTimeSessionWindows
-
 from penstock.common import Duration, Time, WatermarkStrategy
 from penstock.datastream import DataStream, ProcessWindowFunction, StreamExecutionEnvironment
+from penstock.datastream.window import EventTimeSessionWindows
 
 # (user, minute, page)
 SAMPLE = [

@@ -2,10 +2,9 @@
 
 from collections.abc import Iterable, Iterator
 
-from penstock.datastream.window import TumblingEventTimeWindows
-
 from penstock.common import Duration, Time, WatermarkStrategy
 from penstock.datastream import DataStream, OutputTag, ProcessWindowFunction, StreamExecutionEnvironment
+from penstock.datastream.window import TumblingEventTimeWindows
 
 TOO_LATE = OutputTag("too late")
 

@@ -1,8 +1,8 @@
 """An absent name of PyFlink raises with its alternative, in every way a program can ask for it.
 
-`import penstock.table` and `from penstock.datastream import TimeWindow` raise AbsentImport;
-`datastream.TimeWindow` and `env.add_classpaths(...)` raise AbsentAttribute, so that `hasattr` says no. A name that is
-there costs nothing: Python comes here only after it has found no other.
+`import penstock.table` and `from penstock.datastream import SourceFunction` raise AbsentImport;
+`datastream.SourceFunction` and `env.add_classpaths(...)` raise AbsentAttribute, so that `hasattr` says no. A name that
+is there costs nothing: Python comes here only after it has found no other.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from penstock.compatibility import ABSENT
 from penstock.errors import PenstockError
 
 ALTERNATIVES = {name: text for names, text in ABSENT for name in names.split()}
-"""What to use instead, by module (`datastream.window`), name (`TimeWindow`) or member (`DataStream.cache`)."""
+"""What to use instead, by module (`datastream.utils`), name (`SourceFunction`) or member (`DataStream.cache`)."""
 
 
 class AbsentName(PenstockError):

@@ -76,6 +76,10 @@ ABSENT: tuple[tuple[str, str], ...] = (
         "AssignerWithPeriodicWatermarksWrapper AsyncFunctionDescriptor StreamTransformer SupportsPreprocessing "
         "util util.java_utils util.exceptions util.api_stability_decorators "
         "common.serializer TypeSerializer DEFAULT_OUTPUT_TAG KeyedStream.AccumulateType "
+        "TimeWindowSerializer.serialize TimeWindowSerializer.deserialize CountWindowSerializer.serialize "
+        "CountWindowSerializer.deserialize GlobalWindowSerializer.serialize GlobalWindowSerializer.deserialize "
+        "ContinuousEventTimeTrigger.register_next_fire_timestamp "
+        "ContinuousProcessingTimeTrigger.register_next_fire_timestamp "
         "TypeInformation.need_conversion TypeInformation.to_internal_type TypeInformation.from_internal_type",
         _INSIDE,
     ),

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _RANGE = struct.Struct(">HI")
 _TIME = struct.Struct(">QI")
+_BARE_TIME = struct.Struct(">Q")
 _BIAS = 2**63
 """Added to a time, so that negative ones sort before the others."""
 
@@ -100,17 +101,45 @@ class Timers:
                 self._gone.add(timer)
                 yield timer
 
+    def take(self, until: int) -> list[Timer]:
+        """As `due`, but all at once and in no order, which is cheaper."""
+        taken = []
+        if until > self._horizon:
+            taken = list(self._stored(until))
+            self._horizon = until
+        heap, live = self._heap, self._live
+        while heap and heap[0][0] <= until:
+            timer = heappop(heap)
+            if timer in live:
+                live.discard(timer)
+                self._new.discard(timer)
+                taken.append(timer)
+        self._gone.update(taken)
+        return taken
+
+    def stored_groups(self, time: int) -> set[int]:
+        """The key groups of this subtask that have stored timers of this very time."""
+        prefixes = ((group, _RANGE.pack(group, self._id) + _BARE_TIME.pack(time + _BIAS)) for group in self._groups)
+        readers = ((group, prefix, self._overlay.reader(group)) for group, prefix in prefixes)
+        return {group for group, prefix, reader in readers if reader is not None and any(reader.scan(prefix))}
+
     def _load(self, until: int) -> None:
         """Take the stored timers up to `until` into memory."""
+        for timer in self._stored(until):
+            self._live.add(timer)
+            heappush(self._heap, timer)
+
+    def _stored(self, until: int) -> Iterator[Timer]:
+        """The stored timers up to `until` that are not in memory and were not deleted, each once, in no order."""
+        gone, live = self._gone, self._live
         for block, least in self._stored_least.items():
             if least <= until:
                 for stream in self._streams_of(block):
                     while stream.head is not None and stream.head[0] <= until:
                         timer = stream.head
                         stream.next()
-                        if timer not in self._gone and timer not in self._live:
-                            self._live.add(timer)
-                            heappush(self._heap, timer)
+                        if timer not in gone and timer not in live:
+                            yield timer
                 self._stored_least[block] = self._first(block)
         self._stored_first = min(self._stored_least.values(), default=NEVER)
 

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -91,3 +92,73 @@ def test_word_count_reads_a_file_and_writes_one(tmp_path: Path) -> None:
     assert all(path.name.startswith("prefix") and path.name.endswith(".ext") for path in parts)
     lines = [line for path in parts for line in path.read_text().splitlines()]
     assert Counter(lines) == Counter(["(to,2)", "(be,2)", "(or,1)", "(not,1)"])
+
+
+def collection(source: str) -> Any:
+    """The records an example starts from."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "from_collection":
+            return ast.literal_eval(node.args[0])
+    raise AssertionError("the example has no from_collection")
+
+
+def tumbling(times: list[int]) -> Counter[tuple[int, int]]:
+    return Counter((time // 5 * 5, time // 5 * 5 + 5) for time in times)
+
+
+def sliding(times: list[int]) -> Counter[tuple[int, int]]:
+    starts = range(-10, max(times) + 2, 2)
+    return Counter((start, start + 5) for time in times for start in starts if start <= time < start + 5)
+
+
+def sessions(gap: Callable[[int], int]) -> Callable[[list[int]], Counter[tuple[int, int]]]:
+    """The times of the examples ascend, so a session never merges two."""
+
+    def windows(times: list[int]) -> Counter[tuple[int, int]]:
+        counts: Counter[tuple[int, int]] = Counter()
+        start, end, count = times[0], times[0], 0
+        for time in times:
+            if time > end:
+                counts[start, end] = count
+                start, count = time, 0
+            end, count = max(end, time + gap(time)), count + 1
+        counts[start, end] = count
+        return counts
+
+    return windows
+
+
+@pytest.mark.parametrize(
+    ("name", "windows"),
+    [
+        ("tumbling_time_window", tumbling),
+        ("sliding_time_window", sliding),
+        ("session_with_gap_window", sessions(lambda time: 5)),
+        ("session_with_dynamic_gap_window", sessions(lambda time: time)),
+    ],
+)
+def test_windows_of_time_print_how_many_records_each_has(
+    tmp_path: Path, name: str, windows: Callable[[list[int]], Counter[tuple[int, int]]]
+) -> None:
+    source = example(f"windowing/{name}")
+    counts = windows([time for _, time in collection(source)])
+    expected = Counter(f"(hi,{start},{end},{count})" for (start, end), count in counts.items())
+    assert run(tmp_path, source) == expected + said_by_the_program(source)
+
+
+def test_windows_of_two_records_print_their_sums(tmp_path: Path) -> None:
+    source = example("windowing/tumbling_count_window")
+    numbers: dict[str, list[int]] = {}
+    for number, word in collection(source):
+        numbers.setdefault(word, []).append(number)
+    expected: Counter[str] = Counter()
+    for word, values in numbers.items():
+        expected.update(f"({word},{a + b})" for a, b in zip(values[::2], values[1::2]))
+    assert run(tmp_path, source) == expected + said_by_the_program(source)
+
+
+def test_windows_write_a_file(tmp_path: Path) -> None:
+    written = tmp_path / "output"
+    assert run(tmp_path, example("windowing/tumbling_time_window"), "--output", str(written)) == Counter()
+    lines = [line for path in written.rglob("*.ext") for line in path.read_text().splitlines()]
+    assert Counter(lines) == Counter(["(hi,0,5,4)", "(hi,5,10,3)", "(hi,15,20,1)"])

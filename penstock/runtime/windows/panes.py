@@ -20,6 +20,7 @@ from penstock.runtime.windows.contents import Accumulated
 from penstock.runtime.windows.operator import WindowDescription, WindowOperator
 from penstock.runtime.windows.triggers import EventTimeTrigger
 from penstock.runtime.windows.window import NAME_LENGTH, TimeWindow, TimeWindowSerializer
+from penstock.state.entries import key_hash
 from penstock.state.overlay import Overlay
 from penstock.state.serializers import Hinted, serializer_for
 
@@ -27,15 +28,17 @@ from penstock.state.serializers import Hinted, serializer_for
 class _Pane(dict[bytes, Any]):
     """The accumulators of one window, by key, as far as this epoch has touched them."""
 
-    def __init__(self, window: TimeWindow, name: bytes) -> None:
+    def __init__(self, window: TimeWindow, name: bytes, groups: set[int]) -> None:
         super().__init__()
         self.window = window
         self.name = name
+        self.groups = groups
+        """The key groups that may have accumulators of it in state."""
         self.stored: set[bytes] = set()
         """The keys that the window had before this epoch: they have an accumulator and a timer in state."""
 
 
-_LATE = _Pane(TimeWindow(0, 0), b"")
+_LATE = _Pane(TimeWindow(0, 0), b"", set())
 
 
 class PaneOperator(WindowOperator):
@@ -64,6 +67,7 @@ class PaneOperator(WindowOperator):
         combiner = described.combiner
         self._start, self._result, self._aggregates = combiner.first, combiner.result, combiner.aggregates
         self._add_to = combiner.function.add if combiner.aggregates else combiner.merge
+        self._maximum = self.overlay.max_parallelism
         self._timers = self.overlay.timers["EVENT_TIME"]
         # What a declared type would bend when it is stored is bent at once: results must not depend on epochs.
         declared = described.value_type
@@ -149,13 +153,17 @@ class PaneOperator(WindowOperator):
         window = TimeWindow(start, start + self._size)
         if window.end - 1 <= self.watermark:
             return _LATE
-        pane = self._panes[start] = _Pane(window, self._serializer.encode(window))
+        # Who has an accumulator has a timer. A look at each group's timers spares one at each key's state.
+        groups = self._timers.stored_groups(window.end - 1)
+        pane = self._panes[start] = _Pane(window, self._serializer.encode(window), groups)
         self._first_end = min(self._first_end, window.end - 1)
         return pane
 
     def _begin(self, pane: _Pane, key: bytes, value: Any) -> None:
         """The first record of a window and key in this epoch."""
-        accumulator = None if key in pane else self._load(pane, key)
+        accumulator = None
+        if pane.groups and key_hash(key) % self._maximum in pane.groups and key not in pane:
+            accumulator = self._load(pane, key)
         if accumulator is None:
             accumulator = self._start(value)
         else:
@@ -188,7 +196,7 @@ class PaneOperator(WindowOperator):
         """Fire every window that ends by now, in the order of their ends, and forget it."""
         stored: dict[bytes, list[bytes]] = {}
         """By the name of the window, the keys that have it in state."""
-        for _, key, name in self._timers.due(watermark):
+        for _, key, name in self._timers.take(watermark):
             stored.setdefault(name, []).append(key)
         ended = {pane.name: pane for pane in self._panes.values() if pane.window.end - 1 <= watermark}
         moment, overlay = self.moment, self.overlay
@@ -197,7 +205,7 @@ class PaneOperator(WindowOperator):
         for name in sorted(stored.keys() | ended.keys(), key=_by_end):
             pane = ended.get(name)
             if pane is None:
-                pane = _Pane(self._serializer.decode(name), name)
+                pane = _Pane(self._serializer.decode(name), name, set())
             for key in stored.get(name, ()):
                 if key not in pane:
                     pane[key] = self._load(pane, key)
