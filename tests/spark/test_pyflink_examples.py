@@ -7,7 +7,7 @@ import re
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,21 +22,40 @@ def example(name: str) -> str:
     return read(f"pyflink/examples/datastream/{name}.py")
 
 
-def run(tmp_path: Path, source: str, *arguments: str) -> Counter[str]:
-    """The lines that an example prints, without the number of the subtask that printed them."""
-    program = tmp_path / "example.py"
-    program.write_text(re.sub(r"\bpyflink\b", "penstock", source))
-    done = subprocess.run(
-        [sys.executable, str(program), *arguments],
+Run = Callable[..., Counter[str]]
+
+
+@pytest.fixture(scope="module")
+def runner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[subprocess.Popen[str]]:
+    """One process for all examples: each would start a Spark of its own otherwise."""
+    with subprocess.Popen(
+        [sys.executable, str(Path(__file__).with_name("example_runner.py"))],
         env={**os.environ, "PENSTOCK_PROPERTIES": "spark.master: local[2]"},
-        cwd=tmp_path,
-        capture_output=True,
+        cwd=tmp_path_factory.mktemp("runner"),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
         text=True,
-        timeout=240,
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stderr == ""
-    return Counter(re.sub(r"^\d+> ", "", line) for line in done.stdout.splitlines())
+    ) as process:
+        yield process
+        assert process.stdin is not None
+        process.stdin.close()
+
+
+@pytest.fixture
+def run(runner: subprocess.Popen[str], tmp_path: Path) -> Run:
+    def run(source: str, *arguments: str) -> Counter[str]:
+        """The lines that an example prints, without the number of the subtask that printed them."""
+        program = tmp_path / "example.py"
+        program.write_text(re.sub(r"\bpyflink\b", "penstock", source))
+        assert runner.stdin is not None
+        assert runner.stdout is not None
+        runner.stdin.write(json.dumps({"program": str(program), "arguments": arguments}) + "\n")
+        runner.stdin.flush()
+        printed = json.loads(runner.stdout.readline())
+        assert printed["err"] == ""
+        return Counter(re.sub(r"^\d+> ", "", line) for line in printed["out"].splitlines())
+
+    return run
 
 
 def literal(source: str, name: str) -> Any:
@@ -49,14 +68,14 @@ def literal(source: str, name: str) -> Any:
     raise AssertionError(f"the example has no literal {name}")
 
 
-def test_basic_operations_prints_what_its_comments_say(tmp_path: Path) -> None:
+def test_basic_operations_prints_what_its_comments_say(run: Run) -> None:
     source = example("basic_operations")
     expected = re.findall(r"^ +# (\(.*\))$", source, re.MULTILINE)
     assert len(expected) == 9
-    assert run(tmp_path, source) == Counter(expected)
+    assert run(source) == Counter(expected)
 
 
-def test_process_json_data_prints_the_records_of_one_country(tmp_path: Path) -> None:
+def test_process_json_data_prints_the_records_of_one_country(run: Run) -> None:
     source = example("process_json_data")
     expected = []
     for number, text in literal(source, "collection"):
@@ -65,7 +84,7 @@ def test_process_json_data_prints_the_records_of_one_country(tmp_path: Path) -> 
         if data["addr"]["country"] == "China":
             expected.append(str((number, data)))
     assert len(expected) == 2
-    assert run(tmp_path, source) == Counter(expected)
+    assert run(source) == Counter(expected)
 
 
 def said_by_the_program(source: str) -> Counter[str]:
@@ -75,18 +94,18 @@ def said_by_the_program(source: str) -> Counter[str]:
     return Counter(ast.literal_eval(call.args[0]) for call in prints)
 
 
-def test_word_count_prints_each_word_once_with_its_count(tmp_path: Path) -> None:
+def test_word_count_prints_each_word_once_with_its_count(run: Run) -> None:
     source = example("word_count")
     words = Counter(word for line in literal(source, "word_count_data") for word in line.split())
     expected = Counter(f"({word},{count})" for word, count in words.items())
-    assert run(tmp_path, source) == expected + said_by_the_program(source)
+    assert run(source) == expected + said_by_the_program(source)
 
 
-def test_word_count_reads_a_file_and_writes_one(tmp_path: Path) -> None:
+def test_word_count_reads_a_file_and_writes_one(run: Run, tmp_path: Path) -> None:
     source = example("word_count")
     given, written = tmp_path / "input.txt", tmp_path / "output"
     given.write_text("to be or\nnot to be\n")
-    assert run(tmp_path, source, "--input", str(given), "--output", str(written)) == Counter()
+    assert run(source, "--input", str(given), "--output", str(written)) == Counter()
     parts = [path for path in written.rglob("*") if path.is_file()]
     assert parts
     assert all(path.name.startswith("prefix") and path.name.endswith(".ext") for path in parts)
@@ -138,15 +157,15 @@ def sessions(gap: Callable[[int], int]) -> Callable[[list[int]], Counter[tuple[i
     ],
 )
 def test_windows_of_time_print_how_many_records_each_has(
-    tmp_path: Path, name: str, windows: Callable[[list[int]], Counter[tuple[int, int]]]
+    run: Run, name: str, windows: Callable[[list[int]], Counter[tuple[int, int]]]
 ) -> None:
     source = example(f"windowing/{name}")
     counts = windows([time for _, time in collection(source)])
     expected = Counter(f"(hi,{start},{end},{count})" for (start, end), count in counts.items())
-    assert run(tmp_path, source) == expected + said_by_the_program(source)
+    assert run(source) == expected + said_by_the_program(source)
 
 
-def test_windows_of_two_records_print_their_sums(tmp_path: Path) -> None:
+def test_windows_of_two_records_print_their_sums(run: Run) -> None:
     source = example("windowing/tumbling_count_window")
     numbers: dict[str, list[int]] = {}
     for number, word in collection(source):
@@ -154,11 +173,11 @@ def test_windows_of_two_records_print_their_sums(tmp_path: Path) -> None:
     expected: Counter[str] = Counter()
     for word, values in numbers.items():
         expected.update(f"({word},{a + b})" for a, b in zip(values[::2], values[1::2]))
-    assert run(tmp_path, source) == expected + said_by_the_program(source)
+    assert run(source) == expected + said_by_the_program(source)
 
 
-def test_windows_write_a_file(tmp_path: Path) -> None:
+def test_windows_write_a_file(run: Run, tmp_path: Path) -> None:
     written = tmp_path / "output"
-    assert run(tmp_path, example("windowing/tumbling_time_window"), "--output", str(written)) == Counter()
+    assert run(example("windowing/tumbling_time_window"), "--output", str(written)) == Counter()
     lines = [line for path in written.rglob("*.ext") for line in path.read_text().splitlines()]
     assert Counter(lines) == Counter(["(hi,0,5,4)", "(hi,5,10,3)", "(hi,15,20,1)"])

@@ -1,0 +1,25 @@
+"""Runs programs one after the other in one process, so that they share one Spark. Told by a line of JSON for each."""
+
+import contextlib
+import io
+import json
+import runpy
+import sys
+import traceback
+
+
+def main() -> None:
+    for line in sys.stdin:
+        request = json.loads(line)
+        out, err = io.StringIO(), io.StringIO()
+        sys.argv = [request["program"], *request["arguments"]]
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            try:
+                runpy.run_path(request["program"], run_name="__main__")
+            except Exception:  # whatever it is, the test must see it
+                traceback.print_exc()
+        print(json.dumps({"out": out.getvalue(), "err": err.getvalue()}), flush=True)
+
+
+if __name__ == "__main__":
+    main()
