@@ -6,21 +6,22 @@ that opens and ends within an epoch touches no state at all.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from penstock.common.pickling import Frozen
 from penstock.common.typeinfo import PickledBytesTypeInfo
+from penstock.errors import PenstockError
 from penstock.runtime.context import RuntimeContext
 from penstock.runtime.operators import Emit, EpochInfo
 from penstock.runtime.sharing import independent
 from penstock.runtime.watermarks import GREATEST, LEAST
 from penstock.runtime.windows.assigners import SlidingEventTimeWindows, TumblingEventTimeWindows
-from penstock.runtime.windows.contents import Accumulated
+from penstock.runtime.windows.contents import NAME, Accumulated
 from penstock.runtime.windows.operator import WindowDescription, WindowOperator
 from penstock.runtime.windows.triggers import EventTimeTrigger
 from penstock.runtime.windows.window import NAME_LENGTH, TimeWindow, TimeWindowSerializer
-from penstock.state.entries import key_hash
+from penstock.state.entries import StateError, key_hash
 from penstock.state.overlay import Overlay
 from penstock.state.serializers import Hinted, serializer_for
 
@@ -74,7 +75,7 @@ class PaneOperator(WindowOperator):
         self._bend = None
         if declared is not None and not isinstance(declared, (Hinted, PickledBytesTypeInfo)):
             serializer = serializer_for(declared)
-            self._bend, self._exact = serializer.check, serializer.exact
+            self._bend, self._exact = _naming_the_state(serializer.check), serializer.exact
         self._panes: dict[int, _Pane] = {}
         """By the start of their windows."""
         self._first_end = GREATEST
@@ -250,6 +251,16 @@ class PaneOperator(WindowOperator):
         overlay.key = None
         self._panes = {}
         self._first_end = GREATEST
+
+
+def _naming_the_state(check: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def bend(accumulator: Any) -> Any:
+        try:
+            return check(accumulator)
+        except PenstockError as error:
+            raise StateError(f"State '{NAME}': {error.statement()}.", fix=error.fix) from None
+
+    return bend
 
 
 def _by_end(name: bytes) -> bytes:
