@@ -29,17 +29,17 @@ from penstock.state.serializers import Hinted, serializer_for
 class _Pane(dict[bytes, Any]):
     """The accumulators of one window, by key, as far as this epoch has touched them."""
 
-    def __init__(self, window: TimeWindow, name: bytes, groups: set[int]) -> None:
+    def __init__(self, window: TimeWindow, name: bytes) -> None:
         super().__init__()
         self.window = window
         self.name = name
-        self.groups = groups
-        """The key groups that may have accumulators of it in state."""
+        self.groups: dict[int, bool] = {}
+        """Of the key groups touched, whether they have accumulators of it in state."""
         self.stored: set[bytes] = set()
         """The keys that the window had before this epoch: they have an accumulator and a timer in state."""
 
 
-_LATE = _Pane(TimeWindow(0, 0), b"", set())
+_LATE = _Pane(TimeWindow(0, 0), b"")
 
 
 class PaneOperator(WindowOperator):
@@ -154,16 +154,19 @@ class PaneOperator(WindowOperator):
         window = TimeWindow(start, start + self._size)
         if window.end - 1 <= self.watermark:
             return _LATE
-        # Who has an accumulator has a timer. A look at each group's timers spares one at each key's state.
-        groups = self._timers.stored_groups(window.end - 1)
-        pane = self._panes[start] = _Pane(window, self._serializer.encode(window), groups)
+        pane = self._panes[start] = _Pane(window, self._serializer.encode(window))
         self._first_end = min(self._first_end, window.end - 1)
         return pane
 
     def _begin(self, pane: _Pane, key: bytes, value: Any) -> None:
         """The first record of a window and key in this epoch."""
         accumulator = None
-        if pane.groups and key_hash(key) % self._maximum in pane.groups and key not in pane:
+        group = key_hash(key) % self._maximum
+        stored = pane.groups.get(group)
+        if stored is None:
+            # Who has an accumulator has a timer: one look at the group's timers spares one at each key's state.
+            stored = pane.groups[group] = self._timers.is_stored(pane.window.end - 1, group)
+        if stored and key not in pane:
             accumulator = self._load(pane, key)
         if accumulator is None:
             accumulator = self._start(value)
@@ -206,7 +209,7 @@ class PaneOperator(WindowOperator):
         for name in sorted(stored.keys() | ended.keys(), key=_by_end):
             pane = ended.get(name)
             if pane is None:
-                pane = _Pane(self._serializer.decode(name), name, set())
+                pane = _Pane(self._serializer.decode(name), name)
             for key in stored.get(name, ()):
                 if key not in pane:
                     pane[key] = self._load(pane, key)
