@@ -482,9 +482,6 @@ class KeyedStream(DataStream):
         operator = ReduceOperator(func, Types.PICKLED_BYTE_ARRAY() if pickled else value_type)
         return self._add(name, operator, value_type)
 
-    def window_all(self, window_assigner: WindowAssigner[Any, Any]) -> AllWindowedStream:
-        return self._origin.window_all(window_assigner)
-
     def _end(self, name: str, sink: Sink) -> DataStreamSink:
         return self._origin._end(name, sink)
 

@@ -188,7 +188,9 @@ class _Windowed:
             raise GraphError(f"{call} got the class {_named(function)}.", fix=f"Write {call}({function.__name__}()).")
         if not isinstance(function, kind) and (isinstance(function, Function) or not callable(function)):
             raise GraphError(f"{call} needs a {kind.__name__} or a function, not {_named(function)}.")
-        value_type = _paying(self._keyed_stream._type())
+        # Only a declared type: an annotation that is added later must not change how records are stored.
+        value_type = self._keyed_stream._type()
+        value_type = None if isinstance(value_type, Hinted) else value_type
         return self._add(None, value_type, function, call, output_type or hints.yielded(function, call))
 
     def _add(

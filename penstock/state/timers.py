@@ -117,11 +117,10 @@ class Timers:
         self._gone.update(taken)
         return taken
 
-    def stored_groups(self, time: int) -> set[int]:
-        """The key groups of this subtask that have stored timers of this very time."""
-        prefixes = ((group, _RANGE.pack(group, self._id) + _BARE_TIME.pack(time + _BIAS)) for group in self._groups)
-        readers = ((group, prefix, self._overlay.reader(group)) for group, prefix in prefixes)
-        return {group for group, prefix, reader in readers if reader is not None and any(reader.scan(prefix))}
+    def is_stored(self, time: int, group: int) -> bool:
+        """Whether a key group has stored timers of this very time."""
+        reader = self._overlay.reader(group)
+        return reader is not None and any(reader.scan(_RANGE.pack(group, self._id) + _BARE_TIME.pack(time + _BIAS)))
 
     def _load(self, until: int) -> None:
         """Take the stored timers up to `until` into memory."""

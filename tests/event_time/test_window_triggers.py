@@ -380,6 +380,15 @@ class TestMistakes:
         ):
             job.push(("a", 1), timestamp=1).push(("a", 2)).epoch()
 
+    @pytest.mark.parametrize("lateness", [0, 1])
+    def test_a_value_that_is_not_of_the_declared_type_names_the_state(self, env, lateness):
+        stream = env.from_collection([], type_info=Types.LONG()).key_by(lambda value: 0).time_window(10)
+        with (
+            JobHarness(stream.allowed_lateness(lateness).reduce(lambda a, b: "x")) as job,
+            pytest.raises(UserFunctionFailed, match="State 'contents': The str 'x' is not a long"),
+        ):
+            job.push(1, 2, timestamp=1).epoch()
+
     def test_functions_of_another_kind_are_refused(self, env):
         class Applied(WindowFunction):
             def apply(self, key, window, inputs):

@@ -40,6 +40,8 @@ MISTAKES = {
     "state_of_another_type": "a state is declared with another type than its checkpoint has",
     "join_without_times": "an interval join of streams to which no timestamps were assigned",
     "join_without_windows": "apply of a join that was given no windows",
+    "windows_without_times": "windows of event time over a stream to which no timestamps were assigned",
+    "windows_of_no_size": "sliding windows that begin every 0 seconds",
     "value_of_another_type_than_its_state": "a state is given a value of another type than it was declared with",
 }
 ON_SPARK = {"exception_on_spark": "the user's own function raises in a Spark worker"}

@@ -85,6 +85,12 @@ class Subtasks:
             assert [time for time, _, _ in each] == sorted(time for time, _, _ in each)
         return [timer for each in fired for timer in each]
 
+    def take(self, until):
+        """As `fire`, all at once; what nothing is due for is not asked."""
+        taken = [timer for _, timers in self.parts if timers.is_due(until) for timer in timers.take(until)]
+        assert not any(timers.is_due(until) for _, timers in self.parts)
+        return [(time, decode_key(key), namespace) for time, key, namespace in taken]
+
     def end(self):
         groups: dict[int, GroupChanges] = {}
         least = {}
@@ -131,13 +137,19 @@ class TimerMachine(RuleBasedStateMachine):
         self.epoch.of(key).delete(time, namespace)
         self.model.discard((time, key, namespace))
 
-    @rule(until=times)
-    def advance(self, until):
+    @rule(until=times, at_once=st.booleans())
+    def advance(self, until, at_once):
         due = {timer for timer in self.model if timer[0] <= until}
-        fired = self.epoch.fire(until)
+        fired = self.epoch.take(until) if at_once else self.epoch.fire(until)
         assert len(fired) == len(set(fired))
         assert set(fired) == due
         self.model -= due
+
+    @rule(time=times)
+    def look_at_one_time(self, time):
+        expected = {key_group_of(encode_key(key), GROUPS) for at, key, _ in self.committed if at == time}
+        _, timers = self.epoch.parts[0]
+        assert {group for group in range(GROUPS) if timers.is_stored(time, group)} == expected
 
     @rule(parallelism=st.sampled_from([1, 2, 3, 7]))
     def next_epoch(self, parallelism):
@@ -205,5 +217,7 @@ def test_an_epoch_in_which_nothing_is_due_reads_nothing():
 
     epoch = Untouchable(store, 1)
     assert epoch.fire(99) == []
+    assert not epoch.of("a").is_due(99)
+    assert epoch.of("a").is_due(100)
     with pytest.raises(AssertionError, match="the replica was read"):
         epoch.fire(100)

@@ -6,21 +6,22 @@ that opens and ends within an epoch touches no state at all.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from penstock.common.pickling import Frozen
 from penstock.common.typeinfo import PickledBytesTypeInfo
+from penstock.errors import PenstockError
 from penstock.runtime.context import RuntimeContext
 from penstock.runtime.operators import Emit, EpochInfo
 from penstock.runtime.sharing import independent
 from penstock.runtime.watermarks import GREATEST, LEAST
 from penstock.runtime.windows.assigners import SlidingEventTimeWindows, TumblingEventTimeWindows
-from penstock.runtime.windows.contents import Accumulated
+from penstock.runtime.windows.contents import NAME, Accumulated
 from penstock.runtime.windows.operator import WindowDescription, WindowOperator
 from penstock.runtime.windows.triggers import EventTimeTrigger
 from penstock.runtime.windows.window import NAME_LENGTH, TimeWindow, TimeWindowSerializer
-from penstock.state.entries import key_hash
+from penstock.state.entries import StateError, key_hash
 from penstock.state.overlay import Overlay
 from penstock.state.serializers import Hinted, serializer_for
 
@@ -28,17 +29,17 @@ from penstock.state.serializers import Hinted, serializer_for
 class _Pane(dict[bytes, Any]):
     """The accumulators of one window, by key, as far as this epoch has touched them."""
 
-    def __init__(self, window: TimeWindow, name: bytes, groups: set[int]) -> None:
+    def __init__(self, window: TimeWindow, name: bytes) -> None:
         super().__init__()
         self.window = window
         self.name = name
-        self.groups = groups
-        """The key groups that may have accumulators of it in state."""
+        self.groups: dict[int, bool] = {}
+        """Of the key groups touched, whether they have accumulators of it in state."""
         self.stored: set[bytes] = set()
         """The keys that the window had before this epoch: they have an accumulator and a timer in state."""
 
 
-_LATE = _Pane(TimeWindow(0, 0), b"", set())
+_LATE = _Pane(TimeWindow(0, 0), b"")
 
 
 class PaneOperator(WindowOperator):
@@ -74,7 +75,7 @@ class PaneOperator(WindowOperator):
         self._bend = None
         if declared is not None and not isinstance(declared, (Hinted, PickledBytesTypeInfo)):
             serializer = serializer_for(declared)
-            self._bend, self._exact = serializer.check, serializer.exact
+            self._bend, self._exact = _naming_the_state(serializer.check), serializer.exact
         self._panes: dict[int, _Pane] = {}
         """By the start of their windows."""
         self._first_end = GREATEST
@@ -153,16 +154,19 @@ class PaneOperator(WindowOperator):
         window = TimeWindow(start, start + self._size)
         if window.end - 1 <= self.watermark:
             return _LATE
-        # Who has an accumulator has a timer. A look at each group's timers spares one at each key's state.
-        groups = self._timers.stored_groups(window.end - 1)
-        pane = self._panes[start] = _Pane(window, self._serializer.encode(window), groups)
+        pane = self._panes[start] = _Pane(window, self._serializer.encode(window))
         self._first_end = min(self._first_end, window.end - 1)
         return pane
 
     def _begin(self, pane: _Pane, key: bytes, value: Any) -> None:
         """The first record of a window and key in this epoch."""
         accumulator = None
-        if pane.groups and key_hash(key) % self._maximum in pane.groups and key not in pane:
+        group = key_hash(key) % self._maximum
+        stored = pane.groups.get(group)
+        if stored is None:
+            # Who has an accumulator has a timer: one look at the group's timers spares one at each key's state.
+            stored = pane.groups[group] = self._timers.is_stored(pane.window.end - 1, group)
+        if stored and key not in pane:
             accumulator = self._load(pane, key)
         if accumulator is None:
             accumulator = self._start(value)
@@ -205,7 +209,7 @@ class PaneOperator(WindowOperator):
         for name in sorted(stored.keys() | ended.keys(), key=_by_end):
             pane = ended.get(name)
             if pane is None:
-                pane = _Pane(self._serializer.decode(name), name, set())
+                pane = _Pane(self._serializer.decode(name), name)
             for key in stored.get(name, ()):
                 if key not in pane:
                     pane[key] = self._load(pane, key)
@@ -250,6 +254,16 @@ class PaneOperator(WindowOperator):
         overlay.key = None
         self._panes = {}
         self._first_end = GREATEST
+
+
+def _naming_the_state(check: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def bend(accumulator: Any) -> Any:
+        try:
+            return check(accumulator)
+        except PenstockError as error:
+            raise StateError(f"State '{NAME}': {error.statement()}.", fix=error.fix) from None
+
+    return bend
 
 
 def _by_end(name: bytes) -> bytes:
