@@ -169,6 +169,8 @@ class ChainRun:
             for target in range(chain.first_target, chain.first_target + chain.parallelism)
         ]
         sender = self.source if edge.from_operator is None else party_of(self.operators[edge.from_operator])
+        if edge.from_operator is not None and self._passes_on_fresh(edge.from_operator):
+            sender = sender._replace(is_source=True)
         channel = channel_of(edge.id, producer)
         moment = self.moment if graph.timed else None
         outlet = Outlet(sender, channel, hops, self._codecs[edge.id], graph.buffer_bytes, out, moment)
@@ -189,6 +191,12 @@ class ChainRun:
                 share = share_of(producer, self.chain.parallelism, len(hops))
                 return RoundRobinExchange(outlet, share, producer)
         return RoundRobinExchange(outlet, range(len(hops)), producer)
+
+    def _passes_on_fresh(self, place: int) -> bool:
+        """Whether an operator gives the very records that the source made, and nobody else in the chain has them."""
+        operators = self.chain.operators
+        alone = len(operators) == 1 and not any(edge.from_operator is None for edge in self._edges)
+        return alone and self.chain.source_uid is not None and operators[place].assigns_time
 
     def tick(self) -> None:
         """Fire the processing-time timers that the epoch's clock has reached."""
