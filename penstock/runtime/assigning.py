@@ -105,6 +105,8 @@ class _Output:
         time = getattr(watermark, "timestamp", watermark)
         if type(time) is not int:
             raise PenstockError(f"A watermark is a whole number of milliseconds, not {time!r}.")
+        # The greatest one is for the end of the input.
+        time = min(time, GREATEST - 1)
         if time > self._operator.channels[self._channel]:
             self._operator._reach(self._channel, time)
 

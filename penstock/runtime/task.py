@@ -143,10 +143,12 @@ class Task:
                 for mark in marks:
                     mark(LEAST, channel)
             if type(record) is Watermark:
-                if record.timestamp > self._reached[channel]:
-                    self._reached[channel] = record.timestamp
+                # The greatest one is for the end of the input, which is not the source's to say.
+                watermark = min(record.timestamp, GREATEST - 1)
+                if watermark > self._reached[channel]:
+                    self._reached[channel] = watermark
                     for mark in marks:
-                        mark(record.timestamp, channel)
+                        mark(watermark, channel)
                 continue
             timed = type(record) is Timestamped
             moment.timestamp = record.timestamp if timed else None

@@ -6,7 +6,7 @@ from array import array
 
 from penstock.runtime.moment import Moment
 from penstock.runtime.rows import WatermarkAt
-from penstock.runtime.watermarks import LEAST
+from penstock.runtime.watermarks import GREATEST, LEAST
 
 
 class Tracks:
@@ -25,6 +25,9 @@ class Tracks:
         self._seen = [0] * targets
 
     def mark(self, watermark: int | None, channel: str) -> None:
+        if watermark == GREATEST:
+            # The end of the input: each task comes to it by itself, when it has read all that was sent to it.
+            return
         if watermark is None:
             if channel and channel not in self.current:
                 # A split that ended without making any watermark is no channel.

@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.common import Configuration, Types
+from penstock.common import Configuration, Types, WatermarkStrategy
 from penstock.common.options import BadSetting
 from penstock.datastream import RuntimeExecutionMode, StreamExecutionEnvironment
 from penstock.datastream.execution_mode import RuntimeExecutionMode as SameMode
@@ -43,6 +43,13 @@ class TestAReduceOfBoundedInput:
     @pytest.mark.parametrize("mode", [BATCH, AUTOMATIC])
     def test_gives_the_last_value_of_each_key_as_a_batch(self, mode, parallelism, records, backend):
         assert self.texts(mode, parallelism, records, backend) == ["ab", "cde"]
+
+    def test_with_event_time_gives_it_once_too(self, parallelism, records, backend):
+        strategy = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(lambda pair, timestamp: 0)
+        letters = make_env(BATCH).from_collection(LETTERS).assign_timestamps_and_watermarks(strategy)
+        texts = letters.key_by(lambda pair: pair[1]).reduce(lambda one, two: (one[0] + two[0], one[1]))
+        with JobHarness(texts.key_by(lambda pair: 0).map(lambda pair: pair), parallelism=parallelism) as job:
+            assert sorted(text for text, _ in job.run(records)) == ["ab", "cde"]
 
     def test_feeds_another_reduce_in_the_epoch_that_ends(self, parallelism, records, backend):
         numbers = make_env(BATCH).from_collection([(n % 7, n) for n in range(40)])

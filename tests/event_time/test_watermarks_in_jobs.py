@@ -244,6 +244,15 @@ class TestASourceThatKnowsItsTime:
             job.epoch()
             assert job.output == [(10, LEAST), ("timer", 10), (20, 15)]
 
+    def test_cannot_end_the_input_itself(self, env):
+        with JobHarness(seen(env.from_collection([]))) as job:
+            job.push_watermark(2**63 - 1).epoch()
+            assert job.watermark == 2**63 - 2
+            job.push_watermark(5).push(7, timestamp=7).epoch()
+            assert job.output == [(7, 2**63 - 2)]
+            job.end()
+            assert job.output == [(7, 2**63 - 2), ("timer", 7)]
+
 
 class Punctuated(WatermarkGenerator):
     def on_event(self, event, event_timestamp, output):
