@@ -12,11 +12,13 @@ from __future__ import annotations
 import hashlib
 import io
 import os
+from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import islice
+from itertools import accumulate, islice
 from operator import itemgetter, lt
+from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -86,7 +88,7 @@ class _Batch(msgspec.Struct, array_like=True):
     checksum: str
 
 
-# 100,000 entries (keys of 20 bytes, values of 5) in 128 key groups, on one core of a 2-core VM: encode_changes 27 ms,
+# 100,000 entries (keys of 20 bytes, values of 5) in 128 key groups, on one core of a 2-core VM: encode_changes 43 ms,
 # read_changes 17 ms, of which the checksums are less than 1.
 def encode_changes(groups: Iterable[GroupChanges]) -> bytes:
     """The file with these changes, strictly ascending by group. Called by a task for a delta, by a merge for a base.
@@ -139,14 +141,27 @@ def _to_batch(change: GroupChanges) -> pa.RecordBatch:
                 f"The {what} of key group {change.group} take {size} bytes, and a file holds {_COLUMN_LIMIT} for "
                 f"one key group. Raise the max parallelism, or split values this large into elements of a MapState."
             )
-    value_column = pa.array(values, pa.binary())
+    value_column = _binary(values)
     puts = len(values) - value_column.null_count
     if puts == len(change.entries):
         ops = bytes(len(cleared)) + bytes([_PUT]) * puts
     else:
         ops = bytes(len(cleared)) + bytes([_DELETE if value is None else _PUT for _, value in change.entries])
     op_column = pa.Array.from_buffers(pa.int8(), len(ops), [None, pa.py_buffer(ops)])
-    return pa.record_batch([op_column, pa.array(keys, pa.binary()), value_column], schema=_SCHEMA)
+    return pa.record_batch([op_column, _binary(keys), value_column], schema=_SCHEMA)
+
+
+def _binary(values: list[Any]) -> pa.Array:
+    """As `pa.array(values, pa.binary())`, which would first import pandas wherever it is installed: 0.2 s."""
+    valid = None
+    if not all(values) and None in values:
+        bits = "".join("0" if value is None else "1" for value in reversed(values))
+        valid = pa.py_buffer(int(bits, 2).to_bytes(-(-len(values) // 8), "little"))
+        values = [value or b"" for value in values]
+    offsets = array("i", [0, *accumulate(map(len, values))])
+    return pa.Array.from_buffers(
+        pa.binary(), len(values), [valid, pa.py_buffer(offsets), pa.py_buffer(b"".join(values))]
+    )
 
 
 def content_name(data: bytes) -> str:
