@@ -15,7 +15,8 @@ from penstock.datastream.functions import (
     KeySelector,
 )
 from penstock.graph.logical import GraphError, Input
-from penstock.runtime.operators import CoFlatMapOperator, CoMapOperator, CoProcessOperator, Operator, describe
+from penstock.runtime.operators import Operator, describe
+from penstock.runtime.process_operators import CoFlatMapOperator, CoMapOperator, CoProcessOperator
 
 if TYPE_CHECKING:
     from penstock.datastream.data_stream import DataStream

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,11 +14,12 @@ from penstock.connectors.sink import Sink
 from penstock.connectors.sinks import CollectSink, PrintSink
 from penstock.datastream import hints
 from penstock.datastream.aggregations import Projection, field_reducer
+from penstock.datastream.checks import check_function, check_positive
 from penstock.datastream.connected import ConnectedStreams
+from penstock.datastream.ends import CloseableIterator, DataStreamSink
 from penstock.datastream.functions import (
     FilterFunction,
     FlatMapFunction,
-    Function,
     KeyedProcessFunction,
     KeySelector,
     MapFunction,
@@ -47,23 +47,19 @@ from penstock.graph.logical import (
 )
 from penstock.runtime.assigning import TimestampsOperator
 from penstock.runtime.joins import IntervalJoinOperator
-from penstock.runtime.operators import (
-    CoProcessOperator,
+from penstock.runtime.map_operators import (
     FilterOperator,
     FlatMapOperator,
     KeyedFilterOperator,
     KeyedFlatMapOperator,
     KeyedMapOperator,
     MapOperator,
-    Operator,
-    ProcessOperator,
-    ReduceOperator,
-    SinkFunctionOperator,
-    SinkOperator,
-    WithStateOperator,
-    describe,
 )
+from penstock.runtime.operators import Operator, describe
 from penstock.runtime.output_tag import OutputTag
+from penstock.runtime.process_operators import CoProcessOperator, ProcessOperator
+from penstock.runtime.sink_operators import SinkFunctionOperator, SinkOperator
+from penstock.runtime.state_operators import ReduceOperator, WithStateOperator
 from penstock.runtime.windows.assigners import (
     Length,
     SlidingEventTimeWindows,
@@ -123,7 +119,7 @@ class DataStream:
         return self
 
     def set_parallelism(self, parallelism: int) -> DataStream:
-        _positive(parallelism, "parallelism")
+        check_positive(parallelism, "parallelism")
         if self._node.source is not None:
             raise GraphError(
                 f"The parallelism of source '{self._node.name}' is Spark's to choose: "
@@ -133,7 +129,7 @@ class DataStream:
         return self
 
     def set_max_parallelism(self, max_parallelism: int) -> DataStream:
-        _positive(max_parallelism, "max parallelism")
+        check_positive(max_parallelism, "max parallelism")
         self._node.max_parallelism = max_parallelism
         return self
 
@@ -156,15 +152,15 @@ class DataStream:
     # -- transformations -------------------------------------------------------------------------------------------
 
     def map(self, func: Callable[[Any], Any] | MapFunction, output_type: Any = None) -> DataStream:
-        _check(func, MapFunction, "map")
+        check_function(func, MapFunction, "map")
         return self._add("Map", MapOperator(func), output_type or hints.returned(func, "map"))
 
     def flat_map(self, func: Callable[[Any], Any] | FlatMapFunction, output_type: Any = None) -> DataStream:
-        _check(func, FlatMapFunction, "flat_map")
+        check_function(func, FlatMapFunction, "flat_map")
         return self._add("Flat Map", FlatMapOperator(func), output_type or hints.yielded(func, "flat_map"))
 
     def filter(self, func: Callable[[Any], bool] | FilterFunction) -> DataStream:
-        _check(func, FilterFunction, "filter")
+        check_function(func, FilterFunction, "filter")
         return self._add("Filter", FilterOperator(func), self._type())
 
     def process(self, func: ProcessFunction | Callable[[Any, Any], Any], output_type: Any = None) -> DataStream:
@@ -173,12 +169,12 @@ class DataStream:
                 f"{describe(func)} is a KeyedProcessFunction, but the stream is not keyed.",
                 fix="Call key_by(...) before process.",
             )
-        _check(func, ProcessFunction, "process")
+        check_function(func, ProcessFunction, "process")
         return self._add("Process", ProcessOperator(func), output_type or hints.yielded(func, "process_element"))
 
     def key_by(self, key_selector: Callable[[Any], Any] | KeySelector, key_type: Any = None) -> KeyedStream:
         """Partition by key. Keys may be numbers, strings, bytes, None, dates, tuples of these: see docs/keys.md."""
-        _check(key_selector, KeySelector, "key_by")
+        check_function(key_selector, KeySelector, "key_by")
         keyed = Partitioning(KEY, key_selector, key_type, place=calling_place())
         return KeyedStream(self._env, [replace(edge, partitioning=keyed) for edge in self._inputs], self)
 
@@ -283,8 +279,8 @@ class DataStream:
         key_selector: Callable[[Any], Any] | KeySelector,
     ) -> DataStream:
         """To the subtask that `partitioner(key, number of subtasks)` names."""
-        _check(partitioner, Partitioner, "partition_custom")
-        _check(key_selector, KeySelector, "partition_custom")
+        check_function(partitioner, Partitioner, "partition_custom")
+        check_function(key_selector, KeySelector, "partition_custom")
         return self._partitioned(Partitioning(CUSTOM, key_selector, partitioner=partitioner))
 
     def _partitioned(self, partitioning: Partitioning) -> DataStream:
@@ -325,7 +321,7 @@ class DataStream:
 
     def add_sink(self, sink_func: SinkFunction | Callable[[Any], Any]) -> DataStreamSink:
         """Call a function with every record, at once: again for those of an epoch that is run again."""
-        _check(sink_func, SinkFunction, "add_sink")
+        check_function(sink_func, SinkFunction, "add_sink")
         node = self._env._graph.add(describe(sink_func), inputs=self._inputs, operator=SinkFunctionOperator(sink_func))
         return DataStreamSink(self._env, node)
 
@@ -367,15 +363,15 @@ class KeyedStream(DataStream):
         raise GraphError("key_by is no operator: give name, uid and parallelism to the operator after it.")
 
     def map(self, func: Callable[[Any], Any] | MapFunction, output_type: Any = None) -> DataStream:
-        _check(func, MapFunction, "map")
+        check_function(func, MapFunction, "map")
         return self._add("Map", KeyedMapOperator(func), output_type or hints.returned(func, "map"))
 
     def flat_map(self, func: Callable[[Any], Any] | FlatMapFunction, output_type: Any = None) -> DataStream:
-        _check(func, FlatMapFunction, "flat_map")
+        check_function(func, FlatMapFunction, "flat_map")
         return self._add("Flat Map", KeyedFlatMapOperator(func), output_type or hints.yielded(func, "flat_map"))
 
     def filter(self, func: Callable[[Any], bool] | FilterFunction) -> DataStream:
-        _check(func, FilterFunction, "filter")
+        check_function(func, FilterFunction, "filter")
         return self._add("Filter", KeyedFilterOperator(func), self._type())
 
     def process(self, func: KeyedProcessFunction | Callable[[Any, Any], Any], output_type: Any = None) -> DataStream:  # type: ignore[override]
@@ -384,13 +380,13 @@ class KeyedStream(DataStream):
                 f"{describe(func)} is a ProcessFunction; a keyed stream needs a KeyedProcessFunction.",
                 fix=f"Write `class {type(func).__name__}(KeyedProcessFunction)`.",
             )
-        _check(func, KeyedProcessFunction, "process")
+        check_function(func, KeyedProcessFunction, "process")
         output_type = output_type or hints.yielded(func, "process_element")
         return self._add("Keyed Process", ProcessOperator(func, keyed=True), output_type)
 
     def reduce(self, func: Callable[[Any, Any], Any] | ReduceFunction) -> DataStream:
         """A rolling reduce: one result per record."""
-        _check(func, ReduceFunction, "reduce")
+        check_function(func, ReduceFunction, "reduce")
         return self._reduce("Reduce", func)
 
     def sum(self, position_to_sum: int | str = 0) -> DataStream:
@@ -489,82 +485,6 @@ class KeyedStream(DataStream):
         return self._origin.add_sink(sink_func)
 
 
-class DataStreamSink:
-    """The end of a stream."""
-
-    def __init__(self, env: StreamExecutionEnvironment, node: Node) -> None:
-        self._env = env
-        self._node = node
-
-    def name(self, name: str) -> DataStreamSink:
-        self._node.name = name
-        return self
-
-    def uid(self, uid: str) -> DataStreamSink:
-        self._node.given_uid = uid
-        return self
-
-    def set_parallelism(self, parallelism: int) -> DataStreamSink:
-        _positive(parallelism, "parallelism")
-        self._node.parallelism = parallelism
-        return self
-
-    def set_description(self, description: str) -> DataStreamSink:
-        """Say more of the sink than its name does; shown in the plan."""
-        self._node.description = description
-        return self
-
-    def disable_chaining(self) -> DataStreamSink:
-        """Chain this sink to nothing before it."""
-        self._node.chaining = "never"
-        return self
-
-    def slot_sharing_group(self, slot_sharing_group: str) -> DataStreamSink:
-        """Accepted and shown in the plan; Spark shares cores among all tasks."""
-        self._node.slot_sharing_group = str(slot_sharing_group)
-        return self
-
-
-class CloseableIterator:
-    """Records of a running job, in the order its epochs complete. Closing it cancels the job."""
-
-    def __init__(self, client: Any, sink: CollectSink) -> None:
-        self._client = client
-        self._sink = sink
-        self._records = self._iterate()
-
-    def _iterate(self) -> Iterator[Any]:
-        import queue
-
-        while True:
-            ended = self._client.ended
-            try:
-                yield from self._sink.results.get(timeout=0.05)
-            except queue.Empty:
-                if ended:
-                    self._client.result()
-                    return
-
-    def __iter__(self) -> Iterator[Any]:
-        return self._records
-
-    def __next__(self) -> Any:
-        return next(self._records)
-
-    def next(self) -> Any:
-        return next(self._records)
-
-    def close(self) -> None:
-        if not self._client.ended:
-            self._client.cancel().result()
-
-    def __enter__(self) -> CloseableIterator:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
-
-
 def _time_windows(size: Length, slide: Length | None) -> WindowAssigner[Any, Any]:
     return TumblingEventTimeWindows.of(size) if slide is None else SlidingEventTimeWindows.of(size, slide)
 
@@ -573,31 +493,6 @@ def _count_windows(size: int, slide: int) -> WindowAssigner[Any, Any]:
     return CountTumblingWindowAssigner(size) if slide == 0 else CountSlidingWindowAssigner(size, slide)
 
 
-def _positive(number: int, what: str) -> None:
-    if not isinstance(number, int) or number < 1:
-        raise GraphError(
-            f"The {what} must be a whole number of at least 1, not {number!r}.",
-            fix="Give such a number, or leave the call out.",
-        )
-
-
-def _check(func: Any, kind: type[Function], method: str) -> None:
-    if isinstance(func, type) and issubclass(func, Function):
-        raise GraphError(
-            f"{method} got the class {func.__name__}; it needs an object.", fix=f"Write {method}({func.__name__}())."
-        )
-    if isinstance(func, Function) and not isinstance(func, kind):
-        raise GraphError(
-            f"{method} needs a {kind.__name__} or a function, "
-            f"not the {type(func).__bases__[0].__name__} {describe(func)}."
-        )
-    if not isinstance(func, kind) and not callable(func):
-        raise GraphError(f"{method} needs a {kind.__name__} or a function, not {type(func).__name__}.")
-    if inspect.iscoroutinefunction(func):
-        raise GraphError(
-            f"{method} got the async function {describe(func)}, which gives coroutines and no results.",
-            fix=f"Write AsyncDataStream.ordered_wait(ds, {describe(func)}, Time.seconds(10)), or make it a plain def.",
-        )
-
+__all__ = ["CloseableIterator", "DataStream", "DataStreamSink", "KeyedStream"]
 
 explain_absent(__name__)

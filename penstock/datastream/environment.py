@@ -23,7 +23,8 @@ from penstock.connectors.generated import NumberSequenceSource
 from penstock.connectors.sinks import CollectSink
 from penstock.connectors.source import Source
 from penstock.datastream.checkpointing_mode import CheckpointingMode
-from penstock.datastream.data_stream import DataStream, _positive
+from penstock.datastream.checks import check_positive
+from penstock.datastream.data_stream import DataStream
 from penstock.datastream.execution_mode import RuntimeExecutionMode
 from penstock.datastream.state_backend import StateBackend
 from penstock.errors import PenstockError
@@ -76,7 +77,7 @@ class StreamExecutionEnvironment:
         return self._configuration
 
     def set_parallelism(self, parallelism: int) -> StreamExecutionEnvironment:
-        _positive(parallelism, "parallelism")
+        check_positive(parallelism, "parallelism")
         self._configuration.set_integer("parallelism.default", parallelism)
         return self
 
@@ -128,7 +129,7 @@ class StreamExecutionEnvironment:
 
     def enable_checkpointing(self, interval: int, mode: CheckpointingMode | None = None) -> StreamExecutionEnvironment:
         """Publish a checkpoint every `interval` milliseconds, and go on from the last one after a failure."""
-        _positive(interval, "checkpoint interval (milliseconds)")
+        check_positive(interval, "checkpoint interval (milliseconds)")
         self._configuration.set_string("execution.checkpointing.interval", f"{interval} ms")
         if mode is not None:
             self._configuration.set_string("execution.checkpointing.mode", mode.name)

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from penstock.common.time import Duration, Time, to_millis
 from penstock.datastream import hints
-from penstock.datastream.functions import Function, ProcessJoinFunction
+from penstock.datastream.checks import check_function
+from penstock.datastream.functions import ProcessJoinFunction
 from penstock.graph.logical import GraphError
 from penstock.runtime.joins import IntervalJoinOperator, JoinInput
 from penstock.runtime.output_tag import OutputTag
@@ -123,12 +124,6 @@ class IntervalJoined:
         )
         inputs = [*left._inputs, *(replace(edge, port=1) for edge in right._inputs)]
         return left._add("Interval Join", operator, output_type or hints.yielded(func, "process_element"), inputs)
-
-
-def check_function(func: Any, kind: type[Function], method: str) -> None:
-    from penstock.datastream.data_stream import _check
-
-    _check(func, kind, method)
 
 
 def _keyed(stream: DataStream, which: str) -> KeyedStream:

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from penstock.common.time import Duration, Time
 from penstock.datastream import hints
+from penstock.datastream.checks import check_function
 from penstock.datastream.functions import CoGroupFunction, FlatJoinFunction, JoinFunction, KeySelector
-from penstock.datastream.joins import Step, check_function, of_one_environment
+from penstock.datastream.joins import Step, of_one_environment
 from penstock.datastream.windowed import WindowedStream, _paying
 from penstock.runtime.co_group import CO_GROUP, FLAT_JOIN, JOIN, CoGroupOperator
 from penstock.runtime.windows.assigners import WindowAssigner

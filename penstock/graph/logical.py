@@ -9,8 +9,9 @@ from typing import Any
 
 from penstock.common.places import calling_place
 from penstock.errors import PenstockError, Place
-from penstock.runtime.operators import Operator, SinkOperator
+from penstock.runtime.operators import Operator
 from penstock.runtime.output_tag import OutputTag
+from penstock.runtime.sink_operators import SinkOperator
 
 FORWARD, KEY, REBALANCE, RESCALE, SHUFFLE = "forward", "key", "rebalance", "rescale", "shuffle"
 BROADCAST, GLOBAL, CUSTOM = "broadcast", "global", "custom"

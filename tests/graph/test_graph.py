@@ -23,7 +23,7 @@ from penstock.datastream.state import ValueStateDescriptor
 from penstock.graph.logical import FORWARD, Entry, GraphError, Input, LogicalGraph, Partitioning
 from penstock.graph.physical import build
 from penstock.graph.ship import NotShippable
-from penstock.runtime.operators import MapOperator
+from penstock.runtime.map_operators import MapOperator
 from penstock.testing import JobHarness
 
 

@@ -1,0 +1,37 @@
+"""What users give, looked at when they give it."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+from penstock.datastream.functions import Function
+from penstock.graph.logical import GraphError
+from penstock.runtime.operators import describe
+
+
+def check_positive(number: int, what: str) -> None:
+    if not isinstance(number, int) or number < 1:
+        raise GraphError(
+            f"The {what} must be a whole number of at least 1, not {number!r}.",
+            fix="Give such a number, or leave the call out.",
+        )
+
+
+def check_function(func: Any, kind: type[Function], method: str) -> None:
+    if isinstance(func, type) and issubclass(func, Function):
+        raise GraphError(
+            f"{method} got the class {func.__name__}; it needs an object.", fix=f"Write {method}({func.__name__}())."
+        )
+    if isinstance(func, Function) and not isinstance(func, kind):
+        raise GraphError(
+            f"{method} needs a {kind.__name__} or a function, "
+            f"not the {type(func).__bases__[0].__name__} {describe(func)}."
+        )
+    if not isinstance(func, kind) and not callable(func):
+        raise GraphError(f"{method} needs a {kind.__name__} or a function, not {type(func).__name__}.")
+    if inspect.iscoroutinefunction(func):
+        raise GraphError(
+            f"{method} got the async function {describe(func)}, which gives coroutines and no results.",
+            fix=f"Write AsyncDataStream.ordered_wait(ds, {describe(func)}, Time.seconds(10)), or make it a plain def.",
+        )

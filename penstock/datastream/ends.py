@@ -1,0 +1,88 @@
+"""Where streams end: a sink, or the program itself."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from penstock.connectors.sinks import CollectSink
+from penstock.datastream.checks import check_positive
+from penstock.graph.logical import Node
+
+if TYPE_CHECKING:
+    from penstock.datastream.environment import StreamExecutionEnvironment
+
+
+class DataStreamSink:
+    """The end of a stream."""
+
+    def __init__(self, env: StreamExecutionEnvironment, node: Node) -> None:
+        self._env = env
+        self._node = node
+
+    def name(self, name: str) -> DataStreamSink:
+        self._node.name = name
+        return self
+
+    def uid(self, uid: str) -> DataStreamSink:
+        self._node.given_uid = uid
+        return self
+
+    def set_parallelism(self, parallelism: int) -> DataStreamSink:
+        check_positive(parallelism, "parallelism")
+        self._node.parallelism = parallelism
+        return self
+
+    def set_description(self, description: str) -> DataStreamSink:
+        """Say more of the sink than its name does; shown in the plan."""
+        self._node.description = description
+        return self
+
+    def disable_chaining(self) -> DataStreamSink:
+        """Chain this sink to nothing before it."""
+        self._node.chaining = "never"
+        return self
+
+    def slot_sharing_group(self, slot_sharing_group: str) -> DataStreamSink:
+        """Accepted and shown in the plan; Spark shares cores among all tasks."""
+        self._node.slot_sharing_group = str(slot_sharing_group)
+        return self
+
+
+class CloseableIterator:
+    """Records of a running job, in the order its epochs complete. Closing it cancels the job."""
+
+    def __init__(self, client: Any, sink: CollectSink) -> None:
+        self._client = client
+        self._sink = sink
+        self._records = self._iterate()
+
+    def _iterate(self) -> Iterator[Any]:
+        while True:
+            ended = self._client.ended
+            try:
+                yield from self._sink.results.get(timeout=0.05)
+            except queue.Empty:
+                if ended:
+                    self._client.result()
+                    return
+
+    def __iter__(self) -> Iterator[Any]:
+        return self._records
+
+    def __next__(self) -> Any:
+        return next(self._records)
+
+    def next(self) -> Any:
+        return next(self._records)
+
+    def close(self) -> None:
+        if not self._client.ended:
+            self._client.cancel().result()
+
+    def __enter__(self) -> CloseableIterator:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()

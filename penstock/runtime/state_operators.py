@@ -1,0 +1,108 @@
+"""Operators that keep the state themselves: rolling reduces, and the `with_state` shortcuts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from penstock.common.pickling import Frozen
+from penstock.runtime.operators import Emit, Operator, WrongResult, describe, iterate, method_of
+from penstock.state.descriptors import ValueStateDescriptor
+from penstock.state.entries import StateError
+from penstock.state.serializers import Hinted, OrPickled
+
+if TYPE_CHECKING:
+    from penstock.runtime.context import RuntimeContext
+
+
+class ReduceOperator(Operator):
+    """Emits the reduced value for every record; in a batch only the last one of each key, at the end of the input."""
+
+    keyed = True
+
+    def __init__(self, function: Any, value_type: Any) -> None:
+        super().__init__(function)
+        self.value_type = value_type
+        self.state_hint = value_type if isinstance(value_type, Hinted) else None
+
+    def open(self, context: RuntimeContext, emit: Emit) -> None:
+        super().open(context, emit)
+        self.call = method_of(self.function, "reduce")
+        hint = self.state_hint
+        descriptor = ValueStateDescriptor("_reduce", self.value_type if hint is None else hint.spec)
+        if hint is not None:
+            descriptor.serializer = OrPickled(hint.spec)
+            self.process = self._process_hinted  # type: ignore[method-assign]
+        self.state = context.get_state(descriptor)
+        if self.batch:
+            self.context = context
+            self.process = self._reduced  # type: ignore[method-assign]
+
+    def process(self, value: Any) -> None:
+        current = self.state.value()
+        result = value if current is None else self.call(current, value)
+        self.state.update(result)
+        self.emit(result)
+
+    def _process_hinted(self, value: Any) -> None:
+        self.emit(self._reduced(value))
+
+    def _reduced(self, value: Any) -> Any:
+        """Where nothing is to be emitted, or what the state holds may be Frozen."""
+        current = self._current()
+        result = value if current is None else self.call(current, value)
+        self.state.update(result)
+        return result
+
+    def _current(self) -> Any:
+        current = self.state.value()
+        return current.thaw() if type(current) is Frozen else current
+
+    def end_input(self) -> None:
+        if self.batch:
+            for _ in self.context.each_key("_reduce"):
+                self.emit(self._current())
+
+
+class WithStateOperator(Operator):
+    """map, flat_map or filter whose function is given (value, state or None) and gives (result, new state or None)."""
+
+    keyed = True
+
+    def __init__(self, function: Any, how: str, state_type: Any) -> None:
+        super().__init__(function)
+        self.how = how
+        self.state_hint = state_type if isinstance(state_type, Hinted) else None
+        self.state_type = state_type if self.state_hint is None else self.state_hint.spec
+
+    def open(self, context: RuntimeContext, emit: Emit) -> None:
+        super().open(context, emit)
+        self.state = context.get_state(ValueStateDescriptor("_state", self.state_type))
+
+    def process(self, value: Any) -> None:
+        given = self.function(value, self.state.value())
+        if not isinstance(given, tuple) or len(given) != 2:
+            raise WrongResult(
+                f"{describe(self.function)} returned {type(given).__name__}; {self.how}_with_state needs "
+                f"(result, new state), with None as new state to clear it."
+            )
+        result, state = given
+        try:
+            self.state.update(state)
+        except StateError as error:
+            raise WrongResult(
+                f"{describe(self.function)} gave a new state that is not of the state's type, which is "
+                f"{self._state_origin()}: {error}"
+            ) from None
+        if self.how == "map":
+            self.emit(result)
+        elif self.how == "filter":
+            if result:
+                self.emit(value)
+        elif result is not None:
+            for each in iterate(result, self.function, "flat_map_with_state"):
+                self.emit(each)
+
+    def _state_origin(self) -> str:
+        if self.state_hint is None:
+            return f"the state_type given to {self.how}_with_state"
+        return f"that of the annotation of {self.state_hint.origin}; state_type=... overrides it"
