@@ -70,25 +70,24 @@ def expected_output(records: list[str]) -> Counter[tuple[str, int]]:
     return Counter((letter, n + 1) for letter, count in letters.items() for n in range(count))
 
 
-def run_everywhere(directory: str, master: str, left: list[str], right: list[str]) -> None:
+def run_everywhere(directory: str, master: str, cases: list[list[int]], left: list[str], right: list[str]) -> None:
     """The two stages at several parallelisms, as one epoch and as fifty, in one session; outputs go to files."""
-    for parallelism in (1, 2, 5):
-        for epochs in (1, 50):
-            configuration = Configuration.from_dict(
-                {
-                    "spark.master": master,
-                    "state.checkpoints.dir": f"{directory}/checkpoints-{parallelism}-{epochs}",
-                    "state.backend.local-dir": "replicas",
-                    "execution.checkpointing.interval": "100 ms",
-                    "execution.checkpointing.externalized-checkpoint-retention": "RETAIN_ON_CANCELLATION",
-                    "penstock.epoch.max-records": 0 if epochs == 1 else -(-len(left) // epochs),
-                }
-            )
-            env = StreamExecutionEnvironment.get_execution_environment(configuration)
-            env.set_parallelism(parallelism)
-            stream = two_stages(env.from_collection(left).uid("left"), env.from_collection(right).uid("right"))
-            with stream.execute_and_collect("two") as results:
-                Path(directory, f"output-{parallelism}-{epochs}.json").write_text(json.dumps(list(results)))
+    for parallelism, epochs in cases:
+        configuration = Configuration.from_dict(
+            {
+                "spark.master": master,
+                "state.checkpoints.dir": f"{directory}/checkpoints-{parallelism}-{epochs}",
+                "state.backend.local-dir": "replicas",
+                "execution.checkpointing.interval": "100 ms",
+                "execution.checkpointing.externalized-checkpoint-retention": "RETAIN_ON_CANCELLATION",
+                "penstock.epoch.max-records": 0 if epochs == 1 else -(-len(left) // epochs),
+            }
+        )
+        env = StreamExecutionEnvironment.get_execution_environment(configuration)
+        env.set_parallelism(parallelism)
+        stream = two_stages(env.from_collection(left).uid("left"), env.from_collection(right).uid("right"))
+        with stream.execute_and_collect("two") as results:
+            Path(directory, f"output-{parallelism}-{epochs}.json").write_text(json.dumps(list(results)))
 
 
 def run_two_stages(directory: str, master: str, left: list[str], right: list[str], per_epoch: int) -> None:

@@ -44,23 +44,32 @@ def test_a_batch_gives_only_the_last_value_of_each_key(make_env: Any) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("master", ["local[2]", "local-cluster[2,1,1024]"])
-def test_two_keyed_stages_and_a_union_give_the_same_everywhere(tmp_path: Path, master: str) -> None:
+@pytest.mark.parametrize(
+    ("master", "cases"),
+    [
+        # Every pair is run with executors of their own, and in the harness; here some of them.
+        ("local[2]", [(1, 1), (2, 50), (5, 1)]),
+        ("local-cluster[2,1,1024]", [(parallelism, epochs) for parallelism in (1, 2, 5) for epochs in (1, 50)]),
+    ],
+)
+def test_two_keyed_stages_and_a_union_give_the_same_everywhere(
+    tmp_path: Path, master: str, cases: list[tuple[int, int]]
+) -> None:
     left, right = words(100, 3), words(100, 11)
     arguments = tmp_path / "arguments.json"
-    arguments.write_text(json.dumps({"directory": str(tmp_path), "master": master, "left": left, "right": right}))
+    told = {"directory": str(tmp_path), "master": master, "cases": cases, "left": left, "right": right}
+    arguments.write_text(json.dumps(told))
     program = Path(__file__).with_name("programs.py")
     done = subprocess.run([sys.executable, str(program), str(arguments)], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    for parallelism in (1, 2, 5):
-        for epochs in (1, 50):
-            output = json.loads((tmp_path / f"output-{parallelism}-{epochs}.json").read_text())
-            assert Counter(map(tuple, output)) == expected_output(left + right)
-            storage = newest_lineage(tmp_path / f"checkpoints-{parallelism}-{epochs}" / "two")
-            assert last_manifest(storage).id == epochs + 1
-            assert last_manifest(storage).records == {"left": 100, "right": 100}
-            assert read_values(storage, "count", "n", int) == expected_counts(left + right)
-            assert read_values(storage, "sum", "total", int) == expected_sums(left + right)
+    for parallelism, epochs in cases:
+        output = json.loads((tmp_path / f"output-{parallelism}-{epochs}.json").read_text())
+        assert Counter(map(tuple, output)) == expected_output(left + right)
+        storage = newest_lineage(tmp_path / f"checkpoints-{parallelism}-{epochs}" / "two")
+        assert last_manifest(storage).id == epochs + 1
+        assert last_manifest(storage).records == {"left": 100, "right": 100}
+        assert read_values(storage, "count", "n", int) == expected_counts(left + right)
+        assert read_values(storage, "sum", "total", int) == expected_sums(left + right)
 
 
 def test_an_operator_that_feeds_two_others_runs_once_per_record(make_env: Any, tmp_path: Path) -> None:
