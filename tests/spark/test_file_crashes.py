@@ -104,20 +104,19 @@ def check_output(directory: Path, expected: Counter[str], reader: Reader) -> Non
 
 
 @pytest.mark.parametrize(
-    ("role", "master", "policy", "points"),
+    ("role", "master", "policy"),
     [
-        ("task", "local[2]", "by size", TASK_POINTS),
-        # What an executor has with it that reads is tested with other jobs.
-        ("executor", "local-cluster[2,1,1024]", "each checkpoint", TASK_POINTS[3:]),
+        ("task", "local[2]", "by size"),
+        ("executor", "local-cluster[2,1,1024]", "each checkpoint"),
     ],
 )
 def test_a_worker_or_executor_killed_at_each_step_of_a_task(
-    tmp_path: Path, role: str, master: str, policy: str, points: list[str]
+    tmp_path: Path, role: str, master: str, policy: str
 ) -> None:
     expected = write_input(tmp_path)
     reader = Reader(tmp_path / "out")
     reader.start()
-    crashes, markers = plan(role, points, tmp_path)
+    crashes, markers = plan(role, TASK_POINTS, tmp_path)
     done = run(tmp_path, master, policy, crashes)
     assert done.returncode == 0, done.stderr
     assert all(marker.exists() for marker in markers)
@@ -128,8 +127,7 @@ def test_a_driver_killed_at_each_step_of_an_epoch(tmp_path: Path) -> None:
     expected = write_input(tmp_path)
     reader = Reader(tmp_path / "out")
     reader.start()
-    # Before the first of the driver's points nothing is written.
-    crashes, markers = plan("driver", DRIVER_POINTS[1:], tmp_path)
+    crashes, markers = plan("driver", DRIVER_POINTS, tmp_path)
     for marker in markers:
         done = run(tmp_path, "local[2]", "by size", crashes)
         assert done.returncode == -signal.SIGKILL, done.stderr
