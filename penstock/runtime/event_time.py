@@ -9,7 +9,6 @@ goes back after a recovery.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping
-from typing import Protocol
 
 import msgspec
 
@@ -49,10 +48,6 @@ Times = Mapping[str, OperatorTime]
 _NOWHERE = OperatorTime()
 
 
-class Marked(Protocol):
-    def __call__(self, watermark: int | None, channel: str) -> None: ...
-
-
 def governor(chain: Chain, place: int | None) -> str | None:
     """The uid of who makes the watermarks that an operator of a source's chain passes on; None where nobody does."""
     while place is not None:
@@ -63,13 +58,18 @@ def governor(chain: Chain, place: int | None) -> str | None:
     return chain.source_uid if chain.gives_time else None
 
 
+def stand(run: ChainRun, subtask: int, times: Times) -> None:
+    """Let every operator of a task stand where it stood; before anything of the epoch runs, whatever ran here last."""
+    for operator in run.operators:
+        operator.watermark = times.get(operator.uid, _NOWHERE).of_subtask(subtask, run.chain.parallelism)
+
+
 class Inflow:
     """The watermarks that reach a task in one epoch, and the task's own, which follows from them."""
 
     def __init__(
         self,
         run: ChainRun,
-        subtask: int,
         times: Times,
         now: int,
         barriers: dict[int, Barrier],
@@ -77,9 +77,6 @@ class Inflow:
     ) -> None:
         self._run = run
         self._exchanges = exchanges
-        parallelism = run.chain.parallelism
-        for operator in run.operators:
-            operator.watermark = times.get(operator.uid, _NOWHERE).of_subtask(subtask, parallelism)
         head = run.operators[0]
         self.valve = Valve(head.advance, self._rest, self._wake, head.watermark)
         for number in run.chain.inputs:

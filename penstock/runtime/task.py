@@ -11,11 +11,8 @@ from penstock.common.watermark_strategy import Watermark
 from penstock.errors import PenstockError
 from penstock.runtime.assigning import TimestampsOperator
 from penstock.runtime.chain import ChainRun, next_target
-from penstock.runtime.event_time import Inflow
-from penstock.runtime.exchange import (
-    Exchange,
-    Records,
-)
+from penstock.runtime.event_time import Inflow, stand
+from penstock.runtime.exchange import Exchange, Records
 from penstock.runtime.failures import describe_failure, party_of
 from penstock.runtime.inbox import Inbox, UpstreamFailed
 from penstock.runtime.metrics import TaskMetrics, encode_metrics
@@ -106,7 +103,6 @@ class Task:
 
     def over_records(self, epoch: TaskEpoch, batches: Iterable[Records | OfSplit]) -> Iterator[ExchangeRow]:
         """For a source's chain: records come from Spark, batch by batch."""
-
         run = self._run
         moment = run.moment
 
@@ -166,7 +162,7 @@ class Task:
         """As `_read`, with the watermarks at their places between the records."""
         run = self._run
         times = epoch.state.history.times()
-        inflow = Inflow(run, self._producer, times, epoch.timestamp, inbox.barriers(), self._exchanges)
+        inflow = Inflow(run, times, epoch.timestamp, inbox.barriers(), self._exchanges)
         self._inflow = inflow
         for channel, event in inbox.events():
             if isinstance(event, Barrier):
@@ -239,6 +235,8 @@ class Task:
                 groups = range_of_subtask(self._producer, run.chain.parallelism, run.chain.max_parallelism)
                 least = epoch.state.history.timers(run.chain.operators[0].uid)
                 run.overlay.begin(epoch.number, replicas, least, groups)
+            if run.graph.timed and run.chain.source_uid is None:
+                stand(run, self._producer, epoch.state.history.times())
             info = EpochInfo(epoch.lineage, epoch.number, epoch.timestamp)
             for operator in run.operators:
                 if operator.stateful:

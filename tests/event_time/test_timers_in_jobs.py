@@ -190,6 +190,25 @@ class TestProcessingTimeTimers:
             assert job.output == [("now", 1000), ("now", 1000)]
 
 
+class Both(KeyedProcessFunction):
+    def process_element(self, value, ctx):
+        ctx.timer_service().register_processing_time_timer(value)
+
+    def on_timer(self, timestamp, ctx):
+        yield timestamp, ctx.timer_service().current_watermark()
+
+
+@pytest.mark.parametrize("crash", [False, True])
+def test_a_processing_time_timer_sees_the_watermark_of_the_last_checkpoint(env, crash):
+    with JobHarness(env.from_collection([]).key_by(lambda value: 0).process(Both())) as job:
+        job.set_clock(1000).push(1500, timestamp=70).push_watermark(60).epoch()
+        if crash:
+            # In a new process nothing is left of what operators stood at.
+            job.crash()
+        job.set_clock(2000)
+        assert job.output == [(1500, 60)]
+
+
 class Join(KeyedCoProcessFunction):
     def process_element1(self, value, ctx):
         ctx.timer_service().register_event_time_timer(value[1])
