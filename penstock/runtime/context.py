@@ -7,19 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.errors import PenstockError
 from penstock.runtime.metrics import MetricGroup, MetricRegistry
+from penstock.runtime.state_getters import StateGetters
 from penstock.runtime.timers import TimeDomain, TimerService
 from penstock.state.descriptors import (
-    AggregatingState,
-    AggregatingStateDescriptor,
-    ListState,
-    ListStateDescriptor,
-    MapState,
-    MapStateDescriptor,
-    ReducingState,
-    ReducingStateDescriptor,
     StateDescriptor,
-    ValueState,
-    ValueStateDescriptor,
 )
 from penstock.state.key_groups import range_of_subtask
 from penstock.state.keys import decode_key
@@ -37,7 +28,7 @@ class NoSubtask(PenstockError):
     """Subtask identity was asked for in a source's first chain, which runs once per Spark partition."""
 
 
-class RuntimeContext:
+class RuntimeContext(StateGetters):
     """Given to `open` of every user function. Holds where the function runs and gives its states."""
 
     def __init__(
@@ -87,21 +78,6 @@ class RuntimeContext:
         """Where metrics are registered, in `open` or later. They are told to the driver with each epoch's end."""
         return MetricGroup(self._metrics)
 
-    def get_state(self, state_descriptor: ValueStateDescriptor) -> ValueState[Any]:
-        return self._register(state_descriptor, ValueStateDescriptor)  # type: ignore[no-any-return]
-
-    def get_list_state(self, state_descriptor: ListStateDescriptor) -> ListState[Any]:
-        return self._register(state_descriptor, ListStateDescriptor)  # type: ignore[no-any-return]
-
-    def get_map_state(self, state_descriptor: MapStateDescriptor) -> MapState[Any, Any]:
-        return self._register(state_descriptor, MapStateDescriptor)  # type: ignore[no-any-return]
-
-    def get_reducing_state(self, state_descriptor: ReducingStateDescriptor) -> ReducingState[Any]:
-        return self._register(state_descriptor, ReducingStateDescriptor)  # type: ignore[no-any-return]
-
-    def get_aggregating_state(self, state_descriptor: AggregatingStateDescriptor) -> AggregatingState[Any, Any]:
-        return self._register(state_descriptor, AggregatingStateDescriptor)  # type: ignore[no-any-return]
-
     def function_context(self, operator: Operator) -> FunctionContext:
         return FunctionContext(operator, self._overlay)
 
@@ -117,9 +93,7 @@ class RuntimeContext:
             yield
         self._overlay.key = None
 
-    def _register(self, descriptor: Any, kind: type[StateDescriptor]) -> Any:
-        if not isinstance(descriptor, kind):
-            raise TypeError(f"expected a {kind.__name__}, got {type(descriptor).__name__}: use the getter of its kind")
+    def _register(self, descriptor: StateDescriptor) -> Any:
         if self._overlay is None:
             raise NotKeyed(not_keyed(self._task_name, self._uid, f"state '{descriptor.name}'"), fix=KEY_BY_FIX)
         return self._overlay.register(descriptor)

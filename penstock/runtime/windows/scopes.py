@@ -5,19 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.errors import PenstockError
+from penstock.runtime.state_getters import StateGetters
 from penstock.runtime.windows.window import NAME_LENGTH
 from penstock.state.descriptors import (
     AggregatingState,
-    AggregatingStateDescriptor,
     ListState,
-    ListStateDescriptor,
-    MapState,
-    MapStateDescriptor,
     ReducingState,
-    ReducingStateDescriptor,
     StateDescriptor,
-    ValueState,
-    ValueStateDescriptor,
 )
 from penstock.state.overlay import Namespaced, Overlay
 
@@ -44,37 +38,20 @@ class Scopes:
         self.trigger.key = self.function.key = self.contents.key = None
 
 
-class KeyedStateStore:
+class KeyedStateStore(StateGetters):
     """States of the window at hand. Clear them in the function's `clear`: nobody else does."""
 
     def __init__(self, scope: Namespaced, merging: bool) -> None:
         self._scope = scope
         self._merging = merging
 
-    def get_state(self, state_descriptor: ValueStateDescriptor) -> ValueState[Any]:
-        return self._register(state_descriptor, ValueStateDescriptor)  # type: ignore[no-any-return]
-
-    def get_list_state(self, state_descriptor: ListStateDescriptor) -> ListState[Any]:
-        return self._register(state_descriptor, ListStateDescriptor)  # type: ignore[no-any-return]
-
-    def get_map_state(self, state_descriptor: MapStateDescriptor) -> MapState[Any, Any]:
-        return self._register(state_descriptor, MapStateDescriptor)  # type: ignore[no-any-return]
-
-    def get_reducing_state(self, state_descriptor: ReducingStateDescriptor) -> ReducingState[Any]:
-        return self._register(state_descriptor, ReducingStateDescriptor)  # type: ignore[no-any-return]
-
-    def get_aggregating_state(self, state_descriptor: AggregatingStateDescriptor) -> AggregatingState[Any, Any]:
-        return self._register(state_descriptor, AggregatingStateDescriptor)  # type: ignore[no-any-return]
-
-    def _register(self, descriptor: Any, kind: type[StateDescriptor]) -> Any:
+    def _register(self, descriptor: StateDescriptor) -> Any:
         if self._merging:
             raise NotMergeable(
                 f"Per-window state '{descriptor.name}' was asked for, but the windows merge, and nobody could say how "
                 f"the states of two become one.",
                 fix="Use global_state(), which is the key's.",
             )
-        if not isinstance(descriptor, kind):
-            raise TypeError(f"expected a {kind.__name__}, got {type(descriptor).__name__}: use the getter of its kind")
         return self._scope.register(descriptor)
 
 

@@ -1,0 +1,46 @@
+"""The five getters of keyed state, wherever user functions ask for it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+from penstock.state.descriptors import (
+    AggregatingState,
+    AggregatingStateDescriptor,
+    ListState,
+    ListStateDescriptor,
+    MapState,
+    MapStateDescriptor,
+    ReducingState,
+    ReducingStateDescriptor,
+    StateDescriptor,
+    ValueState,
+    ValueStateDescriptor,
+)
+
+
+class StateGetters(ABC):
+    def get_state(self, state_descriptor: ValueStateDescriptor) -> ValueState[Any]:
+        return self._registered(state_descriptor, ValueStateDescriptor)  # type: ignore[no-any-return]
+
+    def get_list_state(self, state_descriptor: ListStateDescriptor) -> ListState[Any]:
+        return self._registered(state_descriptor, ListStateDescriptor)  # type: ignore[no-any-return]
+
+    def get_map_state(self, state_descriptor: MapStateDescriptor) -> MapState[Any, Any]:
+        return self._registered(state_descriptor, MapStateDescriptor)  # type: ignore[no-any-return]
+
+    def get_reducing_state(self, state_descriptor: ReducingStateDescriptor) -> ReducingState[Any]:
+        return self._registered(state_descriptor, ReducingStateDescriptor)  # type: ignore[no-any-return]
+
+    def get_aggregating_state(self, state_descriptor: AggregatingStateDescriptor) -> AggregatingState[Any, Any]:
+        return self._registered(state_descriptor, AggregatingStateDescriptor)  # type: ignore[no-any-return]
+
+    def _registered(self, descriptor: Any, kind: type[StateDescriptor]) -> Any:
+        if not isinstance(descriptor, kind):
+            raise TypeError(f"expected a {kind.__name__}, got {type(descriptor).__name__}: use the getter of its kind")
+        return self._register(descriptor)
+
+    @abstractmethod
+    def _register(self, descriptor: StateDescriptor) -> Any:
+        """The state of this descriptor, or an error where there can be none."""
