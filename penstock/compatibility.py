@@ -44,7 +44,10 @@ _RESTARTS = (
     "the program again: it goes on from its last checkpoint."
 )
 
-_BACKENDS = "Not there. Use MemoryStateBackend() for small state, FsStateBackend(directory) for state on local disk."
+_ROCKSDB_OPTIONS = (
+    "Not there: what RocksDB may use is set by state.backend.rocksdb.memory.cache and .write-buffers, for all replicas "
+    "of a worker together."
+)
 _STORAGE = (
     "Not there: a state backend brings its storage. Use FsStateBackend(directory), MemoryStateBackend(), or the "
     "setting state.checkpoints.dir."
@@ -135,7 +138,12 @@ ABSENT: tuple[tuple[str, str], ...] = (
         "CustomCheckpointStorage",
         _STORAGE,
     ),
-    ("HashMapStateBackend EmbeddedRocksDBStateBackend CustomStateBackend PredefinedOptions", _BACKENDS),
+    (
+        "PredefinedOptions EmbeddedRocksDBStateBackend.set_predefined_options "
+        "EmbeddedRocksDBStateBackend.get_predefined_options EmbeddedRocksDBStateBackend.set_options "
+        "EmbeddedRocksDBStateBackend.get_options",
+        _ROCKSDB_OPTIONS,
+    ),
     (
         "datastream.connectors.kafka datastream.connectors.dynamic_kafka",
         _through_spark("Kafka", "kafka"),

@@ -42,6 +42,7 @@ from penstock.runtime.metrics import TaskMetrics, decode_metrics
 from penstock.runtime.plan import Chain, PhysicalGraph
 from penstock.runtime.report import Report, decode_report
 from penstock.runtime.rows import FAILURE, METRICS, REPORT, Failure, decode_failure
+from penstock.state.backends import Backend
 from penstock.state.storage import Storage
 
 _STATISTICS_KEPT = 10_000
@@ -66,9 +67,8 @@ class EpochParameters(msgspec.Struct, frozen=True):
     wanted: Version | None
     storage: str
     lineage: str
-    backend: str
+    backend: Backend
     inline_bytes: int
-    replica_root: str
     timestamp: int = 0
     """The epoch's clock, in milliseconds."""
 
@@ -89,7 +89,7 @@ class EpochStatistics(msgspec.Struct, frozen=True):
 class Settings:
     """How a job checkpoints; made from the configuration."""
 
-    backend: str = "memory"
+    backend: Backend = field(default_factory=Backend)
     inline_bytes: int = 16 * 1024
     """Deltas up to this size ride inside the manifest."""
     memory_limit: int = 5 * 1024 * 1024
@@ -97,7 +97,6 @@ class Settings:
     merge_bytes: int = 256 * 1024
     """Deltas up to this size are not worth merging into a base."""
     timeout_ms: int = 10 * 60 * 1000
-    replica_root: str = ""
     retries: int = 3
     """How many times an epoch is run again, from the same input, before the job fails."""
 
@@ -198,7 +197,7 @@ class EpochDriver:
             self._committer.commit(number, passing)
         self.probe("committed")
         self._committer.published(manifest)
-        if self.settings.backend == "memory":
+        if self.storage.in_memory:
             self._forget()
             self._merge_bases()
         return self._count(instruction.reports, (self.clock() - started) * 1000)
@@ -221,7 +220,6 @@ class EpochDriver:
             self.lineage,
             self.settings.backend,
             self.settings.inline_bytes,
-            self.settings.replica_root,
             timestamp,
         )
         self._measured = []

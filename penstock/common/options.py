@@ -44,19 +44,52 @@ OPTIONS = {
             "NO_EXTERNALIZED_CHECKPOINTS",
             "RETAIN_ON_CANCELLATION keeps the checkpoints of a job that has ended",
         ),
-        Option("state.backend", "filesystem if a directory is set, else memory", "memory or filesystem"),
+        Option(
+            "state.backend",
+            "filesystem if a directory is set, else memory",
+            "memory, hashmap (memory with checkpoints in files), filesystem, rocksdb or `package.module:Factory`",
+        ),
+        Option("state.backend.async", "true", "false: bases are made and files removed within the epoch"),
         Option("state.backend.memory.max-state-size", "5242880", "largest state of one operator, Memory backend"),
-        Option("state.backend.local-dir", "below the temporary directory", "where replicas live on each host"),
+        Option(
+            "state.backend.local-dir",
+            "below the temporary directory",
+            "where replicas live on each host; several directories with commas between them",
+        ),
+        Option(
+            "state.backend.local-dir.allocation",
+            "RANDOM_START",
+            "which of several gets a new replica: RANDOM_START, ROUND_ROBIN or LEAST_LOADED",
+        ),
+        Option("state.backend.rocksdb.memory.cache", "64 mb", "RocksDB: cache of blocks read, per worker process"),
+        Option("state.backend.rocksdb.memory.write-buffers", "32 mb", "RocksDB: unwritten changes, per worker process"),
+        Option("state.backend.rocksdb.thread.num", "2", "RocksDB: threads that flush and compact, per worker process"),
+        Option(
+            "state.backend.rocksdb.timer-service.factory",
+            "ROCKSDB",
+            "ROCKSDB (in the store) or HEAP; timers are in the store, their next ones in memory, with either",
+        ),
+        Option(
+            "state.backend.rocksdb.checkpoint.transfer.thread.num",
+            "4",
+            "files a task fetches at once when it builds a replica",
+        ),
         Option("state.checkpoints.dir", "none", "where checkpoints go: a path or file: URI"),
         Option("taskmanager.memory.segment-size", "32768", "wanted bytes of a buffer"),
         Option("penstock.epoch.max-records", "0 (all)", "records an epoch takes of a collection or batch DataFrame"),
     )
 }
 
+OWN_BACKEND = "state.backend.custom."
+"""Settings with this prefix are for a backend of the user's own."""
+
 ALIASES = {
     "state.backend.type": "state.backend",
     "execution.checkpointing.dir": "state.checkpoints.dir",
     "state.checkpoint.dir": "state.checkpoints.dir",
+    "state.backend.rocksdb.localdir": "state.backend.local-dir",
+    "state.backend.rocksdb.timer-server.factory": "state.backend.rocksdb.timer-service.factory",
+    "state.backend.rocksdb.checkpoint.transfer.threads.num": "state.backend.rocksdb.checkpoint.transfer.thread.num",
 }
 """Other spellings that are understood."""
 
@@ -64,7 +97,7 @@ ALIASES = {
 def check_keys(keys: Iterable[str]) -> None:
     """Refuse what is no setting, with the nearest that is one. `spark.*` is Spark's own affair."""
     for key in keys:
-        if key in OPTIONS or key in ALIASES or key.startswith("spark."):
+        if key in OPTIONS or key in ALIASES or key.startswith(("spark.", OWN_BACKEND)):
             continue
         near = difflib.get_close_matches(key, [*OPTIONS, *ALIASES], n=1, cutoff=0.6)
         hint = (

@@ -39,7 +39,15 @@ from penstock.datastream.functions import (
 )
 from penstock.datastream.joins import IntervalJoin, IntervalJoined
 from penstock.datastream.output_tag import OutputTag
-from penstock.datastream.state_backend import FsStateBackend, MemoryStateBackend, StateBackend
+from penstock.datastream.state_backend import (
+    CustomStateBackend,
+    EmbeddedRocksDBStateBackend,
+    FsStateBackend,
+    HashMapStateBackend,
+    MemoryStateBackend,
+    RocksDBStateBackend,
+    StateBackend,
+)
 from penstock.datastream.time_domain import TimeDomain
 from penstock.datastream.timerservice import TimerService
 from penstock.datastream.window import (
@@ -72,14 +80,17 @@ __all__ = [
     "CoProcessFunction",
     "ConnectedStreams",
     "CountWindow",
+    "CustomStateBackend",
     "DataStream",
     "DataStreamSink",
+    "EmbeddedRocksDBStateBackend",
     "FilterFunction",
     "FlatJoinFunction",
     "FlatMapFunction",
     "FsStateBackend",
     "Function",
     "GlobalWindow",
+    "HashMapStateBackend",
     "IntervalJoin",
     "IntervalJoined",
     "JobClient",
@@ -99,6 +110,7 @@ __all__ = [
     "ProcessJoinFunction",
     "ProcessWindowFunction",
     "ReduceFunction",
+    "RocksDBStateBackend",
     "RuntimeContext",
     "RuntimeExecutionMode",
     "SinkFunction",

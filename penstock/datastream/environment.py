@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import tempfile
 import warnings
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
@@ -22,6 +21,7 @@ from penstock.common.watermark_strategy import WatermarkStrategy
 from penstock.connectors.generated import NumberSequenceSource
 from penstock.connectors.sinks import CollectSink
 from penstock.connectors.source import Source
+from penstock.datastream.backend_settings import backend_settings
 from penstock.datastream.checkpointing_mode import CheckpointingMode
 from penstock.datastream.checks import check_positive
 from penstock.datastream.data_stream import DataStream
@@ -361,30 +361,17 @@ class StreamExecutionEnvironment:
     def _settings(self, name: str) -> tuple[Settings, str | None]:
         config = self._configuration
         directory = config.get_string("state.checkpoints.dir", "")
-        backend = config.get_string("state.backend", "filesystem" if directory else "memory").lower()
-        if backend in ("memory", "jobmanager", "hashmap"):
-            backend = "memory"
-        elif backend in ("filesystem", "fs"):
-            backend = "filesystem"
-            if not directory:
-                raise BadSetting(
-                    "state.backend is filesystem, but state.checkpoints.dir is not set: where to put checkpoints?",
-                    fix="Set state.checkpoints.dir to a directory, e.g. file:///var/checkpoints.",
-                )
-        else:
-            raise BadSetting(f"state.backend is '{backend}'.", fix="Set it to memory or filesystem.")
-        default_root = os.path.join(tempfile.gettempdir(), f"penstock-{os.getuid()}", "replicas")
+        backend, in_files = backend_settings(config)
         settings = Settings(
             backend=backend,
             memory_limit=config.get_integer("state.backend.memory.max-state-size", Settings.memory_limit),
-            replica_root=config.get_string("state.backend.local-dir", default_root),
             timeout_ms=milliseconds(
                 "execution.checkpointing.timeout",
                 config.get_string("execution.checkpointing.timeout", "10 min"),
             ),
         )
         root = None
-        if directory and backend != "memory":
+        if in_files:
             slug = re.sub(r"[^A-Za-z0-9_.-]+", "-", name).strip("-.") or "job"
             root = os.path.join(local_path("state.checkpoints.dir", directory), slug)
         return settings, root

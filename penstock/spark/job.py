@@ -228,7 +228,8 @@ class Job:
         self._storage.close()
         shutil.rmtree(self._workdir, ignore_errors=True)
         if ended or not self.spec.checkpointing:
-            shutil.rmtree(os.path.join(self.spec.settings.replica_root, self.driver.lineage), ignore_errors=True)
+            for directory in self.spec.settings.backend.directories:
+                shutil.rmtree(os.path.join(directory, self.driver.lineage), ignore_errors=True)
             root = self.spec.checkpoint_root
             if root is not None:
                 if self.spec.retain and self.spec.checkpointing:

@@ -80,6 +80,9 @@ class Storage(ABC):
     is published stays, what is written is named by its content.
     """
 
+    in_memory = False
+    """Whether the objects live in the driver's memory: tasks cannot write there, and all of it must stay small."""
+
     @property
     @abstractmethod
     def uri(self) -> str:
@@ -296,6 +299,8 @@ class DriverStorage(Storage):
     it to nobody. `close` ends the serving; the driver itself goes on using the objects.
     """
 
+    in_memory = True
+
     def __init__(self, host: str = "127.0.0.1") -> None:
         """`host` is where tasks reach the driver, and the only address it listens on."""
         self._objects: dict[str, bytes] = {}
@@ -352,6 +357,8 @@ class DriverStorage(Storage):
 
 class RemoteDriverStorage(Storage):
     """A driver's memory as tasks in other processes see it: they read, everything else is a StorageError."""
+
+    in_memory = True
 
     def __init__(self, uri: str) -> None:
         parts = urlsplit(uri)

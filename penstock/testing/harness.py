@@ -14,6 +14,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from penstock.checkpoint.epochs import EpochDriver, EpochParameters, EpochStatistics, Settings
@@ -27,6 +28,7 @@ from penstock.errors import PenstockError
 from penstock.graph.physical import build
 from penstock.runtime.moment import Timestamped
 from penstock.runtime.watermarks import GREATEST, LEAST
+from penstock.state.backends import Backend
 from penstock.state.descriptors import AggregatingState, ListState, MapState, ReducingState
 from penstock.state.entries import stored_keys
 from penstock.state.key_groups import block_count
@@ -66,7 +68,8 @@ class JobHarness:
         if isinstance(stream, DataStream):
             stream._end("Collect", self._sink)
         self._directory = tempfile.mkdtemp(prefix="penstock-harness-")
-        self._settings = settings or Settings(backend=backend)
+        self._backend = Backend(backend, [f"{self._directory}/replicas"])
+        self._settings = replace(settings or Settings(), backend=self._backend)
         if storage is None:
             storage = DriverStorage() if backend == "memory" else LocalStorage(f"{self._directory}/checkpoints")
         self.storage = storage
@@ -100,7 +103,7 @@ class JobHarness:
         self._start()
 
     def _start(self) -> None:
-        self._engine = LocalEngine(self._graph, self.storage, f"{self._directory}/replicas", self._pending, self._probe)
+        self._engine = LocalEngine(self._graph, self.storage, self._backend, self._pending, self._probe)
         self._driver = EpochDriver(
             self._graph,
             self.storage,
@@ -350,9 +353,8 @@ class JobHarness:
             self._driver.version,
             "",
             self._driver.lineage,
-            self._settings.backend,
+            self._backend,
             self._settings.inline_bytes,
-            f"{self._directory}/replicas",
         )
 
     @contextmanager
