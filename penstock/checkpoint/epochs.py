@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from penstock.checkpoint.bases import merge_bases
+from penstock.checkpoint.bases import Block, largest_state
 from penstock.checkpoint.committing import Committer, CommittingSink, committables_of
 from penstock.checkpoint.coordinator import (
     Abort,
@@ -26,12 +26,13 @@ from penstock.checkpoint.coordinator import (
 )
 from penstock.checkpoint.event_time import next_wakeup, times_after
 from penstock.checkpoint.failed import failed
+from penstock.checkpoint.housekeeping import Housekeeping, Merge, merge_here
 from penstock.checkpoint.manifest import (
     FORMAT,
-    BaseHandle,
     Manifest,
     OperatorSnapshot,
     Version,
+    fenced,
     latest,
     manifest_name,
     publish,
@@ -43,12 +44,11 @@ from penstock.runtime.plan import Chain, PhysicalGraph
 from penstock.runtime.report import Report, decode_report
 from penstock.runtime.rows import FAILURE, METRICS, REPORT, Failure, decode_failure
 from penstock.state.backends import Backend
+from penstock.state.key_groups import block_count
 from penstock.state.storage import Storage
 
 _STATISTICS_KEPT = 10_000
 """Epochs whose statistics the driver remembers; a job may run for months."""
-_LONGEST_WALK = 500
-"""Epochs after which the driver merges deltas however small: a new replica walks through all of them."""
 
 
 class EngineLost(PenstockError):
@@ -95,7 +95,13 @@ class Settings:
     memory_limit: int = 5 * 1024 * 1024
     """Largest state of one operator under the Memory backend."""
     merge_bytes: int = 256 * 1024
-    """Deltas up to this size are not worth merging into a base."""
+    """Memory backend: deltas up to this size, all together, are not worth merging into bases."""
+    base_bytes: int = 1024 * 1024
+    """Deltas of a block up to this size are not worth merging into a base."""
+    retained: int = 1
+    """Completed checkpoints that stay usable."""
+    asynchronous: bool = True
+    """Whether bases are made, and files removed, beside the epochs."""
     timeout_ms: int = 10 * 60 * 1000
     retries: int = 3
     """How many times an epoch is run again, from the same input, before the job fails."""
@@ -114,6 +120,8 @@ class EpochDriver:
     probe: Callable[[str], None] = lambda point: None
     lineage: str = field(default_factory=lambda: uuid.uuid4().hex)
     clock: Callable[[], float] = time.time
+    merge: Merge = merge_here
+    """How bases are made."""
 
     def __post_init__(self) -> None:
         self.token = uuid.uuid4().hex
@@ -123,12 +131,26 @@ class EpochDriver:
         self.statistics: deque[EpochStatistics] = deque(maxlen=_STATISTICS_KEPT)
         self.metrics = MetricTotals(self.graph, self.clock)
         self._measured: list[TaskMetrics] = []
-        self._merged: dict[str, dict[int, BaseHandle]] = {}
         self._epoch_ended_at = self.clock()
         self._committer = Committer(self.sinks, self.lineage)
         self.number = 0
         """The epoch under way, or the last one."""
         self.uids = {operator.uid: operator for chain in self.graph.chains for operator in chain.operators}
+        self._housekeeping = Housekeeping(
+            self.storage,
+            [
+                Block(chain.operators[0].uid, block, chain.max_parallelism)
+                for chain in self.graph.chains
+                if chain.operators and chain.operators[0].keyed
+                for block in range(block_count(chain.max_parallelism))
+            ],
+            self.merge,
+            self.settings.retained,
+            self.settings.asynchronous,
+            self.settings.merge_bytes,
+            self.settings.base_bytes,
+            self.settings.memory_limit,
+        )
 
     def recover(self) -> Manifest | None:
         """Go on from the last manifest in storage, if there is one, and commit its sinks again."""
@@ -146,6 +168,10 @@ class EpochDriver:
         """The job is over before its input was: what the last checkpoint holds is all there will be."""
         if self.last is not None:
             self._committer.finish(self.last)
+
+    def close(self) -> None:
+        """No epoch will follow."""
+        self._housekeeping.close()
 
     @property
     def next_wakeup(self) -> int | None:
@@ -179,6 +205,7 @@ class EpochDriver:
                 break
             assert isinstance(instruction, Abort)
             self._committer.abort(number, instruction.reports)
+            self._check_fenced(number)
             attempt += 1
             # A user's error will come again; what the engine lost may not.
             if attempt > self.settings.retries or any(failure.from_user for failure in instruction.failures):
@@ -197,9 +224,10 @@ class EpochDriver:
             self._committer.commit(number, passing)
         self.probe("committed")
         self._committer.published(manifest)
+        self._housekeeping.published(manifest, version)
         if self.storage.in_memory:
-            self._forget()
-            self._merge_bases()
+            for uid in manifest.keyed():
+                self._check_memory(uid)
         return self._count(instruction.reports, (self.clock() - started) * 1000)
 
     def _collect(self, number: int, ends_input: bool, timestamp: int) -> list[Any]:
@@ -248,11 +276,8 @@ class EpochDriver:
         last = self.last
         operators: dict[str, OperatorSnapshot] = {}
         records = dict(last.records) if last is not None else {}
-        delta_bytes = dict(last.delta_bytes) if last is not None else {}
-        bases = dict(last.bases) if last is not None else {}
-        for uid, merged in self._merged.items():
-            bases[uid] = merged
-            delta_bytes[uid] = 0
+        bases = {} if last is None else self._housekeeping.bases(last)
+        since_base = {} if last is None else self._housekeeping.since_base(last)
         for report in sorted(reports, key=lambda report: (report.chain, report.subtask)):
             chain = self.graph.chains[report.chain]
             if chain.source_uid is not None:
@@ -277,8 +302,10 @@ class EpochDriver:
                         for block, time in least.items():
                             # Two subtasks may share a block.
                             first[block] = min(time, first.get(block, time))
-                if part.states or part.deltas:
-                    delta_bytes[part.uid] = delta_bytes.get(part.uid, 0) + sum(d.size for d in part.deltas)
+                for delta in part.deltas:
+                    since = since_base.setdefault(part.uid, {})
+                    for block in delta.blocks:
+                        since[block] = since.get(block, 0) + -(-delta.size // len(delta.blocks))
         return Manifest(
             FORMAT,
             self.lineage,
@@ -294,65 +321,31 @@ class EpochDriver:
             spark_log,
             log_index if log_index is not None else (last.log_index if last is not None else {}),
             bases,
-            delta_bytes,
+            since_base,
             times_after({} if last is None else last.times, self.graph, reports, timestamp),
         )
 
-    def _merge_bases(self) -> None:
-        """Memory backend: fold deltas into bases, so that the driver holds the state and not its history.
-
-        What is merged is announced by the next manifest; until then replicas walk the deltas.
-        """
-        last, version, settings = self.last, self.version, self.settings
-        assert last is not None
-        assert version is not None
-        self._merged = {}
-        deltas = sum(last.delta_bytes.values())
-        bases = sum(map(last.state_bytes, last.delta_bytes)) - deltas
-        if (
-            deltas > max(2 * bases, settings.merge_bytes)
-            or any(last.state_bytes(uid) > settings.memory_limit for uid in last.delta_bytes)
-            or last.id - self._oldest_base() > _LONGEST_WALK
-        ):
-            # All operators at once: one old base would keep all the manifests since, with everyone's deltas.
-            for uid in last.delta_bytes:
-                self._merged[uid] = merge_bases(self.storage, version, uid, self._chain_of(uid).max_parallelism)
-                self._check_memory(uid, sum(base.size for base in self._merged[uid].values()))
-
-    def _forget(self) -> None:
-        """Memory backend: delete the manifests and bases that are behind the bases of the last manifest."""
-        last = self.last
-        assert last is not None
-        # The last manifest and its parent stay: the link between them is checked at a recovery.
-        oldest = min(last.id - 1, self._oldest_base())
-        logged = set(map(manifest_name, last.log_index.values()))
-        for name in self.storage.list("manifests/"):
-            if name < manifest_name(oldest) and name not in logged:
-                self.storage.delete(name)
-        needed = {base.name for blocks in last.bases.values() for base in blocks.values()}
-        for name in self.storage.list("bases/"):
-            if name not in needed:
-                self.storage.delete(name)
-
-    def _oldest_base(self) -> int:
-        """The checkpoint before which no replica needs a manifest; 0 while some operator has no base."""
-        last = self.last
-        assert last is not None
-        bases = (last.bases.get(uid, {}).values() for uid in last.delta_bytes)
-        return min((min((base.id for base in blocks), default=0) for blocks in bases), default=last.id)
-
-    def _check_memory(self, uid: str, size: int) -> None:
-        if size <= self.settings.memory_limit:
+    def _check_memory(self, uid: str) -> None:
+        bases = self._housekeeping.merged(uid)
+        size, limit = sum(base.size for base in bases), self.settings.memory_limit
+        if size <= limit:
             return
         assert self.last is not None
         snapshot = self.last.operators.get(uid)
-        states = ", ".join(f"'{name}'" for name in snapshot.states) if snapshot else "?"
+        # The driver's frame limit: MemoryStateBackend takes no more.
+        raised = f", or raise the limit: env.set_state_backend(MemoryStateBackend(max_state_size={2 * size}))"
+        alternative = raised if 2 * size <= 10 * 1024 * 1024 else ""
+        state = largest_state(self.storage, bases, snapshot.states if snapshot else ())
         raise StateTooLarge(
-            f"State {states} of operator '{self.uids[uid].name}' (uid '{uid}') has {size:,} bytes, more than the "
-            f"Memory backend's limit of {self.settings.memory_limit:,} (max_state_size). Keep it in files with\n"
-            f"    config.set_string('state.checkpoints.dir', 'file:///path/to/checkpoints')\n"
-            f"or raise the limit: env.set_state_backend(MemoryStateBackend(max_state_size=...))."
+            f"State '{state}' of operator '{self.uids[uid].name}' (uid '{uid}') is too large for the Memory backend: "
+            f"the operator's state has {size:,} bytes, and state.backend.memory.max-state-size is {limit:,}.",
+            fix=f"Keep it in files: env.set_state_backend(FsStateBackend('file:///path/to/checkpoints')){alternative}.",
         )
+
+    def _check_fenced(self, number: int) -> None:
+        """A driver that was thought dead may fail for lack of files that its successor has removed."""
+        if self.storage.exists(manifest_name(number)):
+            raise fenced(self.storage, number)
 
     def _chain_of(self, uid: str) -> Chain:
         return next(chain for chain in self.graph.chains if any(op.uid == uid for op in chain.operators))
@@ -383,7 +376,7 @@ class EpochDriver:
             (self.clock() - self._epoch_ended_at) * 1000,
             sum(delta.size for delta in deltas),
             sum(delta.entries for delta in deltas),
-            sum(self.last.state_bytes(uid) for uid in self.last.delta_bytes),
+            sum(self.last.state_bytes(uid) for uid in self.last.keyed()),
         )
         self._epoch_ended_at = self.clock()
         self.statistics.append(statistics)

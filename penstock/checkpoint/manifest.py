@@ -87,14 +87,21 @@ class Manifest(msgspec.Struct, array_like=True, frozen=True):
     """Every file of Spark's log that a restart from here needs, and the manifest that holds it."""
     bases: dict[str, dict[int, BaseHandle]]
     """By operator uid and block: the bases that later manifests stand on."""
-    delta_bytes: dict[str, int]
-    """Bytes of deltas since the last base, by operator uid."""
+    since_base: dict[str, dict[int, int]]
+    """By operator uid and block: bytes of the deltas since the block's base, where there are any."""
     times: dict[str, OperatorTime] = {}
     """Where event time stands, by operator uid."""
 
     def state_bytes(self, uid: str) -> int:
         """Bytes stored for an operator: its bases and the deltas since."""
-        return self.delta_bytes.get(uid, 0) + sum(base.size for base in self.bases.get(uid, {}).values())
+        return self.delta_bytes(uid) + sum(base.size for base in self.bases.get(uid, {}).values())
+
+    def delta_bytes(self, uid: str) -> int:
+        return sum(self.since_base.get(uid, {}).values())
+
+    def keyed(self) -> set[str]:
+        """The operators that have keyed state."""
+        return self.bases.keys() | self.since_base.keys()
 
 
 class Version(msgspec.Struct, array_like=True, frozen=True):
@@ -129,11 +136,15 @@ def publish(storage: Storage, manifest: Manifest) -> Version:
         # With its hash in front: the last manifest has no child yet that would know it.
         storage.publish(manifest_name(manifest.id), digest + body)
     except AlreadyPublished:
-        raise Fenced(
-            f"Checkpoint {manifest.id} of this job is already published: another driver runs the job "
-            f"(in {storage.where}). This one stops."
-        ) from None
+        raise fenced(storage, manifest.id) from None
     return Version(manifest.id, digest)
+
+
+def fenced(storage: Storage, number: int) -> Fenced:
+    return Fenced(
+        f"Checkpoint {number} of this job is already published: another driver runs the job (in {storage.where}). "
+        f"This one stops."
+    )
 
 
 def load(storage: Storage, number: int, digest: bytes | None = None) -> tuple[Manifest, Version]:

@@ -49,6 +49,7 @@ OPTIONS = {
             "filesystem if a directory is set, else memory",
             "memory, hashmap (memory with checkpoints in files), filesystem, rocksdb or `package.module:Factory`",
         ),
+        Option("execution.checkpointing.num-retained", "1", "completed checkpoints that stay usable"),
         Option("state.backend.async", "true", "false: bases are made and files removed within the epoch"),
         Option("state.backend.memory.max-state-size", "5242880", "largest state of one operator, Memory backend"),
         Option(
@@ -87,6 +88,7 @@ ALIASES = {
     "state.backend.type": "state.backend",
     "execution.checkpointing.dir": "state.checkpoints.dir",
     "state.checkpoint.dir": "state.checkpoints.dir",
+    "state.checkpoints.num-retained": "execution.checkpointing.num-retained",
     "state.backend.rocksdb.localdir": "state.backend.local-dir",
     "state.backend.rocksdb.timer-server.factory": "state.backend.rocksdb.timer-service.factory",
     "state.backend.rocksdb.checkpoint.transfer.threads.num": "state.backend.rocksdb.checkpoint.transfer.thread.num",

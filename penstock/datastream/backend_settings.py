@@ -70,3 +70,13 @@ def _options(config: Configuration) -> dict[str, str]:
             f"state.backend.rocksdb.timer-service.factory is '{timers}'.", fix="Set it to ROCKSDB or HEAP."
         )
     return {key.removeprefix(_PREFIX): value for key, value in sorted(settings.items()) if key.startswith(_PREFIX)}
+
+
+def retained_checkpoints(config: Configuration) -> int:
+    key = "execution.checkpointing.num-retained"
+    number = config.get_integer(key, 1)
+    if number < 1:
+        raise BadSetting(
+            f"{key} is {number}.", fix="Set it to 1 or more: the last checkpoint is what a recovery needs."
+        )
+    return number

@@ -21,7 +21,7 @@ from penstock.common.watermark_strategy import WatermarkStrategy
 from penstock.connectors.generated import NumberSequenceSource
 from penstock.connectors.sinks import CollectSink
 from penstock.connectors.source import Source
-from penstock.datastream.backend_settings import backend_settings
+from penstock.datastream.backend_settings import backend_settings, retained_checkpoints
 from penstock.datastream.checkpointing_mode import CheckpointingMode
 from penstock.datastream.checks import check_positive
 from penstock.datastream.data_stream import DataStream
@@ -365,6 +365,8 @@ class StreamExecutionEnvironment:
         settings = Settings(
             backend=backend,
             memory_limit=config.get_integer("state.backend.memory.max-state-size", Settings.memory_limit),
+            retained=retained_checkpoints(config),
+            asynchronous=config.get_boolean("state.backend.async", True),
             timeout_ms=milliseconds(
                 "execution.checkpointing.timeout",
                 config.get_string("execution.checkpointing.timeout", "10 min"),

@@ -26,6 +26,7 @@ from penstock.checkpoint.epochs import (
     EpochStatistics,
     Settings,
 )
+from penstock.checkpoint.housekeeping import merge_here
 from penstock.checkpoint.manifest import load
 from penstock.common.job import JobCancelled, JobExecutionResult, JobStatus
 from penstock.errors import PenstockError
@@ -33,6 +34,7 @@ from penstock.graph.logical import LogicalGraph
 from penstock.runtime.plan import PhysicalGraph
 from penstock.runtime.probe import crash_probe
 from penstock.runtime.rows import METRICS
+from penstock.spark.bases import SparkMerge
 from penstock.spark.executors import check_executors
 from penstock.spark.log import SparkLog
 from penstock.spark.metrics import collect_metrics
@@ -91,6 +93,7 @@ class Job:
         for level in range(1, len(spec.physical.levels)):
             stage = Stage(LevelStage(self._shipped, self._metrics, level))
             self._line += [Exchange(spec.physical.targets(level)), stage]
+        self._bases = SparkMerge(spark, self.id)
         self.driver = EpochDriver(
             spec.physical,
             self._storage,
@@ -99,6 +102,7 @@ class Job:
             spec.logical.sinks(),
             crash_probe("driver", lambda: self.driver.number),
             lineage=root.name if spec.checkpoint_root else uuid.uuid4().hex,
+            merge=merge_here if self._storage.in_memory else self._bases,
         )
 
     def _open_storage(self) -> tuple[Storage, Path]:
@@ -225,6 +229,8 @@ class Job:
                 self._error = PenstockError(f"The job was cancelled, but a sink could not be finished: {error}")
 
     def _clean_up(self, ended: bool) -> None:
+        self._bases.cancel()
+        self.driver.close()
         self._storage.close()
         shutil.rmtree(self._workdir, ignore_errors=True)
         if ended or not self.spec.checkpointing:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from penstock.checkpoint.bases import block_state
+from penstock.checkpoint.bases import block_groups
 from penstock.checkpoint.history import ManifestHistory
 from penstock.checkpoint.manifest import Manifest, latest
 from penstock.errors import PenstockError
@@ -44,7 +44,7 @@ def read_values(storage: Storage, uid: str, state: str, value_type: Any) -> dict
     wanted = state_id(state).to_bytes(4, "big")
     values = {}
     for block in range(block_count(max_parallelism)):
-        for changes in block_state(history, uid, block, max_parallelism):
+        for changes in block_groups(history, uid, block, max_parallelism):
             for key, value in changes.entries:
                 if key[2:6] == wanted and value is not None:
                     values[decode_key(key[header:])] = decode(value)

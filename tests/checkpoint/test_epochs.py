@@ -445,12 +445,14 @@ class TestTheMemoryBackend:
         with pytest.raises(StateTooLarge) as caught:
             driver.run_epoch(None, {})
         text = str(caught.value)
-        assert text.startswith("State 'n' of operator 'count them' (uid 'count') has ")
-        assert "more than the Memory backend's limit of 20,000 (max_state_size)" in text
-        assert "state.checkpoints.dir" in text
-        assert "MemoryStateBackend(max_state_size=" in text
+        assert text.startswith("State 'n' of operator 'count them' (uid 'count') is too large for the Memory backend")
+        assert "state.backend.memory.max-state-size is 20,000" in text
         size = int(text.split(" has ")[1].split(" bytes")[0].replace(",", ""))
         assert 20_000 < size < 100_000
+        assert caught.value.fix == (
+            "Keep it in files: env.set_state_backend(FsStateBackend('file:///path/to/checkpoints')), or raise the "
+            f"limit: env.set_state_backend(MemoryStateBackend(max_state_size={2 * size}))."
+        )
 
     def test_does_not_count_what_was_overwritten(self, start, engine):
         driver = start(backend="memory", memory_limit=40_000)

@@ -86,8 +86,8 @@ def test_the_memory_backend_refuses_state_over_its_limit(make_env: Any) -> None:
     message = str(raised.value)
     assert "'text'" in message
     assert "'hoard' (uid 'h')" in message
-    assert "max_state_size" in message
-    assert "state.checkpoints.dir" in message
+    assert "state.backend.memory.max-state-size is 100,000" in message
+    assert "FsStateBackend(" in message
 
 
 def test_state_over_many_epochs_in_memory_is_held_once(make_env: Any, tmp_path: Path) -> None:

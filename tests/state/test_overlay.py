@@ -11,7 +11,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from penstock.checkpoint.bases import merge_bases
+from penstock.checkpoint.bases import Block, merge_block
 from penstock.checkpoint.history import ManifestHistory
 from penstock.checkpoint.manifest import FORMAT, Manifest, OperatorSnapshot, publish
 from penstock.common import Row, Types
@@ -30,6 +30,7 @@ from penstock.state.descriptors import (
 from penstock.state.engines.lmdb import LmdbEngine
 from penstock.state.engines.memory import MemoryEngine
 from penstock.state.entries import StateError, state_id
+from penstock.state.key_groups import block_count
 from penstock.state.keys import encode_key
 from penstock.state.overlay import Nothing, Overlay
 from penstock.state.storage import DriverStorage
@@ -116,7 +117,7 @@ class Job:
             spark_log={},
             log_index={},
             bases={"uid": self.bases},
-            delta_bytes={},
+            since_base={},
         )
         self.version = publish(self.storage, manifest)
         self.begin()
@@ -124,7 +125,10 @@ class Job:
 
     def merge(self):
         if self.version is not None:
-            self.bases = merge_bases(self.storage, self.version, "uid", self.max_parallelism)
+            self.bases = {
+                block: merge_block(self.storage, self.version, Block("uid", block, self.max_parallelism))
+                for block in range(block_count(self.max_parallelism))
+            }
 
     def crash(self):
         self.replicas.close()
