@@ -38,6 +38,7 @@ from penstock.checkpoint.manifest import (
     publish,
 )
 from penstock.checkpoint.metrics import MetricTotals
+from penstock.checkpoint.statistics import CheckpointHistory
 from penstock.errors import PenstockError
 from penstock.runtime.metrics import TaskMetrics, decode_metrics
 from penstock.runtime.plan import Chain, PhysicalGraph
@@ -130,6 +131,7 @@ class EpochDriver:
         self.version: Version | None = None
         self.statistics: deque[EpochStatistics] = deque(maxlen=_STATISTICS_KEPT)
         self.metrics = MetricTotals(self.graph, self.clock)
+        self.checkpoints = CheckpointHistory()
         self._measured: list[TaskMetrics] = []
         self._epoch_ended_at = self.clock()
         self._committer = Committer(self.sinks, self.lineage)
@@ -162,6 +164,7 @@ class EpochDriver:
         self.last, self.version, self.lineage = manifest, version, manifest.lineage
         self._committer.lineage = manifest.lineage
         self._committer.commit(manifest.id, manifest.committables, again=True)
+        self.checkpoints.restored = manifest.id
         return manifest
 
     def finish_sinks(self) -> None:
@@ -204,6 +207,7 @@ class EpochDriver:
             if isinstance(instruction, Publish):
                 break
             assert isinstance(instruction, Abort)
+            self.checkpoints.add_failed(instruction, int(started * 1000), self._now())
             self._committer.abort(number, instruction.reports)
             self._check_fenced(number)
             attempt += 1
@@ -217,6 +221,10 @@ class EpochDriver:
         version = publish(self.storage, manifest)
         self.probe("published")
         self.last, self.version = manifest, version
+        names = {uid: operator.name for uid, operator in self.uids.items()}
+        self.checkpoints.add_completed(
+            manifest, instruction.reports, self._measured, names, int(started * 1000), self._now()
+        )
         self.metrics.add(number, self._measured, {(report.chain, report.subtask) for report in instruction.reports})
         for follow in self.coordinator.handle(Published(number, self._now())):
             assert isinstance(follow, CommitSinks)

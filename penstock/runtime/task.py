@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from msgspec.structs import replace
 
 from penstock.common.watermark_strategy import Watermark
 from penstock.errors import PenstockError
@@ -284,7 +287,7 @@ class Task:
         out.clear()
         watermarks, idle = self._watermarks()
         report = Report(run.chain.id, self._producer, epoch.number, records, sent, counts, reports, watermarks, idle)
-        epoch.metrics(encode_metrics(measured))
+        epoch.metrics(encode_metrics(replace(measured, acknowledged_at=int(time.time() * 1000))))
         yield self._to_driver(REPORT, encode_report(report))
         epoch.probe("reported")
 

@@ -19,6 +19,7 @@ from typing import Any
 
 from penstock.checkpoint.epochs import EpochDriver, EpochParameters, EpochStatistics, Settings
 from penstock.checkpoint.metrics import JobMetrics
+from penstock.checkpoint.statistics import CheckpointHistory
 from penstock.common.pickling import Frozen
 from penstock.common.watermark_strategy import Watermark
 from penstock.connectors.sinks import CollectSink
@@ -236,6 +237,11 @@ class JobHarness:
     def metrics(self) -> JobMetrics:
         """Counted in completed epochs since the start or the last crash, as on Spark since the driver started."""
         return self._driver.metrics.read()
+
+    @property
+    def checkpoints(self) -> CheckpointHistory:
+        """What the driver knows of its checkpoints, since the start or the last crash."""
+        return self._driver.checkpoints
 
     def timers(self, operator: str | None = None) -> list[tuple[int, Any, str]]:
         """(time, key, kind) of every timer that is set, in order; `operator` is a uid or name, if several have any."""
