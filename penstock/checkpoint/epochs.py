@@ -84,6 +84,8 @@ class EpochStatistics(msgspec.Struct, frozen=True):
     delta_bytes: int
     delta_entries: int
     state_bytes: int
+    base_bytes: int = 0
+    """Of bases made since the epoch before, beside the epochs."""
 
 
 @dataclass
@@ -134,6 +136,7 @@ class EpochDriver:
         self.checkpoints = CheckpointHistory()
         self._measured: list[TaskMetrics] = []
         self._epoch_ended_at = self.clock()
+        self._bases_counted = 0
         self._committer = Committer(self.sinks, self.lineage)
         self.number = 0
         """The epoch under way, or the last one."""
@@ -385,7 +388,9 @@ class EpochDriver:
             sum(delta.size for delta in deltas),
             sum(delta.entries for delta in deltas),
             sum(self.last.state_bytes(uid) for uid in self.last.keyed()),
+            self._housekeeping.bases_written - self._bases_counted,
         )
+        self._bases_counted = self._housekeeping.bases_written
         self._epoch_ended_at = self.clock()
         self.statistics.append(statistics)
         return statistics

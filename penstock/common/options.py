@@ -50,6 +50,9 @@ OPTIONS = {
             "memory, hashmap (memory with checkpoints in files), filesystem, rocksdb or `package.module:Factory`",
         ),
         Option("execution.checkpointing.num-retained", "1", "completed checkpoints that stay usable"),
+        Option(
+            "penstock.checkpoint.base.min-bytes", "1048576", "bytes of a block's deltas that are not worth a new base"
+        ),
         Option("state.backend.async", "true", "false: bases are made and files removed within the epoch"),
         Option("state.backend.memory.max-state-size", "5242880", "largest state of one operator, Memory backend"),
         Option(

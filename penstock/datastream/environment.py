@@ -366,6 +366,7 @@ class StreamExecutionEnvironment:
             backend=backend,
             memory_limit=config.get_integer("state.backend.memory.max-state-size", Settings.memory_limit),
             retained=retained_checkpoints(config),
+            base_bytes=config.get_integer("penstock.checkpoint.base.min-bytes", Settings.base_bytes),
             asynchronous=config.get_boolean("state.backend.async", True),
             timeout_ms=milliseconds(
                 "execution.checkpointing.timeout",
