@@ -7,12 +7,15 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import fsspec
 import pytest
+from fsspec.implementations.arrow import ArrowFSWrapper, HadoopFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
 from fsspec.spec import AbstractFileSystem
+from pyarrow.fs import LocalFileSystem
 
 from penstock.state.object_storage import NoConditionalPut, ObjectStorage
 from penstock.state.storage import AlreadyPublished, StorageError, open_storage
@@ -107,6 +110,13 @@ class TestAConditionalPut:
         with pytest.raises(NoConditionalPut, match="fsspec has none for it"):
             ObjectStorage("plain://place/x").check()
         assert PlainFileSystem.store == {}
+
+    def test_pyarrow_s_file_systems_as_hdfs_only_look_first_and_are_refused(self, tmp_path: Path) -> None:
+        fsspec.register_implementation("arrow-files", ArrowFSWrapper, clobber=True)
+        with pytest.raises(NoConditionalPut, match="fsspec has none for it"):
+            ObjectStorage(f"arrow-files://{tmp_path}", {"fs": LocalFileSystem()}).check()
+        assert issubclass(HadoopFileSystem, ArrowFSWrapper)
+        assert list(tmp_path.iterdir()) == []
 
     def test_an_s3_server_that_ignores_the_condition_is_refused(self, s3: MakeStorage) -> None:
         storage = s3("careless")
