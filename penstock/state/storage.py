@@ -15,7 +15,7 @@ from urllib.parse import unquote, urlsplit
 import pyarrow as pa
 
 from penstock.errors import PenstockError
-from penstock.state.files import map_file
+from penstock.state.files import RESTORE, map_file
 from penstock.state.serving import ObjectServer, client_for
 
 __all__ = [
@@ -60,11 +60,10 @@ class MissingObject(StorageError):
     cleans that directory. If the storage is a driver's memory, that driver has restarted: restart the job.
     """
 
-    def __init__(self, name: str, where: str) -> None:
+    def __init__(self, name: str, where: str, whose: str = "") -> None:
         super().__init__(
-            f"'{name}' is missing in {where}.",
-            fix="Restore it from a backup, or start from a checkpoint or savepoint that does not need it, and see that "
-            "nothing else deletes files there.",
+            f"'{name}'{whose and f', {whose},'} is missing in {where}.",
+            fix=RESTORE,
         )
         self.name = name
 
@@ -206,9 +205,8 @@ class LocalStorage(Storage):
             if not isinstance(error.__cause__, OSError) or error.__cause__.errno in _NO_LINKS:
                 raise
             raise StorageError(
-                f"Nothing can be written to {self.where}: {error.__cause__.strerror}.",
-                fix="See that it is a directory, or can be made, that this user may write there, and that the disk "
-                "is not full.",
+                f"Nothing can be written to {self.where}: {_reason(self._root, error.__cause__)}.",
+                fix="Set state.checkpoints.dir to a directory that this user may write, on a disk that is not full.",
             ) from error
         self.delete(name)
 
@@ -297,7 +295,7 @@ class LocalStorage(Storage):
                     self._durable.clear()
                     continue
                 raise StorageError(
-                    f"Cannot write '{name}' to {self.uri}: {error.strerror}.",
+                    f"Cannot write '{name}' to {self.uri}: {_reason(path.parent, error)}.",
                     fix="See that the directory exists, has free space and may be written (state.checkpoints.dir).",
                 ) from error
 
@@ -334,6 +332,13 @@ def _raise_unless_gone(error: OSError) -> None:
     # A listing with holes would have garbage collection believe that files are gone.
     if not isinstance(error, (FileNotFoundError, NotADirectoryError)):
         raise error
+
+
+def _reason(directory: Path, error: OSError) -> str:
+    for path in (directory, *directory.parents):
+        if path.exists() and not path.is_dir():
+            return f"{path} is not a directory"
+    return error.strerror or str(error)
 
 
 def _fsync_directory(directory: Path) -> None:
