@@ -12,6 +12,7 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from penstock.errors import PenstockError
 
@@ -47,11 +48,19 @@ OPTIONS = {
         Option("state.backend", "filesystem if a directory is set, else memory", "memory or filesystem"),
         Option("state.backend.memory.max-state-size", "5242880", "largest state of one operator, Memory backend"),
         Option("state.backend.local-dir", "below the temporary directory", "where replicas live on each host"),
-        Option("state.checkpoints.dir", "none", "where checkpoints go: a path or file: URI"),
+        Option("state.checkpoints.dir", "none", "where checkpoints go: a path, or a URI such as `s3://bucket/path`"),
+        Option(
+            "state.checkpoints.fs.*",
+            "none",
+            "options of the store at that URI, such as `state.checkpoints.fs.endpoint_url`; never shown",
+        ),
         Option("taskmanager.memory.segment-size", "32768", "wanted bytes of a buffer"),
         Option("penstock.epoch.max-records", "0 (all)", "records an epoch takes of a collection or batch DataFrame"),
     )
 }
+
+STORE_OPTIONS = "state.checkpoints.fs."
+"""What begins with this goes to the store of the checkpoints."""
 
 ALIASES = {
     "state.backend.type": "state.backend",
@@ -64,7 +73,7 @@ ALIASES = {
 def check_keys(keys: Iterable[str]) -> None:
     """Refuse what is no setting, with the nearest that is one. `spark.*` is Spark's own affair."""
     for key in keys:
-        if key in OPTIONS or key in ALIASES or key.startswith("spark."):
+        if key in OPTIONS or key in ALIASES or key.startswith(("spark.", STORE_OPTIONS)):
             continue
         near = difflib.get_close_matches(key, [*OPTIONS, *ALIASES], n=1, cutoff=0.6)
         hint = (
@@ -73,6 +82,21 @@ def check_keys(keys: Iterable[str]) -> None:
             else "docs/configuration.md lists the settings there are."
         )
         raise BadSetting(f"There is no setting '{key}'.", fix=hint)
+
+
+def store_options(settings: Mapping[str, str]) -> dict[str, Any]:
+    """What was set for the store of the checkpoints: `true`, `false` and JSON objects as what they are, else text."""
+    options: dict[str, Any] = {}
+    for key, text in settings.items():
+        if key.startswith(STORE_OPTIONS):
+            value: Any = {"true": True, "false": False}.get(text.lower(), text)
+            if text.startswith("{"):
+                try:
+                    value = json.loads(text)
+                except ValueError:
+                    raise BadSetting(f"The value of {key} begins with {{ but is no JSON object.") from None
+            options[key.removeprefix(STORE_OPTIONS)] = value
+    return options
 
 
 def canonical(settings: Mapping[str, str]) -> dict[str, str]:
