@@ -13,6 +13,7 @@ import msgspec
 from penstock.errors import PenstockError
 from penstock.runtime.event_time import OperatorTime
 from penstock.runtime.report import DeltaHandle
+from penstock.state.files import RESTORE
 from penstock.state.storage import AlreadyPublished, Storage
 
 FORMAT = 1
@@ -153,24 +154,32 @@ def load(storage: Storage, number: int, digest: bytes | None = None) -> tuple[Ma
     data = storage.read(name)
     found, body = data[:_DIGEST_BYTES], data[_DIGEST_BYTES:]
     if digest_of(body) != found:
-        raise BadManifest(f"{name} in {storage.where} is damaged: it does not have the hash it was published with.")
+        raise BadManifest(
+            f"{name} in {storage.where}, checkpoint {number}, is damaged: it does not have the hash it was published "
+            f"with.",
+            fix=RESTORE,
+        )
     if digest is not None and found != digest:
         raise BadManifest(
-            f"{name} in {storage.where} was replaced by another: it is not the one its successor was built on."
+            f"{name} in {storage.where} was replaced by another: it is not the one its successor was built on.",
+            fix=RESTORE,
         )
     try:
         head = msgspec.msgpack.decode(body)
         version = head[0] if isinstance(head, list) and head else None
         if version != FORMAT:
             raise BadManifest(
-                f"{name} in {storage.where} has format {version!r}; this Penstock reads format {FORMAT}. "
-                f"Run the version that wrote it, or a newer one."
+                f"{name} in {storage.where}, checkpoint {number}, has format {version!r}; this Penstock reads format "
+                f"{FORMAT}.",
+                fix="Run the version that wrote it, or a newer one. Nothing was changed here.",
             )
         manifest = _decode(body)
     except msgspec.DecodeError as error:
-        raise BadManifest(f"{name} in {storage.where} cannot be read: {error}") from None
+        raise BadManifest(f"{name} in {storage.where} cannot be read: {error}", fix=RESTORE) from None
     if manifest.id != number:
-        raise BadManifest(f"{name} in {storage.where} holds checkpoint {manifest.id}: it was renamed or copied.")
+        raise BadManifest(
+            f"{name} in {storage.where} holds checkpoint {manifest.id}: it was renamed or copied.", fix=RESTORE
+        )
     return manifest, Version(number, found)
 
 

@@ -12,6 +12,7 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from penstock.errors import PenstockError
 
@@ -78,7 +79,12 @@ OPTIONS = {
             "4",
             "files a task fetches at once when it builds a replica",
         ),
-        Option("state.checkpoints.dir", "none", "where checkpoints go: a path or file: URI"),
+        Option("state.checkpoints.dir", "none", "where checkpoints go: a path, or a URI such as `s3://bucket/path`"),
+        Option(
+            "state.checkpoints.fs.*",
+            "none",
+            "options of the store at that URI, such as `state.checkpoints.fs.endpoint_url`; never shown",
+        ),
         Option("taskmanager.memory.segment-size", "32768", "wanted bytes of a buffer"),
         Option("penstock.epoch.max-records", "0 (all)", "records an epoch takes of a collection or batch DataFrame"),
     )
@@ -86,6 +92,8 @@ OPTIONS = {
 
 OWN_BACKEND = "state.backend.custom."
 """Settings with this prefix are for a backend of the user's own."""
+STORE_OPTIONS = "state.checkpoints.fs."
+"""What begins with this goes to the store of the checkpoints."""
 
 ALIASES = {
     "state.backend.type": "state.backend",
@@ -102,7 +110,7 @@ ALIASES = {
 def check_keys(keys: Iterable[str]) -> None:
     """Refuse what is no setting, with the nearest that is one. `spark.*` is Spark's own affair."""
     for key in keys:
-        if key in OPTIONS or key in ALIASES or key.startswith(("spark.", OWN_BACKEND)):
+        if key in OPTIONS or key in ALIASES or key.startswith(("spark.", OWN_BACKEND, STORE_OPTIONS)):
             continue
         near = difflib.get_close_matches(key, [*OPTIONS, *ALIASES], n=1, cutoff=0.6)
         hint = (
@@ -111,6 +119,21 @@ def check_keys(keys: Iterable[str]) -> None:
             else "docs/configuration.md lists the settings there are."
         )
         raise BadSetting(f"There is no setting '{key}'.", fix=hint)
+
+
+def store_options(settings: Mapping[str, str]) -> dict[str, Any]:
+    """What was set for the store of the checkpoints: `true`, `false` and JSON objects as what they are, else text."""
+    options: dict[str, Any] = {}
+    for key, text in settings.items():
+        if key.startswith(STORE_OPTIONS):
+            value: Any = {"true": True, "false": False}.get(text.lower(), text)
+            if text.startswith("{"):
+                try:
+                    value = json.loads(text)
+                except ValueError:
+                    raise BadSetting(f"The value of {key} begins with {{ but is no JSON object.") from None
+            options[key.removeprefix(STORE_OPTIONS)] = value
+    return options
 
 
 def canonical(settings: Mapping[str, str]) -> dict[str, str]:

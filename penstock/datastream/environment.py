@@ -10,12 +10,20 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 from urllib.parse import unquote, urlparse
 
 from penstock.checkpoint.epochs import EpochStatistics, Settings
+from penstock.checkpoint.lineages import SharedStorage
 from penstock.common.configuration import Configuration
 from penstock.common.execution_config import ExecutionConfig
 from penstock.common.job import JobExecutionResult
 from penstock.common.job_client import JobClient
 from penstock.common.mistakes import ShortExceptHook
-from penstock.common.options import BadSetting, canonical, check_keys, command_line_settings, surrounding_settings
+from penstock.common.options import (
+    BadSetting,
+    canonical,
+    check_keys,
+    command_line_settings,
+    store_options,
+    surrounding_settings,
+)
 from penstock.common.typeinfo import Types
 from penstock.common.watermark_strategy import WatermarkStrategy
 from penstock.connectors.generated import NumberSequenceSource
@@ -32,7 +40,9 @@ from penstock.graph.logical import FORWARD, Entry, GraphError, Input, LogicalGra
 from penstock.graph.physical import build
 from penstock.graph.plan_json import execution_plan
 from penstock.runtime.plan import PhysicalGraph
+from penstock.state.object_storage import ObjectStorage
 from penstock.state.serializers import serializer_for
+from penstock.state.storage import LocalStorage
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -358,7 +368,7 @@ class StreamExecutionEnvironment:
                 f"Give each one: stream.uid('name')."
             )
 
-    def _settings(self, name: str) -> tuple[Settings, str | None]:
+    def _settings(self, name: str) -> tuple[Settings, SharedStorage | None]:
         config = self._configuration
         directory = config.get_string("state.checkpoints.dir", "")
         backend, in_files = backend_settings(config)
@@ -376,10 +386,23 @@ class StreamExecutionEnvironment:
         root = None
         if in_files:
             slug = re.sub(r"[^A-Za-z0-9_.-]+", "-", name).strip("-.") or "job"
-            root = os.path.join(local_path("state.checkpoints.dir", directory), slug)
+            root = self._checkpoint_storage(directory).below(slug)
+            root.check()
         return settings, root
 
-    def _warn_of_derived_uids(self, root: str | None) -> None:
+    def _checkpoint_storage(self, directory: str) -> SharedStorage:
+        options = store_options(self._configuration.to_dict())
+        scheme = urlparse(directory).scheme
+        if scheme in ("", "file"):
+            return LocalStorage(local_path("state.checkpoints.dir", directory))
+        if scheme == "memory":
+            raise BadSetting(
+                "state.checkpoints.dir is a memory: URI, and that memory is one process's: no task would see it.",
+                fix="For checkpoints in the driver's memory set state.backend to memory and leave the directory out.",
+            )
+        return ObjectStorage(directory, options)
+
+    def _warn_of_derived_uids(self, root: SharedStorage | None) -> None:
         nodes = [
             node
             for node in self._graph.nodes.values()

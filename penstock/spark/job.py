@@ -9,10 +9,10 @@ import shutil
 import threading
 import time
 import uuid
+import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from functools import reduce
-from pathlib import Path
+from functools import partial, reduce
 from typing import Any
 
 import msgspec
@@ -27,6 +27,7 @@ from penstock.checkpoint.epochs import (
     Settings,
 )
 from penstock.checkpoint.housekeeping import merge_here
+from penstock.checkpoint.lineages import Lineages, SharedStorage, new_lineage
 from penstock.checkpoint.manifest import load
 from penstock.common.job import JobCancelled, JobExecutionResult, JobStatus
 from penstock.errors import PenstockError
@@ -36,6 +37,7 @@ from penstock.runtime.probe import crash_probe
 from penstock.runtime.rows import METRICS
 from penstock.spark.bases import SparkMerge
 from penstock.spark.executors import check_executors
+from penstock.spark.inputs import inputs_of
 from penstock.spark.log import SparkLog
 from penstock.spark.metrics import collect_metrics
 from penstock.spark.planner import PLANNING_FAILED
@@ -43,7 +45,7 @@ from penstock.spark.scratch import scratch_directory
 from penstock.spark.sources import open_stream
 from penstock.spark.stages import Exchange, Stage
 from penstock.spark.worker import EPOCH_PROPERTY, ROW_SCHEMA, LevelStage, ShippedGraph, SilentStage, SourceStage
-from penstock.state.storage import DriverStorage, LocalStorage, Storage
+from penstock.state.storage import DriverStorage, Storage, StorageError
 
 _TICK_S = 0.1
 """How often a job looks whether a timer is due."""
@@ -57,8 +59,8 @@ class JobSpec:
     logical: LogicalGraph
     physical: PhysicalGraph
     settings: Settings
-    checkpoint_root: str | None
-    """Local directory of this job's lineages; None for the driver's memory."""
+    checkpoint_root: SharedStorage | None
+    """Where this job's lineages are; None for the driver's memory."""
     checkpointing: bool
     interval_ms: int
     retain: bool
@@ -86,9 +88,10 @@ class Job:
         self._workdir = scratch_directory()
         self._shipped = ShippedGraph(spec.physical)
         self._metrics = collect_metrics(spark)
-        self._storage, root = self._open_storage()
-        self._log = SparkLog(self._workdir / "spark")
-        self._inputs = root / "inputs"
+        self._lineages = None if spec.checkpoint_root is None else Lineages(spec.checkpoint_root)
+        self._storage, lineage = self._open_storage()
+        self._inputs = inputs_of(self._storage, self._workdir / "inputs", self._master())
+        self._log = SparkLog(self._workdir / "spark", self._inputs.own)
         self._line: list[Exchange | Stage] = []
         for level in range(1, len(spec.physical.levels)):
             stage = Stage(LevelStage(self._shipped, self._metrics, level))
@@ -101,15 +104,16 @@ class Job:
             self._execute,
             spec.logical.sinks(),
             crash_probe("driver", lambda: self.driver.number),
-            lineage=root.name if spec.checkpoint_root else uuid.uuid4().hex,
+            lineage=lineage,
             merge=merge_here if self._storage.in_memory else self._bases,
         )
 
-    def _open_storage(self) -> tuple[Storage, Path]:
-        if self.spec.checkpoint_root is None:
-            return DriverStorage(self._driver_host()), self._workdir
-        root = current_lineage(Path(self.spec.checkpoint_root), self.spec.checkpointing)
-        return LocalStorage(str(root)), root
+    def _open_storage(self) -> tuple[Storage, str]:
+        if self._lineages is None:
+            return DriverStorage(self._driver_host()), new_lineage()
+        # Without checkpoints nobody will go on with it, so nobody needs to find it.
+        lineage = self._lineages.current() if self.spec.checkpointing else new_lineage()
+        return self._lineages.storage_of(lineage), lineage
 
     def _driver_host(self) -> str:
         """Loopback, unless the user chose a cluster: then its executors must reach the driver."""
@@ -236,12 +240,13 @@ class Job:
         if ended or not self.spec.checkpointing:
             for directory in self.spec.settings.backend.directories:
                 shutil.rmtree(os.path.join(directory, self.driver.lineage), ignore_errors=True)
-            root = self.spec.checkpoint_root
-            if root is not None:
-                if self.spec.retain and self.spec.checkpointing:
-                    (Path(root) / self.driver.lineage / "ended").touch()
-                else:
-                    shutil.rmtree(Path(root) / self.driver.lineage, ignore_errors=True)
+            if self._lineages is not None:
+                try:
+                    retain = self.spec.retain and self.spec.checkpointing
+                    self._lineages.end(self.driver.lineage, last=self.driver.next_number - 1, retain=retain)
+                except StorageError as error:
+                    # What the job did stays done; whoever starts it next sweeps.
+                    warnings.warn(f"Job '{self.spec.name}' is over, but not its checkpoints: {error}", stacklevel=2)
 
     # -- epochs ----------------------------------------------------------------------------------------------------
 
@@ -250,9 +255,9 @@ class Job:
         for chain in self.spec.physical.sources():
             node = next(node for node in self.spec.logical.nodes.values() if node.uid == chain.source_uid)
             assert node.source is not None
-            folder = self._inputs / f"source-{node.id}"
+            place = partial(self._inputs.folder, f"source-{node.id}")
             frame = open_stream(
-                self._spark, chain, node.source.origin, folder, self.spec.parallelism, self.spec.records_per_epoch
+                self._spark, chain, node.source.origin, place, self.spec.parallelism, self.spec.records_per_epoch
             )
             branches.append(frame.mapInArrow(SourceStage(self._shipped, self._metrics, chain.id), ROW_SCHEMA))
         return reduce(DataFrame.unionAll, branches)
@@ -306,19 +311,6 @@ class Job:
         for part in self._line:
             frame = part.over(frame)
         return frame
-
-
-def current_lineage(root: Path, resume: bool) -> Path:
-    """The directory of the lineage to go on with: the newest that has not ended, or a new one."""
-    root.mkdir(parents=True, exist_ok=True)
-    if resume:
-        for candidate in sorted(root.iterdir(), reverse=True):
-            # Even one without a manifest: if its driver only seemed dead, one of the two must lose the first publish.
-            if candidate.is_dir() and not (candidate / "ended").exists():
-                return candidate
-    lineage = root / f"{int(time.time() * 1000):015d}-{uuid.uuid4().hex[:8]}"
-    lineage.mkdir()
-    return lineage
 
 
 def _query_failed(error: Exception) -> PenstockError:

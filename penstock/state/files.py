@@ -27,6 +27,7 @@ from xxhash import xxh3_128_hexdigest
 from penstock.errors import PenstockError
 
 __all__ = [
+    "RESTORE",
     "CorruptFile",
     "GroupChanges",
     "GroupTooLarge",
@@ -37,6 +38,14 @@ __all__ = [
     "prefix_end",
     "read_changes",
 ]
+
+
+RESTORE = (
+    "Restore it from a backup, or start from a checkpoint or savepoint that does not need it: "
+    "execution.checkpointing.num-retained says how many are kept. Nothing was changed here. To begin anew, without "
+    "the state, give the job another name."
+)
+"""What to do about a file of a checkpoint that is missing or damaged."""
 
 
 class CorruptFile(PenstockError):
@@ -183,10 +192,7 @@ def read_changes(
     try:
         yield from _read_changes(pa.py_buffer(data), groups)
     except CorruptFile as error:
-        raise CorruptFile(
-            f"Corrupt: {name}. {error} Restore it from a backup, or start from a checkpoint or savepoint that does "
-            f"not need it."
-        ) from error
+        raise CorruptFile(f"Corrupt: {name}. {error}", fix=RESTORE) from error
 
 
 def _read_changes(buffer: pa.Buffer, groups: range | None) -> Iterator[GroupChanges]:

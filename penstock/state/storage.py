@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import secrets
+import shutil
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -14,7 +15,7 @@ from urllib.parse import unquote, urlsplit
 import pyarrow as pa
 
 from penstock.errors import PenstockError
-from penstock.state.files import map_file
+from penstock.state.files import RESTORE, map_file
 from penstock.state.serving import ObjectServer, client_for
 
 __all__ = [
@@ -26,6 +27,8 @@ __all__ = [
     "Storage",
     "StorageError",
     "StorageUnreachable",
+    "checked",
+    "checked_prefix",
     "open_storage",
 ]
 
@@ -43,8 +46,8 @@ class AlreadyPublished(StorageError):
 
     def __init__(self, name: str, where: str) -> None:
         super().__init__(
-            f"'{name}' is already published in {where}. Another driver of this job got there first; "
-            f"see that only one is running."
+            f"'{name}' is already published in {where}: another driver of this job got there first.",
+            fix="See that only one is running.",
         )
         self.name = name
 
@@ -57,10 +60,10 @@ class MissingObject(StorageError):
     cleans that directory. If the storage is a driver's memory, that driver has restarted: restart the job.
     """
 
-    def __init__(self, name: str, where: str) -> None:
+    def __init__(self, name: str, where: str, whose: str = "") -> None:
         super().__init__(
-            f"'{name}' is missing in {where}. Restore it from a backup, or start from a checkpoint or "
-            f"savepoint that does not need it, and see that nothing else deletes files there."
+            f"'{name}'{whose and f', {whose},'} is missing in {where}.",
+            fix=RESTORE,
         )
         self.name = name
 
@@ -96,7 +99,8 @@ class Storage(ABC):
     @abstractmethod
     def publish(self, name: str, data: bytes) -> None:
         """Put if absent, durable on return. Of all callers with one name exactly one returns, in whatever process;
-        the others get AlreadyPublished."""
+        the others get AlreadyPublished. No two callers may give the same bytes: an object store tells by them whether
+        a request that it got twice was the one that won."""
 
     @abstractmethod
     def write(self, name: str, data: bytes) -> None:
@@ -121,6 +125,14 @@ class Storage(ABC):
     def delete(self, name: str) -> None:
         """Remove the object if it is there."""
 
+    def delete_below(self, directory: str) -> None:
+        """Remove every object whose name starts with this one and a slash; what is half written too."""
+        for name in self.list(f"{directory}/"):
+            self.delete(name)
+
+    def check(self) -> None:
+        """Raise what keeps this storage from being used. Called by the driver before anything depends on it."""
+
     def close(self) -> None:
         """This object is not used any more. The objects stay where they are."""
 
@@ -132,22 +144,26 @@ def open_storage(uri: str) -> Storage:
         return LocalStorage(unquote(parts.path))
     if parts.scheme == "driver":
         return RemoteDriverStorage(uri)
+    if "://" in uri and parts.scheme not in ("", "file"):
+        from penstock.state.object_storage import ObjectStorage
+
+        return ObjectStorage.from_uri(uri)
     # Only the scheme: the rest of a mistyped driver uri holds a secret.
-    raise StorageError(f"No storage for a uri with scheme '{parts.scheme}'. Use an absolute file:///... uri.")
+    raise StorageError(f"No storage for a uri with scheme '{parts.scheme}'.", fix="Use an absolute file:///... uri.")
 
 
 _TEMP = ".tmp-"
 _HERE = "the driver's memory"
 
 
-def _checked(name: str) -> str:
+def checked(name: str) -> str:
     if "\0" in name or any(part in ("", ".", "..") or part.startswith(_TEMP) for part in name.split("/")):
         raise StorageError(f"{name!r} is not a name: use a relative path with '/' and without '.' and '..'.")
     return name
 
 
-def _checked_prefix(prefix: str) -> str:
-    _checked(prefix + "x")
+def checked_prefix(prefix: str) -> str:
+    checked(prefix + "x")
     return prefix
 
 
@@ -169,12 +185,33 @@ class LocalStorage(Storage):
         return f"LocalStorage({str(self._root)!r})"
 
     @property
+    def root(self) -> Path:
+        return self._root
+
+    def below(self, name: str) -> LocalStorage:
+        """The storage of what has this name and a slash in front."""
+        return LocalStorage(self._root / checked(name))
+
+    @property
     def uri(self) -> str:
         return self._root.as_uri()
 
     @property
     def where(self) -> str:
         return str(self._root)
+
+    def check(self) -> None:
+        name = f"probe-{secrets.token_hex(8)}"
+        try:
+            self.publish(name, b"")
+        except StorageError as error:
+            if not isinstance(error.__cause__, OSError) or error.__cause__.errno in _NO_LINKS:
+                raise
+            raise StorageError(
+                f"Nothing can be written to {self.where}: {_reason(self._root, error.__cause__)}.",
+                fix="Set state.checkpoints.dir to a directory that this user may write, on a disk that is not full.",
+            ) from error
+        self.delete(name)
 
     def publish(self, name: str, data: bytes) -> None:
         self._put(name, data, lambda temp, path: self._link(temp, path, name))
@@ -184,7 +221,7 @@ class LocalStorage(Storage):
 
     def read(self, name: str) -> bytes:
         try:
-            return (self._root / _checked(name)).read_bytes()
+            return (self._root / checked(name)).read_bytes()
         except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
             raise MissingObject(name, self.uri) from None
 
@@ -197,10 +234,10 @@ class LocalStorage(Storage):
         raise MissingObject(name, self.uri)
 
     def exists(self, name: str) -> bool:
-        return (self._root / _checked(name)).is_file()
+        return (self._root / checked(name)).is_file()
 
     def list(self, prefix: str) -> list[str]:
-        start = self._root / _checked_prefix(prefix).rpartition("/")[0]
+        start = self._root / checked_prefix(prefix).rpartition("/")[0]
         names = []
         for directory, _, files in os.walk(start, onerror=_raise_unless_gone):
             base = Path(directory).relative_to(self._root)
@@ -208,7 +245,7 @@ class LocalStorage(Storage):
         return sorted(name for name in names if name.startswith(prefix))
 
     def delete(self, name: str) -> None:
-        path = self._root / _checked(name)
+        path = self._root / checked(name)
         try:
             path.unlink(missing_ok=True)
         except (IsADirectoryError, NotADirectoryError):
@@ -223,8 +260,23 @@ class LocalStorage(Storage):
                 return
             self._durable.discard(directory)
 
+    def delete_below(self, directory: str) -> None:
+        path = self._root / checked(directory)
+        self._durable.clear()
+        # Another driver may sweep the same leftovers.
+        while path.exists():
+            try:
+                shutil.rmtree(path)
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                raise StorageError(
+                    f"Cannot delete '{directory}' in {self.uri}: {error.strerror}.",
+                    fix="See that this user may delete there, and that nothing else writes there.",
+                ) from error
+
     def _put(self, name: str, data: bytes, settle: Callable[[Path, Path], None]) -> None:
-        path = self._root / _checked(name)
+        path = self._root / checked(name)
         temp = path.with_name(f"{_TEMP}{os.getpid()}-{secrets.token_hex(8)}")
         for attempt in range(_PRUNED_RETRIES):
             try:
@@ -246,8 +298,8 @@ class LocalStorage(Storage):
                     self._durable.clear()
                     continue
                 raise StorageError(
-                    f"Cannot write '{name}' to {self.uri}: {error.strerror}. See that the directory exists, "
-                    f"has free space and may be written."
+                    f"Cannot write '{name}' to {self.uri}: {_reason(path.parent, error)}.",
+                    fix="See that the directory exists, has free space and may be written (state.checkpoints.dir).",
                 ) from error
 
     def _link(self, temp: Path, path: Path, name: str) -> None:
@@ -262,7 +314,8 @@ class LocalStorage(Storage):
                 raise
             raise StorageError(
                 f"The file system of {self.uri} has no hard links, so two drivers could both believe that "
-                f"they published '{name}'. Use a checkpoint directory on a file system that has them."
+                f"they published '{name}'.",
+                fix="Use a checkpoint directory on a file system that has them (state.checkpoints.dir).",
             ) from error
 
     def _make_directory(self, directory: Path) -> None:
@@ -282,6 +335,13 @@ def _raise_unless_gone(error: OSError) -> None:
     # A listing with holes would have garbage collection believe that files are gone.
     if not isinstance(error, (FileNotFoundError, NotADirectoryError)):
         raise error
+
+
+def _reason(directory: Path, error: OSError) -> str:
+    for path in (directory, *directory.parents):
+        if path.exists() and not path.is_dir():
+            return f"{path} is not a directory"
+    return error.strerror or str(error)
 
 
 def _fsync_directory(directory: Path) -> None:
@@ -327,28 +387,28 @@ class DriverStorage(Storage):
 
     def publish(self, name: str, data: bytes) -> None:
         with self._publishing:
-            if _checked(name) in self._objects:
+            if checked(name) in self._objects:
                 raise AlreadyPublished(name, _HERE)
             self._objects[name] = data
 
     def write(self, name: str, data: bytes) -> None:
-        self._objects[_checked(name)] = data
+        self._objects[checked(name)] = data
 
     def read(self, name: str) -> bytes:
         try:
-            return self._objects[_checked(name)]
+            return self._objects[checked(name)]
         except KeyError:
             raise MissingObject(name, _HERE) from None
 
     def exists(self, name: str) -> bool:
-        return _checked(name) in self._objects
+        return checked(name) in self._objects
 
     def list(self, prefix: str) -> list[str]:
-        _checked_prefix(prefix)
+        checked_prefix(prefix)
         return sorted(name for name in self._objects.copy() if name.startswith(prefix))
 
     def delete(self, name: str) -> None:
-        self._objects.pop(_checked(name), None)
+        self._objects.pop(checked(name), None)
 
     def close(self) -> None:
         """Stop serving and hang up on clients. May be called again."""
@@ -386,7 +446,7 @@ class RemoteDriverStorage(Storage):
         return self._where
 
     def read(self, name: str) -> bytes:
-        _checked(name)
+        checked(name)
         try:
             data = client_for(self._address, self._secret).read(name)
         except OSError as error:

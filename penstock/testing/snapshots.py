@@ -7,6 +7,7 @@ from typing import Any
 
 from penstock.checkpoint.bases import block_groups
 from penstock.checkpoint.history import ManifestHistory
+from penstock.checkpoint.lineages import Lineages, SharedStorage
 from penstock.checkpoint.manifest import Manifest, latest
 from penstock.errors import PenstockError
 from penstock.state.entries import entry_prefix, state_id
@@ -16,12 +17,13 @@ from penstock.state.serializers import serializer_for
 from penstock.state.storage import LocalStorage, Storage
 
 
-def newest_lineage(job_directory: str | Path) -> Storage:
+def newest_lineage(job: str | Path | SharedStorage) -> Storage:
     """The storage of the newest run of a job, below `state.checkpoints.dir`/job name."""
-    lineages = sorted(path for path in Path(job_directory).iterdir() if (path / "manifests").is_dir())
-    if not lineages:
-        raise PenstockError(f"No checkpoint in {job_directory}.")
-    return LocalStorage(str(lineages[-1]))
+    root = LocalStorage(job) if isinstance(job, (str, Path)) else job
+    lineage = Lineages(root).newest()
+    if lineage is None:
+        raise PenstockError(f"No checkpoint in {root.where}.")
+    return root.below(lineage)
 
 
 def last_manifest(storage: Storage) -> Manifest:

@@ -90,7 +90,9 @@ def run_everywhere(directory: str, master: str, cases: list[list[int]], left: li
             Path(directory, f"output-{parallelism}-{epochs}.json").write_text(json.dumps(list(results)))
 
 
-def run_two_stages(directory: str, master: str, left: list[str], right: list[str], per_epoch: int) -> None:
+def run_two_stages(
+    directory: str, master: str, left: list[str], right: list[str], per_epoch: int, settings: dict[str, str]
+) -> None:
     """The job of the crash tests: every record of it must be counted once, whatever dies."""
     configuration = Configuration.from_dict(
         {
@@ -101,6 +103,7 @@ def run_two_stages(directory: str, master: str, left: list[str], right: list[str
             "execution.checkpointing.interval": "100 ms",
             "execution.checkpointing.externalized-checkpoint-retention": "RETAIN_ON_CANCELLATION",
             "penstock.epoch.max-records": per_epoch,
+            **settings,
         }
     )
     env = StreamExecutionEnvironment.get_execution_environment(configuration)
