@@ -98,8 +98,16 @@ class Settings:
     """Deltas up to this size are not worth merging into a base."""
     timeout_ms: int = 10 * 60 * 1000
     replica_root: str = ""
+    min_pause_ms: int = 0
+    """Least time from the end of a checkpoint to the trigger of the next."""
+    tolerable_failures: int = 0
+    """How many times an epoch that expired or was declined is run again in its place."""
     retries: int = 3
-    """How many times an epoch is run again, from the same input, before the job fails."""
+    """The least of that for an epoch the engine lost: Spark gives up what one lost worker can make whole."""
+    at_least_once: bool = False
+    """Whether sinks that can show an epoch's records before its checkpoint is complete."""
+    asynchronous: bool = True
+    """Whether bases are made and files removed in the background."""
 
 
 @dataclass
