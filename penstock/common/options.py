@@ -20,6 +20,8 @@ from penstock.errors import PenstockError
 class BadSetting(PenstockError):
     """A setting is unknown or has a value that cannot be used; the message names the key."""
 
+    lasting = True
+
 
 @dataclass(frozen=True)
 class Option:

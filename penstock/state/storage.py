@@ -57,6 +57,8 @@ class MissingObject(StorageError):
     cleans that directory. If the storage is a driver's memory, that driver has restarted: restart the job.
     """
 
+    lasting = True
+
     def __init__(self, name: str, where: str) -> None:
         super().__init__(
             f"'{name}' is missing in {where}. Restore it from a backup, or start from a checkpoint or "
