@@ -241,8 +241,9 @@ class EpochDriver:
         self.metrics.add(number, self._measured, {(report.chain, report.subtask) for report in instruction.reports})
         for follow in self.coordinator.handle(Published(number, self._now())):
             assert isinstance(follow, CommitSinks)
-            self._committer.commit(number, manifest.committables)
+            # First what is in no manifest: if a sink fails, the others commit again after the restart.
             self._committer.commit(number, passing)
+            self._committer.commit(number, manifest.committables)
         self.probe("committed")
         self._committer.published(manifest)
         if self.settings.backend == "memory":

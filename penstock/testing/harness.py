@@ -99,7 +99,7 @@ class JobHarness:
         self._take: dict[str, int] = {}
         self._clock_ms: int | None = None
         self._restarts = Restarts(restart_strategy(config, checkpointing=False))
-        self.last_failure: PenstockError | None = None
+        self.last_failure: Exception | None = None
         self._crash_point: str | None = None
         self._passed: list[str] = []
         self.epochs_run = 0
@@ -226,10 +226,10 @@ class JobHarness:
         """How often the program's restart strategy has restarted it after a failure."""
         return self._restarts.number
 
-    def _restart_after(self, error: PenstockError) -> None:
+    def _restart_after(self, error: Exception) -> None:
         """Go on from the last checkpoint in the same driver, if the program's restart strategy says so."""
         self.last_failure = error
-        if error.lasting:
+        if isinstance(error, PenstockError) and error.lasting:
             raise error
         decision = self._restarts.handle(Failed(int(self._now()), isinstance(error, UserFunctionFailed)))
         if not isinstance(decision, Restart):
@@ -364,7 +364,7 @@ class JobHarness:
                 try:
                     statistics = self._driver.run_epoch(None, {}, ends_input)
                     break
-                except PenstockError as error:
+                except Exception as error:  # the user's sinks may raise anything
                     self._restart_after(error)
             self._restarts.handle(Completed())
         except SimulatedCrash:
