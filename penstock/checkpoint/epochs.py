@@ -178,7 +178,7 @@ class EpochDriver:
     def close(self) -> None:
         """The job is over before its input was: no driver goes on with this lineage. Raises Fenced if one does."""
         last = self.last
-        close(self.storage, last, self.version, self.lineage, self.token)
+        self.last, self.version = close(self.storage, last, self.version, self.lineage, self.token)
         if last is not None:
             # It may be that a sink failed here, and nobody comes after this driver to commit again.
             self._committer.commit(last.id, last.committables, again=True)

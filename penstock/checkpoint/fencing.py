@@ -52,7 +52,9 @@ def check_owner(storage: Storage, found: Manifest | None, last: Manifest | None,
         )
 
 
-def close(storage: Storage, last: Manifest | None, version: Version | None, lineage: str, token: str) -> Manifest:
+def close(
+    storage: Storage, last: Manifest | None, version: Version | None, lineage: str, token: str
+) -> tuple[Manifest, Version]:
     """Take the number after the last one, so that no other driver goes on with this lineage, or raise Fenced.
 
     It is taken by a checkpoint that changes nothing: what is restored from it is what was restored before.
@@ -69,8 +71,7 @@ def close(storage: Storage, last: Manifest | None, version: Version | None, line
             committables=[],
             spark_log={},
         )
-    publish_as_owner(storage, closing, begun=False)
-    return closing
+    return closing, publish_as_owner(storage, closing, begun=False)
 
 
 def remove_manifests(storage: Storage) -> None:
