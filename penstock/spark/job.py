@@ -192,7 +192,8 @@ class Job:
         """Decide, wait and make ready, or raise the error."""
         self._become(JobStatus.FAILING)
         self.last_failure = error
-        if self._listener_failed or (isinstance(error, PenstockError) and error.lasting):
+        lasting = isinstance(error, PenstockError) and error.lasting
+        if lasting or self._listener_failed or not self._session_lives():
             raise error
         from_user = isinstance(error, UserFunctionFailed)
         decision = self._restarts.handle(Failed(int(time.time() * 1000), from_user))
@@ -222,6 +223,12 @@ class Job:
         self._engine.ship(self.restarts)
         self.driver.metrics.restarts = self.restarts
         self._become(JobStatus.RUNNING)
+
+    def _session_lives(self) -> bool:
+        try:
+            return not self._spark.sparkContext._jsc.sc().isStopped()
+        except Exception:  # whatever the bridge says of a JVM that is gone
+            return False
 
     def _wait(self, seconds: float) -> None:
         self._cancelled.wait(seconds)
