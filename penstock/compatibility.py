@@ -35,13 +35,9 @@ _SAVEPOINTS = (
     "Not yet: savepoints. Today, a program that was killed goes on from its last checkpoint when it is started again "
     "under the same job name."
 )
-_CHECKPOINTS = (
-    "Not yet: an object for these settings. Today, use env.enable_checkpointing(interval, mode) and the settings "
-    "execution.checkpointing.* of docs/configuration.md."
-)
-_RESTARTS = (
-    "Not yet: restart strategies. Today, an epoch that Spark loses is run again up to three times; after that, start "
-    "the program again: it goes on from its last checkpoint."
+_UNALIGNED = (
+    "Not there: a barrier closes the input of an epoch, so checkpoints are always aligned, and none waits behind "
+    "records in a buffer. Leave the call out."
 )
 
 _ROCKSDB_OPTIONS = (
@@ -108,11 +104,12 @@ ABSENT: tuple[tuple[str, str], ...] = (
         _SAVEPOINTS,
     ),
     (
-        "datastream.checkpoint_config datastream.externalized_checkpoint_retention CheckpointConfig "
-        "ExternalizedCheckpointRetention StreamExecutionEnvironment.get_checkpoint_config",
-        _CHECKPOINTS,
+        "CheckpointConfig.enable_unaligned_checkpoints CheckpointConfig.disable_unaligned_checkpoints "
+        "CheckpointConfig.set_aligned_checkpoint_timeout CheckpointConfig.get_aligned_checkpoint_timeout "
+        "CheckpointConfig.set_alignment_timeout CheckpointConfig.get_alignment_timeout "
+        "CheckpointConfig.set_force_unaligned_checkpoints",
+        _UNALIGNED,
     ),
-    ("common.restart_strategy RestartStrategies RestartStrategyConfiguration", _RESTARTS),
     (
         "FileCompactStrategy FileCompactor",
         "Not there. For fewer and larger files give the sink a rolling policy, or make epochs longer.",

@@ -17,25 +17,28 @@ from penstock.checkpoint.coordinator import (
     Abort,
     Acknowledge,
     AllIn,
+    CheckpointStatus,
     CommitSinks,
     Coordinator,
     Decline,
+    Expire,
     Publish,
     Published,
     Trigger,
 )
 from penstock.checkpoint.event_time import next_wakeup, times_after
 from penstock.checkpoint.failed import failed
+from penstock.checkpoint.fencing import begin, check_owner, close, publish_as_owner
 from penstock.checkpoint.housekeeping import Housekeeping, Merge, merge_here
 from penstock.checkpoint.manifest import (
     FORMAT,
     Manifest,
+    NotRestorable,
     OperatorSnapshot,
     Version,
     fenced,
     latest,
     manifest_name,
-    publish,
 )
 from penstock.checkpoint.metrics import MetricTotals
 from penstock.checkpoint.statistics import CheckpointHistory
@@ -56,8 +59,14 @@ class EngineLost(PenstockError):
     """The engine could not run the epoch to its end: a lost worker or executor, or rows that changed on a retry."""
 
 
+class TookTooLong(EngineLost):
+    """The engine was told to stop because the checkpoint's timeout had passed."""
+
+
 class StateTooLarge(PenstockError):
     """A state outgrew the Memory backend. Operator action: set a checkpoint directory, or raise the limit."""
+
+    lasting = True
 
 
 class EpochParameters(msgspec.Struct, frozen=True):
@@ -106,8 +115,14 @@ class Settings:
     asynchronous: bool = True
     """Whether bases are made, and files removed, beside the epochs."""
     timeout_ms: int = 10 * 60 * 1000
+    min_pause_ms: int = 0
+    """Least time from the end of a checkpoint to the trigger of the next."""
+    tolerable_failures: int = 0
+    """How many times an epoch that expired or was declined is run again in its place."""
     retries: int = 3
-    """How many times an epoch is run again, from the same input, before the job fails."""
+    """The least of that for an epoch the engine lost: Spark gives up what one lost worker can make whole."""
+    at_least_once: bool = False
+    """Whether sinks that can show an epoch's records before its checkpoint is complete."""
 
 
 @dataclass
@@ -125,6 +140,8 @@ class EpochDriver:
     clock: Callable[[], float] = time.time
     merge: Merge = merge_here
     """How bases are made."""
+    wait: Callable[[float], object] = time.sleep
+    """Lets seconds pass between two checkpoints; may raise, if the job is to stop."""
 
     def __post_init__(self) -> None:
         self.token = uuid.uuid4().hex
@@ -137,7 +154,8 @@ class EpochDriver:
         self._measured: list[TaskMetrics] = []
         self._epoch_ended_at = self.clock()
         self._bases_counted = 0
-        self._committer = Committer(self.sinks, self.lineage)
+        self._recovered = self._begun = False
+        self._committer = Committer(self.sinks, self.lineage, self.settings.at_least_once)
         self.number = 0
         """The epoch under way, or the last one."""
         self.uids = {operator.uid: operator for chain in self.graph.chains for operator in chain.operators}
@@ -158,9 +176,20 @@ class EpochDriver:
         )
 
     def recover(self) -> Manifest | None:
-        """Go on from the last manifest in storage, if there is one, and commit its sinks again."""
+        """Go on from the last manifest in storage, if there is one, and commit its sinks again.
+
+        Called before the first epoch, and after any failure of this driver that it is to survive. Raises Fenced if
+        another driver has gone on meanwhile.
+        """
         found = latest(self.storage)
+        if self._recovered:
+            check_owner(self.storage, None if found is None else found[0], self.last, self.token)
+        self._recovered = True
+        self.coordinator.forget(self._now())
+        self._committer.forget()
         if found is None:
+            begin(self.storage)
+            self._begun = True
             return None
         manifest, version = found
         self._check_restorable(manifest)
@@ -170,12 +199,20 @@ class EpochDriver:
         self.checkpoints.restored = manifest.id
         return manifest
 
+    def close(self) -> None:
+        """The job is over before its input was: no driver goes on with this lineage. Raises Fenced if one does."""
+        last = self.last
+        self.last, self.version = close(self.storage, last, self.version, self.lineage, self.token)
+        if last is not None:
+            # It may be that a sink failed here, and nobody comes after this driver to commit again.
+            self._committer.commit(last.id, last.committables, again=True)
+
     def finish_sinks(self) -> None:
         """The job is over before its input was: what the last checkpoint holds is all there will be."""
         if self.last is not None:
             self._committer.finish(self.last)
 
-    def close(self) -> None:
+    def stop(self) -> None:
         """No epoch will follow."""
         self._housekeeping.close()
 
@@ -196,6 +233,9 @@ class EpochDriver:
         log_index: dict[str, int] | None = None,
     ) -> EpochStatistics:
         """One epoch from trigger to committed sinks. Raises EpochFailed after a few attempts, or Fenced."""
+        pause = self.pause_left()
+        if pause > 0:
+            self.wait(pause)
         number = self.number = self.next_number
         self.probe("triggered")
         attempt = 0
@@ -214,14 +254,18 @@ class EpochDriver:
             self._committer.abort(number, instruction.reports)
             self._check_fenced(number)
             attempt += 1
-            # A user's error will come again; what the engine lost may not.
-            if attempt > self.settings.retries or any(failure.from_user for failure in instruction.failures):
+            if attempt > self._tolerated(instruction):
                 raise failed(instruction)
         manifest = self._manifest(number, batch, spark_log, log_index, ends_input, instruction.reports, timestamp)
         committables = committables_of(instruction.reports)
-        passing = [each for each in committables if not self._committer.durable(each.uid)]
+        passing = [
+            each
+            for each in committables
+            if not self._committer.durable(each.uid) and not self._committer.early(each.uid)
+        ]
+        self._committer.commit(number, [each for each in committables if self._committer.early(each.uid)])
         self.probe("collected")
-        version = publish(self.storage, manifest)
+        version = publish_as_owner(self.storage, manifest, self._begun)
         self.probe("published")
         self.last, self.version = manifest, version
         names = {uid: operator.name for uid, operator in self.uids.items()}
@@ -231,8 +275,9 @@ class EpochDriver:
         self.metrics.add(number, self._measured, {(report.chain, report.subtask) for report in instruction.reports})
         for follow in self.coordinator.handle(Published(number, self._now())):
             assert isinstance(follow, CommitSinks)
-            self._committer.commit(number, manifest.committables)
+            # First what is in no manifest: if a sink fails, the others commit again after the restart.
             self._committer.commit(number, passing)
+            self._committer.commit(number, manifest.committables)
         self.probe("committed")
         self._committer.published(manifest)
         self._housekeeping.published(manifest, version)
@@ -240,6 +285,20 @@ class EpochDriver:
             for uid in manifest.keyed():
                 self._check_memory(uid)
         return self._count(instruction.reports, (self.clock() - started) * 1000)
+
+    def pause_left(self) -> float:
+        """Seconds until the next checkpoint may be triggered."""
+        if not self.statistics:
+            return 0
+        return self._epoch_ended_at + self.settings.min_pause_ms / 1000 - self.clock()
+
+    def _tolerated(self, abort: Abort) -> int:
+        """How often an epoch may fail like this and be run again in its place."""
+        # A user's error will come again; what the engine lost may not.
+        if any(failure.from_user for failure in abort.failures):
+            return 0
+        tolerable = self.settings.tolerable_failures
+        return tolerable if abort.status is CheckpointStatus.EXPIRED else max(tolerable, self.settings.retries)
 
     def _collect(self, number: int, ends_input: bool, timestamp: int) -> list[Any]:
         coordinator = self.coordinator
@@ -270,6 +329,8 @@ class EpochDriver:
                     coordinator.handle(Decline(number, decode_failure(payload), self._now()))
                 elif kind == METRICS:
                     self._measured.append(decode_metrics(payload))
+        except TookTooLong:
+            coordinator.handle(Expire(number, self._now()))
         except EngineLost as lost:
             coordinator.handle(Decline(number, Failure("", "", -1, str(lost), "", from_user=False), self._now()))
         return list(coordinator.handle(AllIn(number, self._now())))
@@ -327,7 +388,11 @@ class EpochDriver:
             timestamp,
             ends_input,
             operators,
-            [each for each in committables_of(reports) if self._committer.durable(each.uid)],
+            [
+                each
+                for each in committables_of(reports)
+                if self._committer.durable(each.uid) and not self._committer.early(each.uid)
+            ],
             records,
             spark_log,
             log_index if log_index is not None else (last.log_index if last is not None else {}),
@@ -364,14 +429,14 @@ class EpochDriver:
     def _check_restorable(self, manifest: Manifest) -> None:
         for uid, snapshot in manifest.operators.items():
             if uid not in self.uids:
-                raise PenstockError(
+                raise NotRestorable(
                     f"The checkpoint in {self.storage.where} holds state of operator '{snapshot.name}' (uid '{uid}'), "
                     f"which this program does not have. Give its operators the uids they had, or choose another job "
                     f"name or state.checkpoints.dir to start afresh."
                 )
             groups = self._chain_of(uid).max_parallelism
             if (snapshot.states or snapshot.timers) and groups != snapshot.max_parallelism:
-                raise PenstockError(
+                raise NotRestorable(
                     f"The checkpoint in {self.storage.where} has the state of operator '{snapshot.name}' (uid '{uid}') "
                     f"in {snapshot.max_parallelism} key groups, this program in {groups}. The number cannot change: "
                     f"call set_max_parallelism({snapshot.max_parallelism}) on the operator."

@@ -13,6 +13,7 @@ class EpochFailed(PenstockError):
     def __init__(self, message: str, failures: tuple[Failure, ...] = (), fix: str = "") -> None:
         super().__init__(message, fix=fix, places=failures[0].places if failures else ())
         self.failures = failures
+        self.lasting = any(failure.lasting for failure in failures)
 
 
 class UserFunctionFailed(EpochFailed):

@@ -17,6 +17,7 @@ import time
 import uuid
 from contextlib import suppress
 
+from penstock.checkpoint.fencing import remove_manifests
 from penstock.checkpoint.manifest import manifest_name
 from penstock.state.object_storage import ObjectStorage
 from penstock.state.storage import AlreadyPublished, LocalStorage, MissingObject
@@ -92,7 +93,7 @@ class Lineages:
 
     def _remove(self, lineage: str) -> None:
         # Without manifests the rest is plain leftovers; without the rest a manifest would name what is missing.
-        self._root.delete_below(f"{lineage}/manifests")
+        remove_manifests(self.storage_of(lineage))
         self._root.delete_below(lineage)
 
     def _sweep(self, names: list[str]) -> None:

@@ -25,12 +25,25 @@ class Fenced(PenstockError):
     Operator action: none. The other driver carries the job on; this one touched no sink.
     """
 
+    lasting = True
+
 
 class BadManifest(PenstockError):
     """A manifest cannot be used: damaged, of a newer version, or not the one its child names.
 
     Operator action: restore the file from a copy, or restore the job from a savepoint. Nothing was changed.
     """
+
+    lasting = True
+
+
+class NotRestorable(PenstockError):
+    """A checkpoint holds what this program has no place for. Nothing was changed.
+
+    Operator action: give the operators the uids and max parallelism they had, or start the job under another name.
+    """
+
+    lasting = True
 
 
 class Committable(msgspec.Struct, array_like=True, frozen=True):

@@ -41,6 +41,14 @@ class JobClient:
         """What is known of this driver's checkpoints: durations, sizes, acknowledgements, failures."""
         return self._job.driver.checkpoints
 
+    def restarts(self) -> int:
+        """How often the job was restarted after a failure."""
+        return self._job.restarts
+
+    def last_failure(self) -> BaseException | None:
+        """What the job failed with last, whether it was restarted then or not; None if it has not failed."""
+        return self._job.last_failure
+
     def get_accumulators(self) -> CompletableFuture:
         """The totals of counters, by `operator uid.group.name`."""
         return CompletableFuture(lambda: self.get_metrics().counters(), lambda: True)

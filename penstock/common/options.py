@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import json
 import os
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,8 @@ from penstock.errors import PenstockError
 
 class BadSetting(PenstockError):
     """A setting is unknown or has a value that cannot be used; the message names the key."""
+
+    lasting = True
 
 
 @dataclass(frozen=True)
@@ -38,12 +41,53 @@ OPTIONS = {
         Option("pipeline.auto-generate-uids", "true", "false: a program with an operator that has no uid is refused"),
         Option("execution.runtime-mode", "STREAMING", "STREAMING, BATCH (only final results) or AUTOMATIC"),
         Option("execution.checkpointing.interval", "off", "time between checkpoints, e.g. `10 s`; sets them on"),
-        Option("execution.checkpointing.mode", "EXACTLY_ONCE", "EXACTLY_ONCE or AT_LEAST_ONCE"),
-        Option("execution.checkpointing.timeout", "10 min", "a checkpoint that takes longer is expired"),
+        Option(
+            "execution.checkpointing.mode",
+            "EXACTLY_ONCE",
+            "AT_LEAST_ONCE lets sinks write before the checkpoint is complete",
+        ),
+        Option("execution.checkpointing.timeout", "10 min", "a checkpoint that takes longer is given up as expired"),
+        Option(
+            "execution.checkpointing.min-pause", "0 ms", "least time from the end of a checkpoint to the next barrier"
+        ),
+        Option("execution.checkpointing.max-concurrent-checkpoints", "1", "only 1: an epoch builds on the one before"),
+        Option(
+            "execution.checkpointing.tolerable-failed-checkpoints",
+            "0",
+            "how often an epoch that expired is run again in its place, before the restart strategy is asked",
+        ),
         Option(
             "execution.checkpointing.externalized-checkpoint-retention",
             "NO_EXTERNALIZED_CHECKPOINTS",
-            "RETAIN_ON_CANCELLATION keeps the checkpoints of a job that has ended",
+            "RETAIN_ON_CANCELLATION keeps the checkpoints of a job that has ended; also DELETE_ON_CANCELLATION",
+        ),
+        Option(
+            "restart-strategy.type",
+            "exponential-delay with checkpoints, else none",
+            "none, fixed-delay, failure-rate or exponential-delay",
+        ),
+        Option("restart-strategy.fixed-delay.attempts", "1", "restarts of a job's life"),
+        Option("restart-strategy.fixed-delay.delay", "1 s", "time before a restart"),
+        Option(
+            "restart-strategy.failure-rate.max-failures-per-interval",
+            "1",
+            "one more within the interval is one too many",
+        ),
+        Option("restart-strategy.failure-rate.failure-rate-interval", "1 min", "time in which failures are counted"),
+        Option("restart-strategy.failure-rate.delay", "1 s", "time before a restart"),
+        Option("restart-strategy.exponential-delay.initial-backoff", "1 s", "time before the first restart"),
+        Option("restart-strategy.exponential-delay.max-backoff", "1 min", "longest time before a restart"),
+        Option("restart-strategy.exponential-delay.backoff-multiplier", "1.5", "how that time grows"),
+        Option(
+            "restart-strategy.exponential-delay.reset-backoff-threshold",
+            "1 h",
+            "after so long without failure it is the first one again",
+        ),
+        Option("restart-strategy.exponential-delay.jitter-factor", "0.1", "part of the time that is left to chance"),
+        Option(
+            "restart-strategy.exponential-delay.attempts-before-reset-backoff",
+            "without end",
+            "restarts until that reset",
         ),
         Option(
             "state.backend",
@@ -103,6 +147,7 @@ ALIASES = {
     "state.backend.rocksdb.localdir": "state.backend.local-dir",
     "state.backend.rocksdb.timer-server.factory": "state.backend.rocksdb.timer-service.factory",
     "state.backend.rocksdb.checkpoint.transfer.threads.num": "state.backend.rocksdb.checkpoint.transfer.thread.num",
+    "restart-strategy": "restart-strategy.type",
 }
 """Other spellings that are understood."""
 
@@ -140,6 +185,19 @@ def canonical(settings: Mapping[str, str]) -> dict[str, str]:
     """The settings with aliases replaced. The proper spelling wins where both are given."""
     named = {ALIASES[key]: value for key, value in settings.items() if key in ALIASES}
     return named | {key: value for key, value in settings.items() if key not in ALIASES}
+
+
+_UNITS = {"ms": 1, "": 1, "s": 1000, "sec": 1000, "min": 60_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+def milliseconds(key: str, text: str) -> int:
+    """A duration as Flink writes it: '500 ms', '10 s', '10 min', or plain milliseconds."""
+    match = re.fullmatch(r"\s*(\d+)\s*([a-z]*)\s*", text)
+    if match is None or match[2] not in _UNITS:
+        raise BadSetting(
+            f"{key} is '{text}', which is no duration.", fix="Write for example '500 ms', '10 s' or '10 min'."
+        )
+    return int(match[1]) * _UNITS[match[2]]
 
 
 def surrounding_settings() -> dict[str, str]:

@@ -3,11 +3,13 @@
 from penstock.absent import explain_absent
 from penstock.common.job_client import JobClient
 from penstock.datastream.async_data_stream import AsyncDataStream
+from penstock.datastream.checkpoint_config import CheckpointConfig
 from penstock.datastream.checkpointing_mode import CheckpointingMode
 from penstock.datastream.connected import ConnectedStreams
 from penstock.datastream.data_stream import CloseableIterator, DataStream, DataStreamSink, KeyedStream
 from penstock.datastream.environment import StreamExecutionEnvironment
 from penstock.datastream.execution_mode import RuntimeExecutionMode
+from penstock.datastream.externalized_checkpoint_retention import ExternalizedCheckpointRetention
 from penstock.datastream.functions import (
     AggregateFunction,
     AllWindowFunction,
@@ -71,6 +73,7 @@ __all__ = [
     "AsyncFunction",
     "AsyncRetryPredicate",
     "AsyncRetryStrategy",
+    "CheckpointConfig",
     "CheckpointingMode",
     "CloseableIterator",
     "CoFlatMapFunction",
@@ -84,6 +87,7 @@ __all__ = [
     "DataStream",
     "DataStreamSink",
     "EmbeddedRocksDBStateBackend",
+    "ExternalizedCheckpointRetention",
     "FilterFunction",
     "FlatJoinFunction",
     "FlatMapFunction",

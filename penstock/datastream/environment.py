@@ -21,19 +21,24 @@ from penstock.common.options import (
     canonical,
     check_keys,
     command_line_settings,
+    milliseconds,
     store_options,
     surrounding_settings,
 )
+from penstock.common.restart_strategy import RestartStrategyConfiguration, configured_strategy
 from penstock.common.typeinfo import Types
 from penstock.common.watermark_strategy import WatermarkStrategy
 from penstock.connectors.generated import NumberSequenceSource
 from penstock.connectors.sinks import CollectSink
 from penstock.connectors.source import Source
 from penstock.datastream.backend_settings import backend_settings, retained_checkpoints
+from penstock.datastream.checkpoint_config import CheckpointConfig
+from penstock.datastream.checkpoint_settings import checkpoint_settings, checkpointing_mode, restart_strategy, retention
 from penstock.datastream.checkpointing_mode import CheckpointingMode
 from penstock.datastream.checks import check_positive
 from penstock.datastream.data_stream import DataStream
 from penstock.datastream.execution_mode import RuntimeExecutionMode
+from penstock.datastream.externalized_checkpoint_retention import ExternalizedCheckpointRetention
 from penstock.datastream.state_backend import StateBackend
 from penstock.errors import PenstockError
 from penstock.graph.logical import FORWARD, Entry, GraphError, Input, LogicalGraph, Partitioning
@@ -47,7 +52,6 @@ from penstock.state.storage import LocalStorage
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_RETAIN = "RETAIN_ON_CANCELLATION"
 _RUNTIME_MODE = "execution.runtime-mode"
 
 
@@ -151,10 +155,21 @@ class StreamExecutionEnvironment:
         return milliseconds("execution.checkpointing.interval", text) if text else -1
 
     def get_checkpointing_mode(self) -> CheckpointingMode:
-        return CheckpointingMode[self._configuration.get_string("execution.checkpointing.mode", "EXACTLY_ONCE")]
+        return checkpointing_mode(self._configuration)
 
     def get_checkpointing_consistency_mode(self) -> CheckpointingMode:
         return self.get_checkpointing_mode()
+
+    def get_checkpoint_config(self) -> CheckpointConfig:
+        """This environment's settings of checkpoints as an object."""
+        return CheckpointConfig(self)
+
+    def set_restart_strategy(self, restart_strategy_configuration: RestartStrategyConfiguration) -> None:
+        """What happens when the job fails, made with `RestartStrategies`. docs/restarts.md has the default."""
+        self._configuration.add_all(Configuration.from_dict(restart_strategy_configuration.settings()))
+
+    def get_restart_strategy(self) -> RestartStrategyConfiguration:
+        return configured_strategy(self._configuration)
 
     def is_unaligned_checkpoints_enabled(self) -> bool:
         """False: a barrier closes an epoch's input, so every checkpoint is aligned, and none waits in a buffer."""
@@ -321,10 +336,8 @@ class StreamExecutionEnvironment:
             checkpoint_root=root,
             checkpointing=interval > 0,
             interval_ms=max(interval, 0),
-            retain=self._configuration.get_string(
-                "execution.checkpointing.externalized-checkpoint-retention", "NO_EXTERNALIZED_CHECKPOINTS"
-            )
-            == _RETAIN,
+            retain=retention(self._configuration) is ExternalizedCheckpointRetention.RETAIN_ON_CANCELLATION,
+            restart_strategy=restart_strategy(self._configuration, interval > 0),
             parallelism=self.get_parallelism(),
             records_per_epoch=self._configuration.get_integer("penstock.epoch.max-records", 0),
             on_epoch=list(self._on_epoch),
@@ -377,11 +390,7 @@ class StreamExecutionEnvironment:
             memory_limit=config.get_integer("state.backend.memory.max-state-size", Settings.memory_limit),
             retained=retained_checkpoints(config),
             base_bytes=config.get_integer("penstock.checkpoint.base.min-bytes", Settings.base_bytes),
-            asynchronous=config.get_boolean("state.backend.async", True),
-            timeout_ms=milliseconds(
-                "execution.checkpointing.timeout",
-                config.get_string("execution.checkpointing.timeout", "10 min"),
-            ),
+            **checkpoint_settings(config),
         )
         root = None
         if in_files:
@@ -423,19 +432,6 @@ def _too_late(method: str, key: str) -> BadSetting:
         f"{method} sets {key}, which Spark reads when it starts, and it has started. Call it before Spark is used, or "
         f"set {key} where you create the session."
     )
-
-
-_UNITS = {"ms": 1, "": 1, "s": 1000, "sec": 1000, "min": 60_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-
-
-def milliseconds(key: str, text: str) -> int:
-    """A duration as Flink writes it: '500 ms', '10 s', '10 min', or plain milliseconds."""
-    match = re.fullmatch(r"\s*(\d+)\s*([a-z]*)\s*", text)
-    if match is None or match[2] not in _UNITS:
-        raise BadSetting(
-            f"{key} is '{text}', which is no duration.", fix="Write for example '500 ms', '10 s' or '10 min'."
-        )
-    return int(match[1]) * _UNITS[match[2]]
 
 
 def local_path(key: str, uri: str) -> str:

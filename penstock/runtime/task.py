@@ -45,6 +45,8 @@ from penstock.state.key_groups import range_of_subtask
 class StateTypeChanged(PenstockError):
     """A state's declared type is not the one its checkpoint holds. Nothing was read or changed."""
 
+    lasting = True
+
 
 @dataclass
 class TaskEpoch:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 
-from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from penstock.checkpoint.bases import Block, merge_block
@@ -30,8 +30,9 @@ class SparkMerge:
         return [handle for _, handle in sorted(merged.collect(), key=lambda each: each[0])]
 
     def cancel(self) -> None:
-        context: SparkContext = self._context
-        context.cancelJobGroup(self._group)
+        # The JVM may be gone, and with it what is to be cancelled.
+        with suppress(Exception):
+            self._context.cancelJobGroup(self._group)
 
 
 class _Part:

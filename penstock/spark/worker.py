@@ -65,9 +65,10 @@ gc.set_threshold(500_000, 20, 20)
 class ShippedGraph:
     """A graph as it travels: pickled once in the driver, unpickled once per worker."""
 
-    def __init__(self, graph: PhysicalGraph) -> None:
+    def __init__(self, graph: PhysicalGraph, restarts: int) -> None:
         self.data = pickle.dumps(graph, protocol=5)
-        self.digest = hashlib.blake2b(self.data, digest_size=16).hexdigest()
+        # A job that was restarted begins with new functions, in the workers that have not failed too.
+        self.digest = hashlib.blake2b(self.data, digest_size=16, salt=restarts.to_bytes(8)).hexdigest()
 
     def open(self) -> PhysicalGraph:
         graph = _graphs.get(self.digest)

@@ -55,6 +55,8 @@ class CorruptFile(PenstockError):
     a savepoint that does not need it. Check the disk: these files are never changed once written.
     """
 
+    lasting = True
+
 
 class GroupTooLarge(PenstockError):
     """The keys or the values of one key group exceed what a file can hold for it.

@@ -60,6 +60,8 @@ class MissingObject(StorageError):
     cleans that directory. If the storage is a driver's memory, that driver has restarted: restart the job.
     """
 
+    lasting = True
+
     def __init__(self, name: str, where: str, whose: str = "") -> None:
         super().__init__(
             f"'{name}'{whose and f', {whose},'} is missing in {where}.",

@@ -204,7 +204,7 @@ class TestBases:
         line = lineage(asynchronous=True)
         for number in range(30):
             line.epoch({f"key {key}": number for key in range(number % 5, 40)})
-        line.driver.close()
+        line.driver.stop()
         line.epoch({"key 1": 31})
         line.check()
         assert any(base.name for base in line.driver.last.bases["count"].values())
@@ -220,7 +220,7 @@ class TestBases:
         line.driver._housekeeping._merge = broken
         for number in range(20):
             line.epoch({"a": number})
-        line.driver.close()
+        line.driver.stop()
         line.driver._housekeeping._collect()
         assert len(calls) > 1
         assert "the executor is gone" in caplog.text

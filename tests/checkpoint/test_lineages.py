@@ -148,7 +148,7 @@ class TestRemoving:
                 assert following != lineage
                 assert objects_of(root, lineage) == []
             steps += 1
-        assert steps == 4
+        assert steps == 3
 
     def test_a_sweep_that_dies_is_swept_by_the_next(self, root: SharedStorage) -> None:
         steps = 0
