@@ -42,6 +42,7 @@ from penstock.runtime.metrics import TaskMetrics, decode_metrics
 from penstock.runtime.plan import Chain, PhysicalGraph
 from penstock.runtime.report import Report, decode_report
 from penstock.runtime.rows import FAILURE, METRICS, REPORT, Failure, decode_failure
+from penstock.state.overlay import OVERLAY_BYTES
 from penstock.state.storage import Storage
 
 _STATISTICS_KEPT = 10_000
@@ -71,6 +72,7 @@ class EpochParameters(msgspec.Struct, frozen=True):
     replica_root: str
     timestamp: int = 0
     """The epoch's clock, in milliseconds."""
+    overlay_bytes: int = OVERLAY_BYTES
 
 
 class EpochStatistics(msgspec.Struct, frozen=True):
@@ -98,6 +100,8 @@ class Settings:
     """Deltas up to this size are not worth merging into a base."""
     timeout_ms: int = 10 * 60 * 1000
     replica_root: str = ""
+    overlay_bytes: int = OVERLAY_BYTES
+    """Memory that the keyed state of one task may take in one epoch before it spills to local disk."""
     retries: int = 3
     """How many times an epoch is run again, from the same input, before the job fails."""
 
@@ -223,6 +227,7 @@ class EpochDriver:
             self.settings.inline_bytes,
             self.settings.replica_root,
             timestamp,
+            self.settings.overlay_bytes,
         )
         self._measured = []
         try:

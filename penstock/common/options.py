@@ -49,6 +49,12 @@ OPTIONS = {
         Option("state.backend.local-dir", "below the temporary directory", "where replicas live on each host"),
         Option("state.checkpoints.dir", "none", "where checkpoints go: a path or file: URI"),
         Option("taskmanager.memory.segment-size", "32768", "wanted bytes of a buffer"),
+        Option(
+            "penstock.state.overlay.memory",
+            "134217728",
+            "bytes of changed keyed state that one task holds in memory; what an epoch changes beyond it goes to local "
+            "disk until the epoch ends",
+        ),
         Option("penstock.epoch.max-records", "0 (all)", "records an epoch takes of a collection or batch DataFrame"),
     )
 }

@@ -377,6 +377,7 @@ class StreamExecutionEnvironment:
         settings = Settings(
             backend=backend,
             memory_limit=config.get_integer("state.backend.memory.max-state-size", Settings.memory_limit),
+            overlay_bytes=config.get_integer("penstock.state.overlay.memory", Settings.overlay_bytes),
             replica_root=config.get_string("state.backend.local-dir", default_root),
             timeout_ms=milliseconds(
                 "execution.checkpointing.timeout",

@@ -174,6 +174,8 @@ class Task:
             stamps.frombytes(event.times or b"")
             for start, end in inflow.segments(channel, event, len(values)):
                 self._feed_segment(channel, event, values[start:end], stamps[start:end], start)
+            if run.overlay is not None:
+                run.overlay.grown(len(event.values), len(values))
             inbox.count(channel, len(values))
             yield len(values)
 
@@ -204,6 +206,7 @@ class Task:
                 assert overlay is not None
                 assert buffer.keys is not None
                 head.process_keyed(overlay, buffer.keys, values, run.port(channel))
+                overlay.grown(len(buffer.values), len(values))
             elif run.port(channel):
                 for value in values:
                     run.operators[0].process_second(value)
@@ -234,7 +237,7 @@ class Task:
                 replicas = epoch.state.replicas(run.chain.operators[0].uid, run.chain.max_parallelism)
                 groups = range_of_subtask(self._producer, run.chain.parallelism, run.chain.max_parallelism)
                 least = epoch.state.history.timers(run.chain.operators[0].uid)
-                run.overlay.begin(epoch.number, replicas, least, groups)
+                run.overlay.begin(epoch.number, replicas, least, groups, epoch.state.overlay_bytes)
             if run.graph.timed and run.chain.source_uid is None:
                 stand(run, self._producer, epoch.state.history.times())
             info = EpochInfo(epoch.lineage, epoch.number, epoch.timestamp)

@@ -189,6 +189,7 @@ def _epoch(scope: str, metrics: Collected) -> TaskEpoch:
         None if memory else storage,
         _memory_engine(parameters) if memory else _lmdb_engine(parameters),
         parameters.inline_bytes,
+        parameters.overlay_bytes,
     )
     return TaskEpoch(
         parameters.number,

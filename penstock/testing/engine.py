@@ -69,6 +69,7 @@ class LocalEngine:
             None if memory else self._storage,
             self._memory_engine if memory else self._lmdb_engine,
             parameters.inline_bytes,
+            parameters.overlay_bytes,
         )
 
     def _sources(self, parameters: EpochParameters) -> Iterator[ExchangeRow]:
