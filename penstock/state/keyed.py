@@ -75,6 +75,9 @@ class KeyedState:
         """About the bytes of memory that what was read and written takes."""
         raise NotImplementedError
 
+    def forget(self) -> None:
+        """Let go of what was only read."""
+
     def written(self) -> Iterator[tuple[bytes, bool]]:
         """The keys whose value was written this epoch, and whether they have one now. For value states."""
         raise NotImplementedError
@@ -167,6 +170,9 @@ class _Value(KeyedState, ValueState[Any]):
 
     def weight(self) -> int:
         return weigh(self._written) + weigh(self._read)
+
+    def forget(self) -> None:
+        self._read = {}
 
     def written(self) -> Iterator[tuple[bytes, bool]]:
         return ((key, held is not None) for key, held in self._written.items())
@@ -306,6 +312,9 @@ class _List(KeyedState, ListState[Any]):
         replaced = len(self._replaced) * MEMBER_BYTES
         return replaced + sum(map(weigh_nested, (self._added, self._read, self._read_before)))
 
+    def forget(self) -> None:
+        self._read, self._read_before, self._loaded = {}, {}, 0
+
     def drain(self, groups: dict[int, GroupChanges]) -> None:
         for key in self._replaced:
             changes, entry = self._changes_of(groups, key)
@@ -431,6 +440,9 @@ class _Map(KeyedState, MapState[Any, Any]):
 
     def weight(self) -> int:
         return len(self._replaced) * MEMBER_BYTES + weigh_nested(self._written) + weigh(self._read)
+
+    def forget(self) -> None:
+        self._read = {}
 
     def drain(self, groups: dict[int, GroupChanges]) -> None:
         for key in self._replaced:

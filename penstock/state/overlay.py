@@ -148,7 +148,11 @@ class Overlay:
     def grown(self, size: int, records: int) -> None:
         """So many bytes and records were worked on, and none is under way: spill if it has become too much."""
         if self._gauge.note(size, records) and self._gauge.is_full(self._weight()):
-            self.spill()
+            # Often a good part of it was only read.
+            for state in self._states.values():
+                state.forget()
+            if self._gauge.is_full(2 * self._weight()):
+                self.spill()
 
     def _weight(self) -> int:
         holders: list[KeyedState | Timers | Holder] = [*self._states.values(), *self.timers.values(), *self._holders]

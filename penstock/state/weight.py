@@ -81,7 +81,7 @@ class Gauge:
 
     def is_full(self, weight: int) -> bool:
         """Whether the overlay, which has this weight, is to be spilled now."""
-        rate = max(1.0, (weight - self._weight) / self._done)
+        rate = max(1.0, (weight - self._weight) / max(1, self._done))
         left = self._limit - weight
         if left <= self._limit // 16:
             return True
