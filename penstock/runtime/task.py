@@ -18,6 +18,7 @@ from penstock.runtime.inbox import Inbox, UpstreamFailed
 from penstock.runtime.metrics import TaskMetrics, encode_metrics
 from penstock.runtime.moment import OfSplit, Timestamped
 from penstock.runtime.operators import EpochInfo
+from penstock.runtime.outbox import Outbox
 from penstock.runtime.report import ChannelCount, DeltaHandle, OperatorReport, Report, encode_report
 from penstock.runtime.rows import (
     BARRIER,
@@ -65,7 +66,7 @@ class Task:
     def __init__(self, run: ChainRun, producer: int) -> None:
         self._run = run
         self._producer = producer
-        self._out: list[ExchangeRow] = []
+        self._out = Outbox()
         self._exchanges: dict[int, Exchange] = {}
         self._inflow: Inflow | None = None
         self._reached: dict[str, int] = {}
@@ -251,8 +252,7 @@ class Task:
             for count in feed(roots):
                 records += count
                 if out:
-                    yield from out
-                    out.clear()
+                    yield from out.drain()
             # Those that this epoch's records set for a time that has come.
             run.tick()
             for operator in run.operators:
@@ -283,8 +283,7 @@ class Task:
             if run.overlay is not None:
                 run.overlay.release()
         epoch.probe("snapshot")
-        yield from out
-        out.clear()
+        yield from out.drain()
         watermarks, idle = self._watermarks()
         report = Report(run.chain.id, self._producer, epoch.number, records, sent, counts, reports, watermarks, idle)
         epoch.metrics(encode_metrics(measured))
@@ -355,7 +354,7 @@ class Task:
         self._out.clear()
         for exchange in self._run.exchanges(self._producer, self._out).values():
             exchange.close(epoch.number, True)
-        yield from self._out
+        yield from self._out.drain()
 
     def _to_driver(self, kind: int, payload: bytes) -> ExchangeRow:
         run = self._run
