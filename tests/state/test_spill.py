@@ -15,7 +15,8 @@ from penstock.state.spill import CannotSpill, Run
 
 GROUP = 3
 # Short and of few letters, so that keys, prefixes and clears meet; one is longer than an LMDB key may be.
-keys = st.binary(max_size=3).map(lambda rest: b"\0\3" + bytes(each % 3 for each in rest)) | st.just(b"\0\3" + b"x" * 600)
+rests = st.binary(max_size=3).map(lambda rest: bytes(each % 3 for each in rest)) | st.just(b"x" * 600)
+keys = rests.map(lambda rest: b"\0\3" + rest)
 values = st.none() | st.binary(max_size=3)
 
 
