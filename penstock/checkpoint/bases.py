@@ -6,6 +6,7 @@ is written for deltas, and a new replica reads at most about three times the sta
 
 from __future__ import annotations
 
+import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
@@ -14,7 +15,7 @@ import msgspec
 from penstock.checkpoint.history import ManifestHistory
 from penstock.checkpoint.manifest import BaseHandle, Manifest, Version
 from penstock.state.entries import state_id
-from penstock.state.files import GroupChanges, content_name, encode_changes, merge_changes, read_changes
+from penstock.state.files import GroupChanges, merge_changes, read_changes, write_changes
 from penstock.state.key_groups import block_range
 from penstock.state.replica import History
 from penstock.state.storage import Storage
@@ -34,16 +35,14 @@ class Block(msgspec.Struct, array_like=True, frozen=True):
 def merge_block(storage: Storage, version: Version, block: Block) -> BaseHandle:
     """Write a base of the block as of `version`. Content-named, so a repeat writes the same."""
     groups = block_groups(ManifestHistory(storage, version), block.uid, block.number, block.max_parallelism)
-    data = encode_changes(group for group in groups if group.entries)
-    if not _holds_anything(data):
-        return BaseHandle(version.id, "", 0)
-    name = f"bases/{version.id:012d}/{content_name(data)}.arrow"
-    storage.write(name, data)
-    return BaseHandle(version.id, name, len(data))
-
-
-def _holds_anything(data: bytes) -> bool:
-    return next(read_changes(data), None) is not None
+    with tempfile.TemporaryFile(prefix="penstock-base-") as file:
+        written = write_changes((group for group in groups if group.entries), file)
+        if not written.entries:
+            return BaseHandle(version.id, "", 0)
+        name = f"bases/{version.id:012d}/{written.digest}.arrow"
+        file.seek(0)
+        storage.write_file(name, file)
+        return BaseHandle(version.id, name, written.size)
 
 
 def block_groups(history: History, uid: str, block: int, max_parallelism: int) -> Iterator[GroupChanges]:

@@ -49,6 +49,7 @@ from penstock.runtime.report import Report, decode_report
 from penstock.runtime.rows import FAILURE, METRICS, REPORT, Failure, decode_failure
 from penstock.state.backends import Backend
 from penstock.state.key_groups import block_count
+from penstock.state.overlay import OVERLAY_BYTES
 from penstock.state.storage import Storage
 
 _STATISTICS_KEPT = 10_000
@@ -81,6 +82,7 @@ class EpochParameters(msgspec.Struct, frozen=True):
     inline_bytes: int
     timestamp: int = 0
     """The epoch's clock, in milliseconds."""
+    overlay_bytes: int = OVERLAY_BYTES
 
 
 class EpochStatistics(msgspec.Struct, frozen=True):
@@ -119,6 +121,8 @@ class Settings:
     """Least time from the end of a checkpoint to the trigger of the next."""
     tolerable_failures: int = 0
     """How many times an epoch that expired or was declined is run again in its place."""
+    overlay_bytes: int = OVERLAY_BYTES
+    """Memory that the keyed state of one task may take in one epoch before it spills to local disk."""
     retries: int = 3
     """The least of that for an epoch the engine lost: Spark gives up what one lost worker can make whole."""
     at_least_once: bool = False
@@ -319,6 +323,7 @@ class EpochDriver:
             self.settings.backend,
             self.settings.inline_bytes,
             timestamp,
+            self.settings.overlay_bytes,
         )
         self._measured = []
         try:

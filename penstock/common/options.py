@@ -130,6 +130,12 @@ OPTIONS = {
             "options of the store at that URI, such as `state.checkpoints.fs.endpoint_url`; never shown",
         ),
         Option("taskmanager.memory.segment-size", "32768", "wanted bytes of a buffer"),
+        Option(
+            "penstock.state.overlay.memory",
+            "134217728",
+            "bytes of changed keyed state that one task holds in memory; what an epoch changes beyond it goes to local "
+            "disk until the epoch ends",
+        ),
         Option("penstock.epoch.max-records", "0 (all)", "records an epoch takes of a collection or batch DataFrame"),
     )
 }

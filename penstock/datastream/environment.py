@@ -390,6 +390,7 @@ class StreamExecutionEnvironment:
             memory_limit=config.get_integer("state.backend.memory.max-state-size", Settings.memory_limit),
             retained=retained_checkpoints(config),
             base_bytes=config.get_integer("penstock.checkpoint.base.min-bytes", Settings.base_bytes),
+            overlay_bytes=config.get_integer("penstock.state.overlay.memory", Settings.overlay_bytes),
             **checkpoint_settings(config),
         )
         root = None

@@ -186,6 +186,7 @@ def _epoch(scope: str, metrics: Collected) -> TaskEpoch:
         None if storage.in_memory else storage,
         _replica_store(parameters.backend).opener(parameters.lineage),
         parameters.inline_bytes,
+        parameters.overlay_bytes,
     )
     return TaskEpoch(
         parameters.number,

@@ -10,6 +10,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
+from typing import BinaryIO
 from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
@@ -108,6 +109,10 @@ class Storage(ABC):
     def write(self, name: str, data: bytes) -> None:
         """Put a content-named object, durable on return. Writing it again, also at the same time, is harmless."""
 
+    def write_file(self, name: str, file: BinaryIO) -> None:
+        """As `write`, of an open file from where it stands to its end; piece by piece where the storage can."""
+        self.write(name, file.read())
+
     @abstractmethod
     def read(self, name: str) -> bytes:
         """The whole object; MissingObject if there is none."""
@@ -175,6 +180,9 @@ _NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS}
 # How often a write starts over because a delete in another process removed the directory, empty until then.
 _PRUNED_RETRIES = 20
 
+# What is copied at once of a file that is written piece by piece.
+_PIECE = 1 << 20
+
 
 class LocalStorage(Storage):
     """A directory on a file system that every process of the job sees and that has hard links."""
@@ -220,6 +228,9 @@ class LocalStorage(Storage):
 
     def write(self, name: str, data: bytes) -> None:
         self._put(name, data, os.replace)
+
+    def write_file(self, name: str, file: BinaryIO) -> None:
+        self._put(name, file, os.replace)
 
     def read(self, name: str) -> bytes:
         try:
@@ -277,7 +288,8 @@ class LocalStorage(Storage):
                     fix="See that this user may delete there, and that nothing else writes there.",
                 ) from error
 
-    def _put(self, name: str, data: bytes, settle: Callable[[Path, Path], None]) -> None:
+    def _put(self, name: str, data: bytes | BinaryIO, settle: Callable[[Path, Path], None]) -> None:
+        start = 0 if isinstance(data, bytes) else data.tell()
         path = self._root / checked(name)
         temp = path.with_name(f"{_TEMP}{os.getpid()}-{secrets.token_hex(8)}")
         for attempt in range(_PRUNED_RETRIES):
@@ -285,7 +297,11 @@ class LocalStorage(Storage):
                 self._make_directory(path.parent)
                 try:
                     with open(temp, "xb") as file:
-                        file.write(data)
+                        if isinstance(data, bytes):
+                            file.write(data)
+                        else:
+                            data.seek(start)
+                            shutil.copyfileobj(data, file, _PIECE)
                         file.flush()
                         os.fsync(file.fileno())
                     settle(temp, path)

@@ -63,6 +63,7 @@ class LocalEngine:
             None if self._storage.in_memory else self._storage,
             self._replicas.opener(parameters.lineage),
             parameters.inline_bytes,
+            parameters.overlay_bytes,
         )
 
     def _sources(self, parameters: EpochParameters) -> Iterator[ExchangeRow]:

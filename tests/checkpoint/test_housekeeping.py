@@ -35,6 +35,10 @@ class Dying(LocalStorage):
         self._count()
         super().write(name, data)
 
+    def write_file(self, name, file):
+        self._count()
+        super().write_file(name, file)
+
     def delete(self, name):
         self._count()
         super().delete(name)

@@ -151,6 +151,13 @@ class TestEveryStorage:
         storage.write("delta", encode_changes(changes))
         assert list(read_changes(storage.view("delta"), range(1, 2))) == changes[1:2]
 
+    def test_an_open_file_is_written_from_where_it_stands(self, storage: Storage, tmp_path: Path) -> None:
+        with open(tmp_path / "source", "w+b") as file:
+            file.write(b"not this" + b"large" * 1_000_000)
+            file.seek(8)
+            storage.write_file("a/b", file)
+        assert storage.read("a/b") == b"large" * 1_000_000
+
     def test_threads_that_publish_one_name_have_one_winner(self, storage: Storage) -> None:
         results: list[str] = []
         barrier = threading.Barrier(8)
