@@ -17,6 +17,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 from fsspec.spec import AbstractFileSystem
 from pyarrow.fs import LocalFileSystem
 
+from penstock.state import object_storage
 from penstock.state.object_storage import NoConditionalPut, ObjectStorage
 from penstock.state.storage import AlreadyPublished, StorageError, open_storage
 
@@ -36,20 +37,17 @@ class ForgetfulFileSystem(MemoryFileSystem):
 
 
 class HastyFileSystem(MemoryFileSystem):
-    """Looks before it puts; several look at once."""
+    """Looks before it puts; nobody puts before all have looked."""
 
     protocol = "hasty"
     store: dict[str, Any] = {}
     pseudo_dirs = [""]
-    looking = threading.Barrier(2, timeout=2)
+    looking = threading.Barrier(object_storage._RIVALS, timeout=60)
 
     def pipe_file(self, path: str, value: bytes, mode: str = "overwrite", **kwargs: Any) -> None:
         if mode == "create" and self.exists(path):
             raise FileExistsError(path)
-        try:
-            self.looking.wait()
-        except threading.BrokenBarrierError:
-            pass
+        self.looking.wait()
         super().pipe_file(path, value)
 
 
