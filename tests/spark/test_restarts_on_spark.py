@@ -17,18 +17,18 @@ from penstock.testing.snapshots import last_manifest, newest_lineage, read_value
 
 pytestmark = pytest.mark.spark
 
-WORDS = words(60, 3)
+WORDS = [*words(45, 3), "poison", *words(15, 7)]
 INTERVAL = {"execution__checkpointing__interval": "100 ms"}
 
 
-class FailsAt(Count):
-    """Fails at a word so many times; how often it did is in a directory, for every attempt is another object."""
+class FailsOnPoison(Count):
+    """Fails so many times; how often it did is in a directory, for every attempt is another object."""
 
-    def __init__(self, word: str, times: int, directory: Path) -> None:
-        self.word, self.times, self.directory = word, times, directory
+    def __init__(self, times: int, directory: Path) -> None:
+        self.times, self.directory = times, directory
 
     def process_element(self, value: Any, ctx: Any) -> Any:
-        if value == self.word:
+        if value == "poison":
             before = len(list(self.directory.glob("failed-*")))
             if before < self.times:
                 (self.directory / f"failed-{before}").touch()
@@ -45,7 +45,7 @@ def test_a_user_s_error_passes_and_nothing_is_lost_or_twice(make_env: Any, tmp_p
     """With checkpoints in files, and with checkpoints in the memory of the driver, which lives on."""
     env = make_env(records=10, checkpoints=files, **INTERVAL)
     env.set_restart_strategy(RestartStrategies.fixed_delay_restart(3, 10))
-    failing = FailsAt(WORDS[35], 2, tmp_path)
+    failing = FailsOnPoison(2, tmp_path)
     counted = env.from_collection(WORDS).uid("words").key_by(lambda word: word).process(failing).uid("count")
     with counted.execute_and_collect("restarted") as results:
         assert Counter(results) == Counter(
@@ -63,7 +63,7 @@ def test_without_checkpoints_it_starts_from_scratch_and_says_so(
 ) -> None:
     env = make_env(records=20)
     env.set_restart_strategy(RestartStrategies.fixed_delay_restart(1, 10))
-    failing = FailsAt(WORDS[45], 1, tmp_path)
+    failing = FailsOnPoison(1, tmp_path)
     counted = env.from_collection(WORDS).uid("words").key_by(lambda word: word).process(failing).uid("count")
     with counted.execute_and_collect("scratch") as results:
         seen = list(results)
@@ -79,7 +79,7 @@ def test_when_it_has_failed_too_often_the_last_error_ends_the_job(
 ) -> None:
     env = make_env(records=20, checkpoints=True)
     env.set_restart_strategy(RestartStrategies.fixed_delay_restart(1, 10))
-    failing = FailsAt(WORDS[45], 2, tmp_path)
+    failing = FailsOnPoison(2, tmp_path)
     counted = env.from_collection(WORDS).uid("words").key_by(lambda word: word).process(failing).uid("count")
     counted.sink_to(DiscardingSink()).uid("sink")
     client = env.execute_async("ends")
