@@ -26,7 +26,6 @@ _TABLE = (
 _JVM = "Not there: no Java object stands behind a Penstock object. Leave the call out."
 _INSIDE = "Not there: it belongs to the inside of PyFlink, and Penstock's inside is another."
 
-_TTL = "Not yet: time to live. Today, keep the time beside the value, and clear() the state when it is read too late."
 _BROADCAST = (
     "Not yet: broadcast state. Today, key both streams alike and connect them with a KeyedCoProcessFunction: records "
     "of equal keys share state."
@@ -92,7 +91,6 @@ ABSENT: tuple[tuple[str, str], ...] = (
         "ExecutionConfig.set_auto_watermark_interval ExecutionConfig.get_auto_watermark_interval",
         "Not there: a watermark follows the record that moved it. Leave the call out.",
     ),
-    ("StateTtlConfig StateDescriptor.enable_time_to_live", _TTL),
     (
         "BroadcastStream BroadcastConnectedStream BaseBroadcastProcessFunction BroadcastProcessFunction "
         "KeyedBroadcastProcessFunction BroadcastState ReadOnlyBroadcastState OperatorStateStore",

@@ -14,6 +14,7 @@ from penstock.errors import PenstockError
 from penstock.runtime.event_time import OperatorTime
 from penstock.runtime.report import DeltaHandle
 from penstock.state.storage import AlreadyPublished, Storage
+from penstock.state.ttl import Form
 
 FORMAT = 1
 
@@ -51,6 +52,8 @@ class OperatorSnapshot(msgspec.Struct, array_like=True, frozen=True):
     """All of it, by subtask: it is small, and a rescale deals it out anew."""
     timers: dict[str, dict[int, int]] = {}
     """By kind and block, the time of the first timer."""
+    ttl: dict[str, Form] = {}
+    """How states with TTL are stored, by name."""
 
 
 class BaseHandle(msgspec.Struct, array_like=True, frozen=True):
