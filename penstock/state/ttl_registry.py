@@ -6,17 +6,32 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from penstock.state.descriptors import ListStateDescriptor, StateDescriptor, ValueStateDescriptor
+from penstock.state.descriptors import (
+    AggregatingStateDescriptor,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    ReducingStateDescriptor,
+    StateDescriptor,
+    ValueStateDescriptor,
+)
 from penstock.state.entries import StateError, state_id
 from penstock.state.files import GroupChanges
 from penstock.state.ttl import Clock, Form, next_form, timed_name
 from penstock.state.ttl_cleanup import Cleaner, cursor_name
-from penstock.state.ttl_states import TIMED_STATES, DefaultedTimedValue, TimedState
+from penstock.state.ttl_collections import TimedList, TimedMap
+from penstock.state.ttl_states import DefaultedTimedValue, TimedAggregating, TimedReducing, TimedState, TimedValue
 from penstock.state.ttl_timers import ExpiryTimers
 
 if TYPE_CHECKING:
     from penstock.state.overlay import Overlay
 
+_STATES: dict[type[StateDescriptor], type[TimedState]] = {
+    ValueStateDescriptor: TimedValue,
+    ListStateDescriptor: TimedList,
+    MapStateDescriptor: TimedMap,
+    ReducingStateDescriptor: TimedReducing,
+    AggregatingStateDescriptor: TimedAggregating,
+}
 _NOTHING: Mapping[str, Form] = MappingProxyType({})
 
 
@@ -56,7 +71,7 @@ class TimedStates:
             return None
         if self.clock is None:
             raise StateError(f"State '{name}' has a time to live, which is not possible here.")
-        kind: type[TimedState] = TIMED_STATES[type(descriptor)]
+        kind = _STATES[type(descriptor)]
         if isinstance(descriptor, ValueStateDescriptor) and descriptor.default_value is not None:
             kind = DefaultedTimedValue
         state = kind(self._overlay, descriptor, state_id(timed_name(name)))

@@ -97,6 +97,25 @@ class TestCleanUp:
         job.cut()
         assert self.stored(job) == [set()] * 5
 
+    def test_incremental_clean_up_rests_while_nothing_can_have_expired(self, start, between):
+        job = start(ttl().cleanup_incrementally(50, False).build())
+        job.at(0).use("a").value.update(1)
+        job.at(10).use("b").value.update(1)
+        job.cut()
+        job.value.value()
+        assert job.cut() != [], "it has got through, and notes the oldest entry"
+        between(job)
+        job.at(99).value.value()
+        assert job.cut() == []
+        between(job)
+        job.at(100).value.value()
+        job.cut()
+        assert {key for key, _ in job.stored("value")} == {"b"}
+        between(job)
+        job.at(110).use("c").value.value()
+        job.cut()
+        assert job.stored("value") == []
+
     def test_incremental_clean_up_may_go_by_records(self, start):
         job = start(ttl().cleanup_incrementally(5, True).build())
         self.fill(job, ["a", "b"], 0)
@@ -168,6 +187,17 @@ class TestCleanUp:
             job.map.put("m", now)
             job.cut()
         assert len(job.overlay.timers["TTL_PROCESSING_TIME"].take(10**6)) == 2
+
+    def test_what_was_there_before_ttl_has_a_timer_from_the_next_write_on(self, start):
+        job = start(None)
+        self.fill(job, ["a"], 0)
+        job.cut()
+        job.config = ttl().cleanup_by_timers().build()
+        job.crash()
+        self.fill(job, ["a"], 0)
+        job.cut()
+        job.at(100).cut()
+        assert self.stored(job) == [set()] * 5
 
     def test_a_timer_that_comes_too_early_for_a_longer_ttl_is_set_anew(self, start):
         job = start(ttl().cleanup_by_timers().build())
