@@ -289,6 +289,9 @@ DIFFERS: dict[str, str] = {
     "StreamExecutionEnvironment.execute_async": "without a name, the setting pipeline.name is the job's name",
     "StreamExecutionEnvironment.from_collection": "may be read by several tasks",
     "StreamExecutionEnvironment.get_execution_environment": _SETTINGS,
+    "StateTtlConfig.Builder.cleanup_full_snapshot": "when a base is merged; goes on in the background unless disabled",
+    "StateTtlConfig.Builder.cleanup_in_rocksdb_compact_filter": "by the clock of the checkpoint, not of the machine",
+    "StateTtlConfig.Builder.cleanup_incrementally": "at the end of the epoch, on every backend",
     "RuntimeExecutionMode.BATCH": "keyed reduces give final values only; other operators run as in STREAMING",
     "StreamExecutionEnvironment.set_python_executable": "refused once Spark has started",
 }

@@ -168,7 +168,8 @@ class EpochDriver:
         number = self.number = self.next_number
         self.probe("triggered")
         attempt = 0
-        timestamp = self.epoch_clock()
+        # The end of the input comes with its last record, however long the epoch for it takes to begin.
+        timestamp = self.last.timestamp if ends_input and self.last is not None else self.epoch_clock()
         if batch is None and self.last is not None:
             batch = self.last.batch
         while True:

@@ -130,11 +130,13 @@ class TimedState(KeyedState):
 
 
 class TimedValue(TimedState, Value):
-    # About 0.5 µs for a key already seen in this epoch, where a value without TTL takes 0.1.
+    # For a key already seen in this epoch 0.2 µs, and 0.5 to write; without TTL 0.1 and 0.15.
     def value(self) -> Any:
-        key = self._key()
+        key = self._overlay.key or self._key()
         self.accesses += 1
-        timed = self._current(key)
+        timed = self._written.get(key, _MISSING)
+        if timed is _MISSING:
+            timed = self._below(key)
         if timed is None:
             return None
         time, held = timed
@@ -148,10 +150,12 @@ class TimedValue(TimedState, Value):
         return held if self._immutable else self._decode(held)
 
     def update(self, value: Any) -> None:
-        key = self._key()
+        key = self._overlay.key or self._key()
         self.accesses += 1
         if value is None:
             self._written[key] = None
+        elif self.timers is None:
+            self._written[key] = self._hold(value)
         else:
             self._put(key, self._hold(value))
 

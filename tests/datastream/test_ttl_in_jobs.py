@@ -212,6 +212,14 @@ class TestBetweenAnyTwoSteps:
         ]
 
 
+def test_the_end_of_the_input_comes_with_its_last_record(jobs):
+    """However late the epoch for it: a timer that fires then finds what a timer of Flink would."""
+    job = jobs.start(ttl().build())
+    jobs.at(0, ("k", "write", 1), ("k", "timer", 10**6))
+    job.set_clock(10**9)
+    assert job.end().output == [("timer", 10**6, 1, [1], {"m1": 1}, 1)]
+
+
 def test_the_state_a_test_looks_at_is_that_of_now(jobs):
     job = jobs.start(ttl().build())
     jobs.at(0, ("k", "write", 1))
