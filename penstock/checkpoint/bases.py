@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
+from penstock.checkpoint.expiry import left_out_of_bases
 from penstock.checkpoint.history import ManifestHistory
 from penstock.checkpoint.manifest import BaseHandle, Version, load
-from penstock.runtime.watermarks import LEAST
 from penstock.state.files import GroupChanges, content_name, encode_changes, merge_changes, read_changes
 from penstock.state.key_groups import block_count, block_range
 from penstock.state.replica import History
 from penstock.state.storage import Storage
-from penstock.state.ttl import Expiry, bases_filter
 
 
 def merge_bases(storage: Storage, version: Version, uid: str, max_parallelism: int) -> dict[int, BaseHandle]:
     """Write a base of every block of an operator as of `version`. Content-named, so a repeat writes the same."""
     history = ManifestHistory(storage, version)
     bases = {}
-    expired = _expired(storage, version, uid)
+    expired = left_out_of_bases(load(storage, version.id, version.digest)[0], uid)
     for block in range(block_count(max_parallelism)):
         merged = block_state(history, uid, block, max_parallelism)
         if expired is not None:
@@ -29,17 +28,6 @@ def merge_bases(storage: Storage, version: Version, uid: str, max_parallelism: i
         else:
             bases[block] = BaseHandle(version.id, "", 0)
     return bases
-
-
-def _expired(storage: Storage, version: Version, uid: str) -> Expiry | None:
-    """What of an operator's state has expired at the time of a checkpoint and can be left out."""
-    manifest, _ = load(storage, version.id, version.digest)
-    snapshot = manifest.operators.get(uid)
-    if snapshot is None or not snapshot.ttl:
-        return None
-    time = manifest.times.get(uid)
-    watermark = LEAST if time is None else min(time.subtasks, default=LEAST)
-    return bases_filter(snapshot.ttl, manifest.timestamp, watermark)
 
 
 def block_state(history: History, uid: str, block: int, max_parallelism: int) -> list[GroupChanges]:

@@ -17,6 +17,7 @@ from penstock.state.entries import stored_keys
 from penstock.state.keys import decode_key
 from penstock.state.ttl import timed_name
 from penstock.testing import JobHarness
+from penstock.testing.snapshots import read_values
 
 BACKENDS = ["memory", "filesystem"]
 TTL = 100
@@ -227,6 +228,7 @@ def test_the_state_a_test_looks_at_is_that_of_now(jobs):
     job.set_clock(100)
     assert (job.state("value", "k"), job.states("list")) == (None, {})
     assert jobs.stored("value") == {"k"}
+    assert read_values(job.storage, "commands", "value", int) == {"k": 1}
 
 
 def test_the_driver_leaves_out_of_bases_what_has_expired(monkeypatch):

@@ -3,9 +3,10 @@
 import pytest
 from ttl_job import TTL, ttl
 
+from penstock.checkpoint.expiry import kept_by_compaction
+from penstock.checkpoint.manifest import load
 from penstock.common import Time
 from penstock.datastream.state import StateTtlConfig
-from penstock.state.ttl import compaction_filter
 
 
 class TestCleanUp:
@@ -217,16 +218,19 @@ class TestCleanUp:
         self.fill(job, ["a"], 0)
         job.at(50).use("b").list.add(1)
         job.cut()
-        entries = [entry for change in self.all(job) for entry in change]
+        kept = []
+        for now in (99, 100, 149, 150):
+            job.at(now).cut()
+            keep = kept_by_compaction(load(job.storage, job.version.id)[0], "uid")
+            kept.append(sum(keep(key, value) for key, value in self.entries(job)))
+        assert kept == [6, 1, 1, 0]
 
-        def kept(now):
-            keep = compaction_filter(job.overlay.ttl.forms(), now, now)
-            return sum(keep(key, value) for key, value in entries)
+    def test_compaction_keeps_all_where_it_was_not_asked_to_clean_up(self, start):
+        job = start(ttl().build())
+        self.fill(job, ["a"], 0)
+        job.at(10**6).cut()
+        assert kept_by_compaction(load(job.storage, job.version.id)[0], "uid") is None
 
-        assert (kept(99), kept(100), kept(149), kept(150)) == (6, 1, 1, 0)
-        job.config = ttl().build()
-        job.crash()
-        assert compaction_filter(job.overlay.ttl.forms(), 10**6, 10**6) is None
-
-    def all(self, job):
-        return [job.replicas.reader(group).scan(group.to_bytes(2, "big")) for group in range(job.max_parallelism)]
+    def entries(self, job):
+        readers = [(group, job.replicas.reader(group)) for group in range(job.max_parallelism)]
+        return [entry for group, reader in readers for entry in reader.scan(group.to_bytes(2, "big"))]
