@@ -26,7 +26,6 @@ _TABLE = (
 _JVM = "Not there: no Java object stands behind a Penstock object. Leave the call out."
 _INSIDE = "Not there: it belongs to the inside of PyFlink, and Penstock's inside is another."
 
-_TTL = "Not yet: time to live. Today, keep the time beside the value, and clear() the state when it is read too late."
 _BROADCAST = (
     "Not yet: broadcast state. Today, key both streams alike and connect them with a KeyedCoProcessFunction: records "
     "of equal keys share state."
@@ -91,7 +90,6 @@ ABSENT: tuple[tuple[str, str], ...] = (
         "ExecutionConfig.set_auto_watermark_interval ExecutionConfig.get_auto_watermark_interval",
         "Not there: a watermark follows the record that moved it. Leave the call out.",
     ),
-    ("StateTtlConfig StateDescriptor.enable_time_to_live", _TTL),
     (
         "BroadcastStream BroadcastConnectedStream BaseBroadcastProcessFunction BroadcastProcessFunction "
         "KeyedBroadcastProcessFunction BroadcastState ReadOnlyBroadcastState OperatorStateStore",
@@ -296,6 +294,9 @@ DIFFERS: dict[str, str] = {
     "StreamExecutionEnvironment.execute_async": "without a name, the setting pipeline.name is the job's name",
     "StreamExecutionEnvironment.from_collection": "may be read by several tasks",
     "StreamExecutionEnvironment.get_execution_environment": _SETTINGS,
+    "StateTtlConfig.Builder.cleanup_full_snapshot": "when a base is merged; goes on in the background unless disabled",
+    "StateTtlConfig.Builder.cleanup_in_rocksdb_compact_filter": "by the clock of the checkpoint, not of the machine",
+    "StateTtlConfig.Builder.cleanup_incrementally": "at the end of the epoch, on every backend",
     "RuntimeExecutionMode.BATCH": "keyed reduces give final values only; other operators run as in STREAMING",
     "StreamExecutionEnvironment.set_python_executable": "refused once Spark has started",
 }

@@ -12,8 +12,9 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
+from penstock.checkpoint.expiry import left_out_of_bases
 from penstock.checkpoint.history import ManifestHistory
-from penstock.checkpoint.manifest import BaseHandle, Manifest, Version
+from penstock.checkpoint.manifest import BaseHandle, Manifest, Version, load
 from penstock.state.entries import state_id
 from penstock.state.files import GroupChanges, merge_changes, read_changes, write_changes
 from penstock.state.key_groups import block_range
@@ -35,6 +36,9 @@ class Block(msgspec.Struct, array_like=True, frozen=True):
 def merge_block(storage: Storage, version: Version, block: Block) -> BaseHandle:
     """Write a base of the block as of `version`. Content-named, so a repeat writes the same."""
     groups = block_groups(ManifestHistory(storage, version), block.uid, block.number, block.max_parallelism)
+    expired = left_out_of_bases(load(storage, version.id, version.digest)[0], block.uid)
+    if expired is not None:
+        groups = map(expired.rest, groups)
     with tempfile.TemporaryFile(prefix="penstock-base-") as file:
         written = write_changes((group for group in groups if group.entries), file)
         if not written.entries:
@@ -69,8 +73,8 @@ def due(last: Manifest, blocks: list[Block], at_least: int) -> list[Block]:
     a new replica would gain most from first."""
     found = []
     for block in blocks:
-        since = last.since_base.get(block.uid, {}).get(block.number)
-        if since is None:
+        since = last.since_base.get(block.uid, {}).get(block.number, 0)
+        if not since and not expires(last, block):
             continue
         base = last.bases.get(block.uid, {}).get(block.number)
         size = 0 if base is None else base.size
@@ -79,6 +83,12 @@ def due(last: Manifest, blocks: list[Block], at_least: int) -> list[Block]:
             found.append((since / (size + 1), block))
     found.sort(key=lambda each: -each[0])
     return [block for _, block in found]
+
+
+def expires(last: Manifest, block: Block) -> bool:
+    """Whether the block's base may hold what a new one would leave out, though nothing was changed."""
+    base = last.bases.get(block.uid, {}).get(block.number)
+    return base is not None and bool(base.name) and left_out_of_bases(last, block.uid) is not None
 
 
 def carried_on(
@@ -94,7 +104,7 @@ def carried_on(
         handle = merged.get(block)
         if handle is None and block.number not in last.since_base.get(block.uid, {}):
             before = last.bases.get(block.uid, {}).get(block.number, BaseHandle(0, "", 0))
-            if last.id - before.id > longest_walk or not before.name:
+            if (last.id - before.id > longest_walk and not expires(last, block)) or not before.name:
                 handle = BaseHandle(last.id, before.name, before.size)
         if handle is not None:
             bases.setdefault(block.uid, {})[block.number] = handle

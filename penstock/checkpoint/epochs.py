@@ -243,8 +243,8 @@ class EpochDriver:
         number = self.number = self.next_number
         self.probe("triggered")
         attempt = 0
-        # The clock of epochs never goes back, whatever the machine's does.
-        timestamp = self._now() if self.last is None else max(self._now(), self.last.timestamp)
+        # The end of the input comes with its last record, however long the epoch for it takes to begin.
+        timestamp = self.last.timestamp if ends_input and self.last is not None else self.epoch_clock()
         if batch is None and self.last is not None:
             batch = self.last.batch
         while True:
@@ -371,7 +371,9 @@ class EpochDriver:
                             [],
                             [[] for _ in range(chain.parallelism)],
                             {},
+                            {},
                         )
+                    known.ttl.update(part.ttl)
                     known.deltas.extend(part.deltas)
                     known.operator_state[report.subtask] = part.operator_state
                     for kind, least in part.timers.items():
@@ -464,6 +466,10 @@ class EpochDriver:
         self._epoch_ended_at = self.clock()
         self.statistics.append(statistics)
         return statistics
+
+    def epoch_clock(self) -> int:
+        """Processing time of an epoch that begins now. It never goes back, whatever the machine's clock does."""
+        return self._now() if self.last is None else max(self._now(), self.last.timestamp)
 
     def _now(self) -> int:
         return int(self.clock() * 1000)

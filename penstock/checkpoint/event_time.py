@@ -9,6 +9,7 @@ from penstock.runtime.event_time import ChannelTime, OperatorTime, Times, idle_t
 from penstock.runtime.plan import PhysicalGraph
 from penstock.runtime.report import Report
 from penstock.runtime.watermarks import GREATEST, LEAST
+from penstock.state.ttl_timers import EXPIRY_KINDS
 
 
 def times_after(before: Times, graph: PhysicalGraph, reports: Iterable[Report], now: int) -> dict[str, OperatorTime]:
@@ -59,7 +60,10 @@ def next_wakeup(last: Manifest | None, graph: PhysicalGraph) -> int | None:
     if last is None or last.ended:
         return None
     moments = [
-        time for snapshot in last.operators.values() for time in snapshot.timers.get("PROCESSING_TIME", {}).values()
+        time
+        for snapshot in last.operators.values()
+        for kind in ("PROCESSING_TIME", EXPIRY_KINDS["PROCESSING_TIME"])
+        for time in snapshot.timers.get(kind, {}).values()
     ]
     for chain in graph.sources():
         for operator in chain.operators:

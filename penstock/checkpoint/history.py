@@ -9,6 +9,7 @@ from penstock.checkpoint.redistribution import redistribute
 from penstock.runtime.event_time import Times
 from penstock.state.replica import StaleAttempt, Step
 from penstock.state.storage import MissingObject, Storage
+from penstock.state.ttl import Form
 
 _CACHED_MANIFESTS = 64
 _manifests: OrderedDict[bytes, Manifest] = OrderedDict()
@@ -44,6 +45,12 @@ class ManifestHistory:
             return {}
         snapshot = self._load(self._wanted).operators.get(uid)
         return {} if snapshot is None else snapshot.timers
+
+    def forms(self, uid: str) -> dict[str, Form]:
+        if self._wanted is None:
+            return {}
+        snapshot = self._load(self._wanted).operators.get(uid)
+        return {} if snapshot is None else snapshot.ttl
 
     def times(self) -> Times:
         return {} if self._wanted is None else self._load(self._wanted).times

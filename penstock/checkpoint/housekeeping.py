@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 
-from penstock.checkpoint.bases import LONGEST_WALK, Block, carried_on, due, merge_block, oldest_walk
+from penstock.checkpoint.bases import LONGEST_WALK, Block, carried_on, due, expires, merge_block, oldest_walk
 from penstock.checkpoint.manifest import BaseHandle, Manifest, Version
 from penstock.checkpoint.retention import Retention
 from penstock.state.storage import Storage
@@ -76,11 +76,10 @@ class Housekeeping:
         """Bytes of deltas up to `last` that are not in the bases which the next manifest announces; after `bases`."""
         since = {uid: dict(blocks) for uid, blocks in last.since_base.items()}
         for block in self._merged:
-            rest = since[block.uid][block.number] - self._before[block]
+            blocks = since.setdefault(block.uid, {})
+            rest = blocks.pop(block.number, 0) - self._before[block]
             if rest:
-                since[block.uid][block.number] = rest
-            else:
-                del since[block.uid][block.number]
+                blocks[block.number] = rest
         return since
 
     def merged(self, uid: str) -> list[BaseHandle]:
@@ -101,7 +100,7 @@ class Housekeeping:
         sweep = self._storage.in_memory or manifest.id - self._swept >= _SWEEP_EVERY or not self._swept
         if blocks:
             self._reading = manifest.id
-            self._before = {block: manifest.since_base[block.uid][block.number] for block in blocks}
+            self._before = {block: manifest.since_base.get(block.uid, {}).get(block.number, 0) for block in blocks}
         if not (blocks or sweep):
             return
         if sweep:
@@ -147,5 +146,9 @@ class Housekeeping:
         bases = sum(base.size for handles in last.bases.values() for base in handles.values())
         too_large = any(last.state_bytes(uid) > self._memory_limit for uid in last.since_base)
         if deltas > max(2 * bases, self._merge_bytes) or too_large or last.id - oldest_walk(last) > LONGEST_WALK:
-            return [block for block in self._blocks if block.number in last.since_base.get(block.uid, {})]
+            return [
+                block
+                for block in self._blocks
+                if block.number in last.since_base.get(block.uid, {}) or expires(last, block)
+            ]
         return []

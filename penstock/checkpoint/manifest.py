@@ -15,6 +15,7 @@ from penstock.runtime.event_time import OperatorTime
 from penstock.runtime.report import DeltaHandle
 from penstock.state.files import RESTORE
 from penstock.state.storage import AlreadyPublished, Storage
+from penstock.state.ttl import Form
 
 FORMAT = 1
 
@@ -65,6 +66,8 @@ class OperatorSnapshot(msgspec.Struct, array_like=True, frozen=True):
     """All of it, by subtask: it is small, and a rescale deals it out anew."""
     timers: dict[str, dict[int, int]] = {}
     """By kind and block, the time of the first timer."""
+    ttl: dict[str, Form] = {}
+    """How states with TTL are stored, by name."""
 
 
 class BaseHandle(msgspec.Struct, array_like=True, frozen=True):

@@ -17,6 +17,7 @@ from penstock.state.descriptors import (
     ValueState,
     ValueStateDescriptor,
 )
+from penstock.state.ttl_config import StateTtlConfig
 
 __all__ = [
     "AggregatingState",
@@ -31,6 +32,7 @@ __all__ = [
     "ReducingStateDescriptor",
     "State",
     "StateDescriptor",
+    "StateTtlConfig",
     "ValueState",
     "ValueStateDescriptor",
 ]

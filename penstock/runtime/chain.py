@@ -38,6 +38,7 @@ from penstock.runtime.rows import (
     route_to,
 )
 from penstock.runtime.sharing import independent
+from penstock.runtime.timers import StateClock
 from penstock.runtime.typed_codec import declared_codec, hinted_codec
 from penstock.state.key_groups import owner_of
 from penstock.state.overlay import Overlay
@@ -90,6 +91,8 @@ class ChainRun:
             operator = self.operators[place]
             operator.moment = self.moment
             operator.overlay = self.overlay if chained.keyed else None
+            if operator.overlay is not None:
+                operator.overlay.ttl.clock = StateClock(operator)
             operator.open(context, _unrouted)
             self._opened.append(self.operators[place])
 

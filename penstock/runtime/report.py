@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from penstock.state.ttl import Form
+
 
 class DeltaHandle(msgspec.Struct, array_like=True, frozen=True):
     """Where the changes of one operator subtask in one epoch are: a content-named file, or inline when small."""
@@ -26,6 +28,8 @@ class OperatorReport(msgspec.Struct, array_like=True, frozen=True):
     operator_state: list[bytes] = []
     timers: dict[str, dict[int, int]] = {}
     """By kind and block of key groups, the time of the first timer."""
+    ttl: dict[str, Form] = {}
+    """How states with TTL are stored, by name."""
 
 
 class ChannelCount(msgspec.Struct, array_like=True, frozen=True):

@@ -41,6 +41,8 @@ from penstock.runtime.rows import (
 from penstock.runtime.watermarks import GREATEST, LEAST
 from penstock.state.access import StateAccess
 from penstock.state.key_groups import range_of_subtask
+from penstock.state.replica import History
+from penstock.state.ttl import Form
 
 
 class StateTypeChanged(PenstockError):
@@ -236,6 +238,8 @@ class Task:
         try:
             for registry in run.metrics:
                 registry.begin()
+            if run.overlay is not None:
+                restore_forms(run, epoch.state.history, epoch.timestamp)
             run.open()
             roots = run.connect(exchanges)
             if run.overlay is not None:
@@ -267,6 +271,7 @@ class Task:
                     mark(GREATEST, "")
             if run.overlay is not None:
                 run.overlay.key = None
+                run.overlay.records = records
             sent = [count for exchange in exchanges.values() for count in exchange.close(epoch.number, False)]
             epoch.probe("processed")
             counts = received()
@@ -338,8 +343,10 @@ class Task:
             deltas: list[DeltaHandle] = []
             states: dict[str, str] = {}
             timers: dict[str, dict[int, int]] = {}
+            forms: dict[str, Form] = {}
             if place == 0 and run.overlay is not None:
                 states = run.overlay.schemas()
+                forms = run.overlay.ttl.forms()
                 changes = run.overlay.changes()
                 if changes:
                     written = epoch.state.write_delta(epoch.number, changes, run.chain.max_parallelism)
@@ -350,7 +357,7 @@ class Task:
             committable = operator.snapshot()
             kept = operator.operator_state() if operator.stateful else []
             if states or deltas or kept or timers or committable is not None:
-                reports.append(OperatorReport(operator.uid, states, deltas, committable, kept, timers))
+                reports.append(OperatorReport(operator.uid, states, deltas, committable, kept, timers, forms))
         return reports
 
     def _give_up(self, epoch: TaskEpoch) -> Iterator[ExchangeRow]:
@@ -368,6 +375,15 @@ class Task:
         return ExchangeRow(
             target, route_to(END_LEVEL, place), channel_of(run.chain.id, self._producer), 0, kind, payload
         )
+
+
+def restore_forms(run: ChainRun, history: History, timestamp: int) -> None:
+    """Tell the states of a chain how they are stored, before they are registered."""
+    assert run.overlay is not None
+    uid = run.chain.operators[0].uid
+    stood = history.times().get(uid)
+    watermark = LEAST if stood is None else min(stood.subtasks, default=LEAST)
+    run.overlay.ttl.restore(history.schemas(uid), history.forms(uid), (timestamp, watermark))
 
 
 def _added_hint(stored: str, declared: str) -> bool:

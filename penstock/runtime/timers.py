@@ -6,6 +6,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from penstock.errors import PenstockError
+from penstock.runtime.watermarks import GREATEST, LEAST
 from penstock.state.timers import Timers
 
 if TYPE_CHECKING:
@@ -22,6 +23,25 @@ class TimeDomain(Enum):
 
 class NoTimers(PenstockError):
     """A timer was set where there is no key: timers belong to a key, as keyed state does."""
+
+
+class StateClock:
+    """The times by which state with TTL ages."""
+
+    def __init__(self, operator: Operator) -> None:
+        self._operator = operator
+
+    def processing_time(self) -> int:
+        return self._operator.moment.processing_time
+
+    def event_time(self) -> int:
+        """The watermark. Before the first one and after the last, the time of the record or timer at hand."""
+        operator = self._operator
+        watermark = operator.watermark
+        if watermark in (LEAST, GREATEST):
+            timestamp = operator.moment.timestamp
+            return watermark if timestamp is None else timestamp
+        return watermark
 
 
 class TimerService:

@@ -8,6 +8,7 @@ from typing import Any, Generic, TypeVar
 
 from penstock.errors import PenstockError
 from penstock.state.serializers import Serializer, serializer_for
+from penstock.state.ttl_config import StateTtlConfig
 
 T = TypeVar("T")
 K = TypeVar("K")
@@ -121,6 +122,8 @@ class BadStateType(PenstockError):
 class StateDescriptor(ABC):  # noqa: B024  only its kinds are made
     """Names a state and its type. A type is a `Types.…` or a Python type hint; both mean the same encoder."""
 
+    ttl_config: StateTtlConfig | None = None
+
     def __init__(self, name: str, type_info: Any) -> None:
         if not isinstance(name, str) or not name:
             raise BadStateType(f"A state needs a name that is a non-empty string, not {name!r}.")
@@ -136,6 +139,12 @@ class StateDescriptor(ABC):  # noqa: B024  only its kinds are made
 
     def get_name(self) -> str:
         return self.name
+
+    def enable_time_to_live(self, ttl_config: StateTtlConfig) -> None:
+        """Let values expire: docs/state-ttl.md. Call it before the state is asked for with this descriptor."""
+        if not isinstance(ttl_config, StateTtlConfig):
+            raise TypeError(f"expected a StateTtlConfig, got {type(ttl_config).__name__}: build() makes one")
+        self.ttl_config = ttl_config
 
     def schema(self) -> str:
         """What snapshots remember of the type."""
@@ -157,8 +166,19 @@ class StateDescriptor(ABC):  # noqa: B024  only its kinds are made
 class ValueStateDescriptor(StateDescriptor):
     kind = "value"
 
-    def __init__(self, name: str, value_type_info: Any) -> None:
+    def __init__(self, name: str, value_type_info: Any, default_value: Any = None) -> None:
+        """`default_value` is what a key without a value has. It is not stored, and may change with the program."""
         super().__init__(name, value_type_info)
+        self.default_value = default_value
+        if default_value is not None:
+            try:
+                self.default()
+            except PenstockError as error:
+                raise BadStateType(f"State '{name}', default value: {error}") from None
+
+    def default(self) -> Any:
+        """The default as the caller's own: changing it changes nothing."""
+        return self.serializer.decode(self.serializer.encode(self.default_value))
 
 
 class ListStateDescriptor(StateDescriptor):

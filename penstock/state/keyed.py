@@ -195,6 +195,14 @@ class _Value(KeyedState, ValueState[Any]):
             changes.entries.append((pack(group, number, length) + key, data))
 
 
+class DefaultedValue(_Value):
+    """One that gives its default where a key has no value."""
+
+    def value(self) -> Any:
+        value = super().value()
+        return self.descriptor.default() if value is None else value  # type: ignore[attr-defined]
+
+
 class _Reducing(_Value, ReducingState[Any]):
     def __init__(self, overlay: Overlay | Namespaced, descriptor: ReducingStateDescriptor, number: int) -> None:
         super().__init__(overlay, descriptor, number)

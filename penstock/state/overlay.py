@@ -12,13 +12,14 @@ from types import MappingProxyType
 from typing import Any, Protocol
 
 from penstock.errors import PenstockError
-from penstock.state.descriptors import StateDescriptor
+from penstock.state.descriptors import StateDescriptor, ValueStateDescriptor
 from penstock.state.engines.base import Reader
 from penstock.state.entries import StateError, key_hash, state_id, stored_keys
 from penstock.state.files import GroupChanges
-from penstock.state.keyed import STATES, KeyedState, entry_key
+from penstock.state.keyed import STATES, DefaultedValue, KeyedState, entry_key
 from penstock.state.spill import Run
 from penstock.state.timers import Timers
+from penstock.state.ttl_registry import TimedStates, numbers_of
 from penstock.state.weight import Gauge
 
 
@@ -69,6 +70,7 @@ class Overlay:
         self._replicas: Replicated = Nothing()
         self._states: dict[str, KeyedState] = {}
         self._holders: list[Holder] = []
+        self._least: Mapping[str, dict[int, int]] = {}
         self._groups = range(0)
         self._gauge = Gauge(OVERLAY_BYTES)
         self._run: Run | None = None
@@ -76,6 +78,9 @@ class Overlay:
         self.part = b""
         """Of the epoch's parts between spills, the number; empty for the first."""
         self.timers = {kind: Timers(self, kind) for kind in TIMER_KINDS}
+        self.ttl = TimedStates(self)
+        self.records = 0
+        """Of the epoch; set before `changes`."""
 
     def begin(
         self,
@@ -90,9 +95,10 @@ class Overlay:
         self.epoch = epoch
         self.key = None
         self._replicas = replicas
-        self._groups = groups
+        self._least, self._groups = least, groups
         self._gauge = Gauge(limit)
         self._forget_run()
+        self.ttl.begin()
         for state in self._states.values():
             state.reset()
         for kind, timers in self.timers.items():
@@ -112,14 +118,39 @@ class Overlay:
                     f"State '{descriptor.name}' is registered twice with different types: "
                     f"{known.descriptor.schema()} and {descriptor.schema()}. Give one of them another name."
                 )
+            if known.descriptor.ttl_config != descriptor.ttl_config:
+                raise StateError(
+                    f"State '{descriptor.name}' is registered twice with different times to live: "
+                    f"{known.descriptor.ttl_config} and {descriptor.ttl_config}. Give one of them another name."
+                )
             return known
-        if any(state_id(other) == state_id(name) for other in self._states):
+        if any(numbers_of(name) & numbers_of(other) for other in self._states):
             raise StateError(
                 f"The name '{descriptor.name}' collides with another state of this operator; choose another name."
             )
-        state = STATES[type(descriptor)](self if scope is None else scope, descriptor, state_id(name))
+        state = self._make(descriptor, name, scope)
         self._states[name] = state
         return state
+
+    def _make(self, descriptor: StateDescriptor, name: str, scope: Namespaced | None) -> KeyedState:
+        if scope is not None and descriptor.ttl_config is not None:
+            raise StateError(
+                f"State '{descriptor.name}' of a {scope.name} has a time to live, but it lives as long as the "
+                f"{scope.name}.",
+                fix="Leave out enable_time_to_live, or use the state of the key: global_state().",
+            )
+        timed = self.ttl.make(descriptor, name) if scope is None else None
+        if timed is not None:
+            return timed
+        kind = STATES[type(descriptor)]
+        if isinstance(descriptor, ValueStateDescriptor) and descriptor.default_value is not None:
+            kind = DefaultedValue
+        return kind(self if scope is None else scope, descriptor, state_id(name))  # type: ignore[no-any-return]
+
+    def add_timers(self, kind: str, timers: Timers) -> None:
+        """Timers beside those of the operator's functions, in the same snapshots."""
+        timers.begin(self._least.get(kind, {}), self._groups)
+        self.timers[kind] = timers
 
     def schemas(self) -> dict[str, str]:
         return {name: state.descriptor.schema() for name, state in sorted(self._states.items())}
@@ -205,13 +236,18 @@ class Overlay:
 
     def changes(self) -> Iterable[GroupChanges]:
         """The epoch's effect on committed state, by key group, sorted. After a spill, it is read as it is iterated."""
+        cleaned: dict[int, GroupChanges] = {}
+        self.ttl.clean_up(self._groups, cleaned)
         if self._run is None:
-            return self._drain([*self._states.values(), *self.timers.values()])
+            return self._drain([*self._states.values(), *self.timers.values()], cleaned)
         self.spill()
+        self._run.put(self._drain([], cleaned))
         return self._run.changes() if self._run.holds_anything() else []
 
-    def _drain(self, parts: list[KeyedState | Timers]) -> list[GroupChanges]:
-        groups: dict[int, GroupChanges] = {}
+    def _drain(
+        self, parts: list[KeyedState | Timers], groups: dict[int, GroupChanges] | None = None
+    ) -> list[GroupChanges]:
+        groups = {} if groups is None else groups
         for part in parts:
             try:
                 part.drain(groups)

@@ -12,6 +12,7 @@ from penstock.errors import PenstockError
 from penstock.state.engines.base import Engine, Reader
 from penstock.state.files import GroupChanges, read_changes
 from penstock.state.key_groups import block_of, block_range
+from penstock.state.ttl import Form
 
 
 class StaleAttempt(PenstockError):
@@ -43,6 +44,9 @@ class History(Protocol):
 
     def timers(self, uid: str) -> dict[str, dict[int, int]]:
         """An operator's first timers at the wanted version, by kind and block of key groups."""
+
+    def forms(self, uid: str) -> dict[str, Form]:
+        """How an operator's states with TTL were stored at the wanted version."""
 
     def times(self) -> Any:
         """Where event time stood at the wanted version: `penstock.runtime.event_time.Times`."""

@@ -16,7 +16,7 @@ from penstock.runtime.chain import ChainRun
 from penstock.runtime.moment import OfSplit
 from penstock.runtime.plan import PhysicalGraph
 from penstock.runtime.rows import METRICS, ExchangeRow
-from penstock.runtime.task import Task, TaskEpoch
+from penstock.runtime.task import Task, TaskEpoch, restore_forms
 from penstock.state.access import StateAccess
 from penstock.state.backends import Backend, ReplicaStore
 from penstock.state.storage import Storage
@@ -96,12 +96,14 @@ class LocalEngine:
             self.runs[name] = run
         return result
 
-    def opened(self, chain: int) -> ChainRun:
+    def opened(self, chain: int, parameters: EpochParameters) -> ChainRun:
         """A run of this chain, of whatever subtask; opened now if none has run since the last crash."""
         for (number, _), run in self.runs.items():
             if number == chain:
                 return run
         run = self.runs[chain, 0] = ChainRun(self._graph, self._graph.chains[chain], 0)
+        if run.overlay is not None:
+            restore_forms(run, self.state_access(parameters).history, parameters.timestamp)
         run.open()
         return run
 

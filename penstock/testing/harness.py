@@ -37,9 +37,10 @@ from penstock.state.descriptors import AggregatingState, ListState, MapState, Re
 from penstock.state.entries import stored_keys
 from penstock.state.key_groups import block_count
 from penstock.state.keys import decode_key, encode_key
-from penstock.state.overlay import Overlay
+from penstock.state.overlay import TIMER_KINDS, Overlay
 from penstock.state.replica import Replicas
 from penstock.state.storage import DriverStorage, LocalStorage, Storage
+from penstock.state.ttl import timed_name
 from penstock.testing.drawing import DrawnSource
 from penstock.testing.engine import LocalEngine
 
@@ -259,14 +260,22 @@ class JobHarness:
         """Committed state of every key that has any, by key."""
         with self._reading(name, operator) as (overlay, replicas):
             keys: set[bytes] = set()
+            timed = name in overlay.ttl.forms()
             for group in range(overlay.max_parallelism):
                 reader = replicas.reader(group)
                 if reader is not None:
                     keys.update(stored_keys(reader, group, name))
+                    if timed:
+                        keys.update(stored_keys(reader, group, timed_name(name)))
             result = {}
             for key in sorted(keys):
                 overlay.key = key
-                result[decode_key(key)] = _plain(overlay._states[name])
+                held = _plain(overlay._states[name])
+                if timed and held in (None, [], {}):
+                    # Stored, but expired.
+                    keys.discard(key)
+                else:
+                    result[decode_key(key)] = held
             if len(result) < len(keys):
                 raise PenstockError(
                     f"Some of the {len(keys)} keys of '{name}' are equal in Python, as 1 and True: ask for each."
@@ -286,7 +295,8 @@ class JobHarness:
         """(time, key, kind) of every timer that is set, in order; `operator` is a uid or name, if several have any."""
         found = []
         with self._reading(None, operator) as (overlay, _):
-            for kind, timers in overlay.timers.items():
+            for kind in TIMER_KINDS:
+                timers = overlay.timers[kind]
                 least = dict.fromkeys(range(block_count(overlay.max_parallelism)), LEAST)
                 timers.begin(least, range(overlay.max_parallelism))
                 found += [(time, decode_key(key), kind) for time, key, _ in timers.due(GREATEST)]
@@ -406,6 +416,7 @@ class JobHarness:
             self._driver.lineage,
             self._backend,
             self._settings.inline_bytes,
+            self._driver.epoch_clock(),
         )
 
     @contextmanager
@@ -413,7 +424,10 @@ class JobHarness:
         """The overlay of the operator that holds a state, over what is committed."""
         uid = None if operator is None else self._names.get(operator, operator)
         heads = [(chain, chain.operators[0]) for chain in self._graph.chains if chain.operators]
-        runs = [self._engine.opened(chain.id) for chain, head in heads if head.keyed and uid in (None, head.uid)]
+        parameters = self._parameters()
+        runs = [
+            self._engine.opened(chain.id, parameters) for chain, head in heads if head.keyed and uid in (None, head.uid)
+        ]
         overlays = [
             (run, run.overlay)
             for run in runs
@@ -424,7 +438,10 @@ class JobHarness:
             known = {run.chain.operators[0].uid: sorted(run.overlay._states) for run in runs if run.overlay is not None}
             raise PenstockError(f"{len(overlays)} operators hold {what}; there are {known}. Say which: operator=uid.")
         run, overlay = overlays[0]
-        access = self._engine.state_access(self._parameters())
+        access = self._engine.state_access(parameters)
+        # What has expired by now is not there, though it may be stored.
+        run.moment.processing_time = parameters.timestamp
+        run.operators[0].watermark = self.watermark_of(run.chain.operators[0].uid)
         replicas = access.replicas(run.chain.operators[0].uid, run.chain.max_parallelism)
         try:
             overlay.begin(0, replicas)

@@ -15,6 +15,7 @@ from penstock.state.key_groups import block_count
 from penstock.state.keys import decode_key
 from penstock.state.serializers import serializer_for
 from penstock.state.storage import LocalStorage, Storage
+from penstock.state.ttl import STAMP, timed_name
 
 
 def newest_lineage(job: str | Path | SharedStorage) -> Storage:
@@ -34,7 +35,7 @@ def last_manifest(storage: Storage) -> Manifest:
 
 
 def read_values(storage: Storage, uid: str, state: str, value_type: Any) -> dict[Any, Any]:
-    """A value state of every key at the last checkpoint."""
+    """A value state of every key at the last checkpoint, expired or not."""
     found = latest(storage)
     if found is None:
         return {}
@@ -43,13 +44,15 @@ def read_values(storage: Storage, uid: str, state: str, value_type: Any) -> dict
     max_parallelism = _max_parallelism(storage, uid)
     decode = serializer_for(value_type).decode
     header = len(entry_prefix(0, 0, b""))
-    wanted = state_id(state).to_bytes(4, "big")
+    # With TTL, where there is a time in front of the value.
+    skipped = {state_id(state).to_bytes(4, "big"): 0, state_id(timed_name(state)).to_bytes(4, "big"): STAMP.size}
     values = {}
     for block in range(block_count(max_parallelism)):
         for changes in block_groups(history, uid, block, max_parallelism):
             for key, value in changes.entries:
-                if key[2:6] == wanted and value is not None:
-                    values[decode_key(key[header:])] = decode(value)
+                skip = skipped.get(key[2:6])
+                if skip is not None and value is not None:
+                    values[decode_key(key[header:])] = decode(value[skip:])
     return values
 
 

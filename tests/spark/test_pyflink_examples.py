@@ -4,6 +4,7 @@ import ast
 import json
 import os
 import re
+import struct
 import subprocess
 import sys
 from collections import Counter
@@ -117,7 +118,8 @@ def collection(source: str) -> Any:
     """The records an example starts from."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "from_collection":
-            return ast.literal_eval(node.args[0])
+            given = {keyword.arg: keyword.value for keyword in node.keywords}
+            return ast.literal_eval(node.args[0] if node.args else given["collection"])
     raise AssertionError("the example has no from_collection")
 
 
@@ -181,3 +183,30 @@ def test_windows_write_a_file(run: Run, tmp_path: Path) -> None:
     assert run(example("windowing/tumbling_time_window"), "--output", str(written)) == Counter()
     lines = [line for path in written.rglob("*.ext") for line in path.read_text().splitlines()]
     assert Counter(lines) == Counter(["(hi,0,5,4)", "(hi,5,10,3)", "(hi,15,20,1)"])
+
+
+def test_state_access_prints_the_sums_so_far(run: Run) -> None:
+    """Its state lives for a second after it was read or written: its records come in less."""
+    source = example("state_access")
+    sums: dict[str, float] = {}
+    expected: Counter[str] = Counter()
+    for name, number in collection(source):
+        sums[name] = sums.get(name, 0) + as_float(number)
+        expected[str((name, sums[name]))] += 1
+        sums[name] = as_float(sums[name])
+    assert run(source) == expected
+
+
+def test_event_time_timer_prints_a_sum_for_every_timer(run: Run) -> None:
+    source = example("event_time_timer")
+    timers = [(name, time + 2000) for time, name, _ in collection(source)]
+    printed = [ast.literal_eval(line) for line in run(source).elements()]
+    assert Counter(name for name, _ in printed) == Counter(name for name, _ in timers)
+    # How many records each timer finds depends on how the collection is read; those at the end find all.
+    totals = {"Alice": 163.3, "Bob": 102.5}
+    assert {name: max(value for of, value in printed if of == name) for name in totals} == pytest.approx(totals)
+
+
+def as_float(number: float) -> float:
+    """As the example's type, of 32 bits, keeps it."""
+    return struct.unpack("f", struct.pack("f", number))[0]

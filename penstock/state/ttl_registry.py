@@ -1,0 +1,111 @@
+"""The states with time to live of one overlay: which there are, how they are stored, and their clean-up."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from penstock.state.descriptors import (
+    AggregatingStateDescriptor,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    ReducingStateDescriptor,
+    StateDescriptor,
+    ValueStateDescriptor,
+)
+from penstock.state.entries import StateError, state_id
+from penstock.state.files import GroupChanges
+from penstock.state.ttl import Clock, Form, next_form, timed_name
+from penstock.state.ttl_cleanup import Cleaner, cursor_name
+from penstock.state.ttl_collections import TimedList, TimedMap
+from penstock.state.ttl_states import DefaultedTimedValue, TimedAggregating, TimedReducing, TimedState, TimedValue
+from penstock.state.ttl_timers import ExpiryTimers
+
+if TYPE_CHECKING:
+    from penstock.state.overlay import Overlay
+
+_STATES: dict[type[StateDescriptor], type[TimedState]] = {
+    ValueStateDescriptor: TimedValue,
+    ListStateDescriptor: TimedList,
+    MapStateDescriptor: TimedMap,
+    ReducingStateDescriptor: TimedReducing,
+    AggregatingStateDescriptor: TimedAggregating,
+}
+_NOTHING: Mapping[str, Form] = MappingProxyType({})
+
+
+def numbers_of(name: str) -> set[int]:
+    """All numbers that a state's entries may have."""
+    return {state_id(name), state_id(timed_name(name)), state_id(cursor_name(name))}
+
+
+class TimedStates:
+    """Order of calls: `restore` before states are registered, and again with each epoch; `make` for each of them."""
+
+    def __init__(self, overlay: Overlay) -> None:
+        self._overlay = overlay
+        self.clock: Clock | None = None
+        """Set by whoever owns the overlay, where states may have TTL."""
+        self._states: dict[str, TimedState] = {}
+        self._cleaners: list[Cleaner] = []
+        self._timers: dict[str, ExpiryTimers] = {}
+        self.restore({}, _NOTHING, (0, 0))
+
+    def restore(self, schemas: Mapping[str, str], forms: Mapping[str, Form], now: tuple[int, int]) -> None:
+        """What is stored: all states, and the forms of those that have TTL or had it. `now`: processing and event time
+        of the epoch, the same in all subtasks."""
+        self._schemas = schemas
+        self._stored = forms
+        self._restored_at = now
+
+    def begin(self) -> None:
+        """An epoch begins."""
+        for state in self._states.values():
+            state.accesses = 0
+
+    def make(self, descriptor: StateDescriptor, name: str) -> TimedState | None:
+        """The state of a descriptor with TTL, or of one that is stored with it; None for all others."""
+        config = descriptor.ttl_config
+        stored = self._stored.get(name)
+        if config is None and stored is None:
+            return None
+        is_list = isinstance(descriptor, ListStateDescriptor)
+        form = next_form(config, stored, name in self._schemas, is_list, self._restored_at)
+        if form is None:
+            return None
+        if self.clock is None:
+            raise StateError(f"State '{name}' has a time to live, which is not possible here.")
+        kind = _STATES[type(descriptor)]
+        if isinstance(descriptor, ValueStateDescriptor) and descriptor.default_value is not None:
+            kind = DefaultedTimedValue
+        state = kind(self._overlay, descriptor, state_id(timed_name(name)))
+        state.age_by(form, self.clock, state_id(name))
+        self._states[name] = state
+        if config is not None and form.ttl_ms is not None:
+            self._arrange_clean_up(state, name)
+        return state
+
+    def _arrange_clean_up(self, state: TimedState, name: str) -> None:
+        assert state.descriptor.ttl_config is not None
+        strategies = state.descriptor.ttl_config.get_cleanup_strategies()
+        incremental = strategies.get_incremental_cleanup_strategy()
+        if incremental is not None:
+            size, every_record = incremental.get_cleanup_size(), incremental.run_cleanup_for_every_record()
+            self._cleaners.append(Cleaner(state, name, size, every_record))
+        if strategies.by_timers():
+            kind = "EVENT_TIME" if state.form.event_time else "PROCESSING_TIME"
+            if kind not in self._timers:
+                self._timers[kind] = ExpiryTimers(self._overlay, kind)
+            self._timers[kind].watch(state)
+
+    def forms(self) -> dict[str, Form]:
+        """For the report. With those of stored states that this subtask has not asked for, lest they be forgotten."""
+        forms = dict(self._stored)
+        forms.update((name, state.form) for name, state in self._states.items())
+        return forms
+
+    def clean_up(self, groups: range, changed: dict[int, GroupChanges]) -> None:
+        """Incremental clean-up, at the end of an epoch and before the states are drained."""
+        for cleaner in self._cleaners:
+            cleaner.clean(self._overlay, groups, changed)

@@ -1,0 +1,243 @@
+"""One keyed operator with TTL over real replicas and manifests, with a clock that goes where a test says."""
+
+import itertools
+import shutil
+import tempfile
+
+from penstock.checkpoint.bases import Block, merge_block
+from penstock.checkpoint.history import ManifestHistory
+from penstock.checkpoint.manifest import FORMAT, Manifest, OperatorSnapshot, publish
+from penstock.common import Time, Types
+from penstock.datastream.functions import AggregateFunction
+from penstock.datastream.state import (
+    AggregatingStateDescriptor,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    ReducingStateDescriptor,
+    StateTtlConfig,
+    ValueStateDescriptor,
+)
+from penstock.runtime.event_time import OperatorTime
+from penstock.runtime.report import DeltaHandle
+from penstock.state.access import StateAccess
+from penstock.state.engines.lmdb import LmdbEngine
+from penstock.state.engines.memory import MemoryEngine
+from penstock.state.entries import HEADER, state_id
+from penstock.state.key_groups import block_count
+from penstock.state.keys import decode_key, encode_key
+from penstock.state.overlay import Overlay
+from penstock.state.storage import DriverStorage
+from penstock.state.ttl import timed_name
+
+ENGINES = {"memory": lambda path: MemoryEngine(), "lmdb": LmdbEngine}
+"""By name, what opens a replica at a path."""
+
+TTL = 100
+
+
+class Average(AggregateFunction):
+    """Keeps (sum, count)."""
+
+    def create_accumulator(self):
+        return 0, 0
+
+    def add(self, value, accumulator):
+        return accumulator[0] + value, accumulator[1] + 1
+
+    def get_result(self, accumulator):
+        return accumulator[0] / accumulator[1]
+
+    def merge(self, acc_a, acc_b):
+        return acc_a[0] + acc_b[0], acc_a[1] + acc_b[1]
+
+
+def descriptors():
+    return [
+        ValueStateDescriptor("value", int),
+        ListStateDescriptor("list", int),
+        MapStateDescriptor("map", str, int),
+        ReducingStateDescriptor("reducing", lambda a, b: a + b, int),
+        AggregatingStateDescriptor("aggregating", Average(), Types.TUPLE([Types.LONG(), Types.LONG()])),
+    ]
+
+
+def ttl(milliseconds=TTL):
+    """A builder without the clean-ups that go on unasked: what a test sees removed, its own means removed."""
+    return StateTtlConfig.new_builder(Time.milliseconds(milliseconds)).disable_cleanup_in_background()
+
+
+class Clock:
+    def __init__(self):
+        self.now = 0
+        self.watermark = 0
+
+    def processing_time(self):
+        return self.now
+
+    def event_time(self):
+        return self.watermark
+
+
+class TtlJob:
+    """Its states are attributes: `value`, `list`, `map`, `reducing`, `aggregating`. Epochs end with `cut`."""
+
+    def __init__(self, engine, config=None, max_parallelism=4):
+        self.max_parallelism = max_parallelism
+        self.config = config
+        self.storage = DriverStorage()
+        self.directory = tempfile.mkdtemp(prefix="penstock-ttl-")
+        self.open_at = ENGINES[engine]
+        self.engines = {}
+        self.generation = itertools.count()
+        self.clock = Clock()
+        self.version = None
+        self.bases = {}
+        self.replicas = None
+        self.records = 0
+        self.key = "k"
+        self.start()
+
+    def start(self):
+        """A new process: functions are opened anew, with the configuration of now."""
+        self.overlay = Overlay(self.max_parallelism)
+        self.overlay.ttl.clock = self.clock
+        self._restore(ManifestHistory(self.storage, self.version))
+        for descriptor in descriptors():
+            if self.config is not None:
+                descriptor.enable_time_to_live(self.config)
+            setattr(self, descriptor.name, self.overlay.register(descriptor))
+        self.begin()
+
+    def _restore(self, history):
+        now = self.clock.now, self.clock.watermark
+        self.overlay.ttl.restore(history.schemas("uid"), history.forms("uid"), now)
+
+    def begin(self):
+        self.number = 1 if self.version is None else self.version.id + 1
+        history = ManifestHistory(self.storage, self.version)
+        self._restore(history)
+        self.access = StateAccess(history, None, self.open_engine, 0)
+        self.replicas = self.access.replicas("uid", self.max_parallelism)
+        self.overlay.begin(self.number, self.replicas, history.timers("uid"), range(self.max_parallelism))
+        self.use(self.key)
+
+    def open_engine(self, uid, block):
+        if block not in self.engines:
+            self.engines[block] = self.open_at(f"{self.directory}/{next(self.generation)}")
+        return self.engines[block]
+
+    def use(self, key):
+        self.key = key
+        self.overlay.key = encode_key(key)
+        return self
+
+    def at(self, now, watermark=None):
+        """Both clocks go on to this time, or each to its own, and what is due fires."""
+        self.clock.now = now
+        self.clock.watermark = now if watermark is None else watermark
+        for kind, time in ("PROCESSING_TIME", self.clock.now), ("EVENT_TIME", self.clock.watermark):
+            if self.overlay.timers[kind].is_due(time):
+                assert list(self.overlay.timers[kind].due(time)) == [], "functions see timers of TTL"
+        return self
+
+    def cut(self):
+        """End the epoch and begin the next."""
+        self.overlay.records = self.records
+        changes = self.overlay.changes()
+        written = self.access.write_delta(self.number, changes, self.max_parallelism)
+        delta = DeltaHandle(written.name, written.size, written.entries, written.blocks, written.inline)
+        snapshot = OperatorSnapshot(
+            "name",
+            1,
+            self.max_parallelism,
+            self.overlay.schemas(),
+            [delta] if changes else [],
+            timers=self.overlay.least(),
+            ttl=self.overlay.ttl.forms(),
+        )
+        self.replicas.close()
+        manifest = Manifest(
+            format=FORMAT,
+            lineage="lineage",
+            id=self.number,
+            batch=None,
+            parent=b"" if self.version is None else self.version.digest,
+            token="token",
+            timestamp=self.clock.now,
+            ended=False,
+            operators={"uid": snapshot},
+            committables=[],
+            records={},
+            spark_log={},
+            log_index={},
+            bases={"uid": self.bases},
+            since_base={},
+            times={"uid": OperatorTime([self.clock.watermark])},
+        )
+        self.version = publish(self.storage, manifest)
+        self.begin()
+        return changes
+
+    def merge(self):
+        if self.version is not None:
+            self.bases = {
+                block: merge_block(self.storage, self.version, Block("uid", block, self.max_parallelism))
+                for block in range(block_count(self.max_parallelism))
+            }
+
+    def crash(self):
+        """Lose the process, and what no manifest holds."""
+        self.replicas.close()
+        self.start()
+
+    def lose_replicas(self):
+        self.replicas.close()
+        self.engines.clear()
+        self.begin()
+
+    def restore_from_base(self):
+        """A cold start: from the base of a full snapshot, whatever replicas there were."""
+        self.cut()
+        self.merge()
+        self.cut()
+        self.lose_replicas()
+        self.crash()
+
+    def stored(self, name):
+        """The keys, each with the rest of the entry, that committed storage has of a state, expired or not."""
+        numbers = {state_id(name), state_id(timed_name(name))}
+        found = []
+        for group in range(self.max_parallelism):
+            reader = self.replicas.reader(group)
+            for entry, _ in reader.scan(group.to_bytes(2, "big")) if reader is not None else ():
+                _, number, length = HEADER.unpack_from(entry)
+                if number in numbers:
+                    found.append((decode_key(entry[HEADER.size :][:length]), entry[HEADER.size + length :]))
+        return sorted(found)
+
+    def close(self):
+        self.replicas.close()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+
+def _nothing(job):
+    pass
+
+
+BETWEEN = {
+    "nothing": _nothing,
+    "epoch": TtlJob.cut,
+    "crash": lambda job: (job.cut(), job.crash()),
+    "lost replicas": lambda job: (job.cut(), job.lose_replicas(), job.crash()),
+    "base": TtlJob.restore_from_base,
+}
+"""What may come between any two steps: nothing, or a snapshot and some kind of restore."""
+
+
+def steps(job, between, *steps):
+    """Each step is (time, what is done at it, what it gives), with `between` after it."""
+    for time, step, expected in steps:
+        given = step(job.at(time))
+        given = list(given) if hasattr(given, "__next__") else given
+        assert given == expected, f"at {time}"
+        between(job)
