@@ -72,6 +72,7 @@ class Replicas:
         self._by_group: dict[int, Reader] = {}
         self._readers: dict[int, Reader] = {}
         self._contexts: list[AbstractContextManager[Reader]] = []
+        self._engines: list[Engine] = []
 
     def reader(self, group: int) -> Reader | None:
         """The reader for a key group at the wanted version, or None where nothing was ever committed."""
@@ -88,6 +89,7 @@ class Replicas:
 
     def _open(self, block: int) -> Reader:
         engine = self._open_engine(self._uid, block)
+        self._engines.append(engine)
         wanted = self._wanted
         assert wanted is not None
         # Another process may advance the same replica between our look and our write; then we look again.
@@ -119,5 +121,8 @@ class Replicas:
         for context in self._contexts:
             context.__exit__(None, None, None)
         self._contexts.clear()
+        for engine in self._engines:
+            engine.release()
+        self._engines.clear()
         self._readers.clear()
         self._by_group.clear()

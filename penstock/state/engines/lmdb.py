@@ -87,6 +87,9 @@ class LmdbEngine(Engine):
 
         self._write(work, None)
 
+    def drop(self, expect: bytes, keys: list[bytes]) -> bool:
+        return self.apply(expect, [GroupChanges(0, [], [(key, None) for key in keys])], expect)
+
     @contextmanager
     def reader(self) -> Iterator[Reader]:
         with self._pinned() as environment, environment.reading() as txn:
@@ -150,21 +153,21 @@ class _LmdbReader(Reader):
         except UNUSABLE as error:
             raise _broken(self._environment) from error
 
-    def between(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
+    def between(self, start: bytes, end: bytes | None) -> Iterator[tuple[bytes, bytes]]:
         ordinary = self._entries_between(start, end)
         if not self._any_odd:
             return ordinary
         # Odd keys with the same first bytes are in no order: the bounds only choose among them.
-        odd = self._scan_odd(_common_prefix(start, end))
-        return heapq.merge(ordinary, (entry for entry in odd if start <= entry[0] < end))
+        odd = self._scan_odd(b"" if end is None else _common_prefix(start, end))
+        return heapq.merge(ordinary, (entry for entry in odd if start <= entry[0] and (end is None or entry[0] < end)))
 
-    def _entries_between(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
+    def _entries_between(self, start: bytes, end: bytes | None) -> Iterator[tuple[bytes, bytes]]:
         try:
             with self._txn.cursor() as cursor:
                 # What LMDB cannot seek to is longer than any key here, so its first bytes lie just before it.
                 if cursor.set_range(start[:_MAX_KEY]) if start else cursor.first():
                     for entry in cursor.iternext():
-                        if entry[0] >= end:
+                        if end is not None and entry[0] >= end:
                             return
                         if entry[0] >= start:
                             yield entry
