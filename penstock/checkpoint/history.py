@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 
+from penstock.checkpoint.expiry import kept_by_compaction
 from penstock.checkpoint.manifest import Manifest, Version, decode_version, encode_version, load
 from penstock.checkpoint.redistribution import redistribute
 from penstock.runtime.event_time import Times
@@ -12,6 +14,8 @@ from penstock.state.storage import MissingObject, Storage
 from penstock.state.ttl import Form
 
 _CACHED_MANIFESTS = 64
+_COMPACT_EVERY = 128
+"""Checkpoints from one compaction of a replica to the next, where state is cleaned up by compaction."""
 _manifests: OrderedDict[bytes, Manifest] = OrderedDict()
 """Manifests by hash, per process: a worker that goes on from epoch to epoch reads only the new one."""
 
@@ -54,6 +58,13 @@ class ManifestHistory:
 
     def times(self) -> Times:
         return {} if self._wanted is None else self._load(self._wanted).times
+
+    def keep(self, uid: str, block: int) -> Callable[[bytes, bytes], bool] | None:
+        wanted = self._wanted
+        # Each block in its turn, so that few are compacted in one epoch.
+        if wanted is None or wanted.id % _COMPACT_EVERY != block % _COMPACT_EVERY:
+            return None
+        return kept_by_compaction(self._load(wanted), uid)
 
     def steps(self, uid: str, block: int, position: bytes | None) -> list[Step] | None:
         wanted = self._wanted

@@ -110,7 +110,7 @@ OPTIONS = {
             "RANDOM_START",
             "which of several gets a new replica: RANDOM_START, ROUND_ROBIN or LEAST_LOADED",
         ),
-        Option("state.backend.rocksdb.memory.cache", "64 mb", "RocksDB: cache of blocks read, per worker process"),
+        Option("state.backend.rocksdb.memory.cache", "128 mb", "RocksDB: cache of blocks read, per worker process"),
         Option("state.backend.rocksdb.memory.write-buffers", "32 mb", "RocksDB: unwritten changes, per worker process"),
         Option("state.backend.rocksdb.thread.num", "2", "RocksDB: threads that flush and compact, per worker process"),
         Option(

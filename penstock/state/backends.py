@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import os
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from enum import Enum
@@ -20,6 +21,8 @@ from penstock.errors import PenstockError
 from penstock.state.engines.base import Engine
 from penstock.state.engines.lmdb import LmdbEngine
 from penstock.state.engines.memory import MemoryEngine
+from penstock.state.engines.rocksdb import RocksDbEngine
+from penstock.state.engines.rocksdb_database import RocksDbOptions
 
 __all__ = ["Allocation", "Backend", "BadBackend", "EngineFactory", "ReplicaStore", "factory_of"]
 
@@ -83,9 +86,36 @@ class LmdbFactory(EngineFactory):
         return LmdbEngine(directory)
 
 
+class RocksDbFactory(EngineFactory):
+    def __init__(self, options: Mapping[str, str]) -> None:
+        super().__init__(options)
+        default = RocksDbOptions()
+        self._rocksdb = RocksDbOptions(
+            _bytes(options, "rocksdb.memory.cache", default.block_cache_bytes),
+            _bytes(options, "rocksdb.memory.write-buffers", default.write_buffer_bytes),
+            _bytes(options, "rocksdb.thread.num", default.background_threads),
+        )
+
+    def open(self, directory: str) -> Engine:
+        return RocksDbEngine(directory, self._rocksdb)
+
+
+_UNITS = {"": 1, "b": 1, "kb": 1 << 10, "k": 1 << 10, "mb": 1 << 20, "m": 1 << 20, "gb": 1 << 30, "g": 1 << 30}
+
+
+def _bytes(options: Mapping[str, str], key: str, default: int) -> int:
+    """A setting such as `64 mb`, or a plain number."""
+    text = options.get(key, str(default))
+    match = re.fullmatch(r"\s*(\d+)\s*([a-z]*)\s*", text.lower())
+    if match is None or match[2] not in _UNITS or int(match[1]) == 0:
+        raise BadBackend(f"state.backend.{key} is '{text}'.", fix="Write for example '64 mb'.")
+    return int(match[1]) * _UNITS[match[2]]
+
+
 BUILT_IN: dict[str, Callable[[Mapping[str, str]], EngineFactory]] = {
     "memory": MemoryFactory,
     "filesystem": LmdbFactory,
+    "rocksdb": RocksDbFactory,
 }
 
 

@@ -51,6 +51,9 @@ class History(Protocol):
     def times(self) -> Any:
         """Where event time stood at the wanted version: `penstock.runtime.event_time.Times`."""
 
+    def keep(self, uid: str, block: int) -> Callable[[bytes, bytes], bool] | None:
+        """Where it is time to compact the block's replica: whether an entry, by key and value, must stay."""
+
     def steps(self, uid: str, block: int, position: bytes | None) -> list[Step] | None:
         """The files to apply, oldest first, to lead a replica from `position` to `wanted`.
 
@@ -76,6 +79,7 @@ class Replicas:
         self._by_group: dict[int, Reader] = {}
         self._readers: dict[int, Reader] = {}
         self._contexts: list[AbstractContextManager[Reader]] = []
+        self._engines: list[Engine] = []
 
     def reader(self, group: int) -> Reader | None:
         """The reader for a key group at the wanted version, or None where nothing was ever committed."""
@@ -92,6 +96,7 @@ class Replicas:
 
     def _open(self, block: int) -> Reader:
         engine = self._open_engine(self._uid, block)
+        self._engines.append(engine)
         wanted = self._wanted
         assert wanted is not None
         # Another process may advance the same replica between our look and our write; then we look again.
@@ -104,6 +109,9 @@ class Replicas:
                     continue
                 if not engine.apply(position, _Changes(steps, block_range(block, self._max_parallelism)), wanted):
                     continue
+                keep = self._history.keep(self._uid, block)
+                if keep is not None:
+                    engine.compact(keep)
             context = engine.reader()
             reader = context.__enter__()
             if reader.position == wanted:
@@ -118,6 +126,9 @@ class Replicas:
         for context in self._contexts:
             context.__exit__(None, None, None)
         self._contexts.clear()
+        for engine in self._engines:
+            engine.release()
+        self._engines.clear()
         self._readers.clear()
         self._by_group.clear()
 

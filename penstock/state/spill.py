@@ -158,7 +158,7 @@ class _Layered(Reader):
         below = iter(()) if self._below is None or hidden else self._below.scan(prefix)
         return self._merged(self._run.between(prefix, end), below, hidden is None)
 
-    def between(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
+    def between(self, start: bytes, end: bytes | None) -> Iterator[tuple[bytes, bytes]]:
         hidden = self._run.cleared(start, end)
         below = iter(()) if self._below is None or hidden else self._below.between(start, end)
         return self._merged(self._run.between(start, end), below, hidden is None)

@@ -38,7 +38,9 @@ class StampingReader(Reader):
         before = self._reader.scan(self._renumbered(prefix, self._unstamped))
         return merge(self._reader.scan(prefix), self._stamped(before, prefix))
 
-    def between(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
+    def between(self, start: bytes, end: bytes | None) -> Iterator[tuple[bytes, bytes]]:
+        # Within one state, so there always is an end.
+        assert end is not None
         before = self._reader.between(self._renumbered(start, self._unstamped), self._renumbered(end, self._unstamped))
         return merge(self._reader.between(start, end), self._stamped(before, start))
 

@@ -18,7 +18,7 @@ from penstock.state.ttl import timed_name
 from penstock.testing import JobHarness
 from penstock.testing.snapshots import read_values
 
-BACKENDS = ["memory", "filesystem"]
+BACKENDS = ["memory", "filesystem", "rocksdb"]
 TTL = 100
 
 

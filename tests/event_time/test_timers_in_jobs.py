@@ -60,7 +60,7 @@ class TestEventTimeTimers:
             job.push(("a", 10), ("a", 10), timestamp=0).push(("a", 5), timestamp=5).push_watermark(100).epoch()
             assert job.output == [("a", 10, 10, 3, "EVENT_TIME", 100)]
 
-    @pytest.mark.parametrize("backend", ["memory", "filesystem"])
+    @pytest.mark.parametrize("backend", ["memory", "filesystem", "rocksdb"])
     @pytest.mark.parametrize("parallelism", [1, 3])
     def test_survive_epochs_crashes_and_lost_replicas_in_order(self, env, backend, parallelism):
         with alarm(env, backend=backend, parallelism=parallelism) as job:

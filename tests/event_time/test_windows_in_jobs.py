@@ -80,7 +80,7 @@ class Stamp(ProcessFunction):
 
 
 class TestTumblingWindows:
-    @pytest.mark.parametrize("backend", ["memory", "filesystem"])
+    @pytest.mark.parametrize("backend", ["memory", "filesystem", "rocksdb"])
     @pytest.mark.parametrize("epochs", ["one", "many"])
     def test_fire_once_with_all_their_records_when_the_watermark_passes(self, env, backend, epochs):
         stream = keyed(env).window(TumblingEventTimeWindows.of(Time.milliseconds(10))).process(Show())

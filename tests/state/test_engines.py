@@ -1,77 +1,27 @@
-"""What every engine promises, over all of them; then what LMDB promises beyond: processes, crashes, damage."""
+"""What every engine promises, over all of them."""
 
 from __future__ import annotations
 
-import multiprocessing
-import os
 import random
-import shutil
-import signal
-import subprocess
-import tempfile
 import threading
-import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator
 from itertools import pairwise
-from multiprocessing.connection import Connection
-from multiprocessing.context import SpawnProcess
-from pathlib import Path
 
-import lmdb
 import pytest
-from hypothesis import HealthCheck, given, settings
+from engine_support import QUICK_ENGINES, ROCKSDB_ENGINES, NewEngine, change, contents
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.state.engines import lmdb_environment
-from penstock.state.engines.base import Engine, EngineError
-from penstock.state.engines.lmdb import LmdbEngine
-from penstock.state.engines.memory import MemoryEngine
+from penstock.state.engines import base
+from penstock.state.engines.base import Engine
 from penstock.state.files import GroupChanges
 
-spawn = multiprocessing.get_context("spawn")
-fork = multiprocessing.get_context("fork")
-
-SMALL_MAP = 64 << 10
-
-
-def change(*entries: tuple[bytes, bytes | None], cleared: tuple[bytes, ...] = (), group: int = 0) -> GroupChanges:
-    return GroupChanges(group, list(cleared), sorted(entries))
-
-
-def contents(engine: Engine, prefix: bytes = b"") -> list[tuple[bytes, bytes]]:
-    with engine.reader() as reader:
-        return list(reader.scan(prefix))
-
-
-@contextmanager
-def memory_engine() -> Iterator[Engine]:
-    yield MemoryEngine()
-
-
-@contextmanager
-def lmdb_engine() -> Iterator[Engine]:
-    directory = tempfile.mkdtemp(prefix="penstock-test-")
-    try:
-        yield LmdbEngine(directory)
-    finally:
-        shutil.rmtree(directory)
-
-
-ENGINES = {"memory": memory_engine, "lmdb": lmdb_engine}
-
-
-NewEngine = Callable[[], AbstractContextManager[Engine]]
+ENGINES = {**QUICK_ENGINES, **ROCKSDB_ENGINES}
 
 
 @pytest.fixture(params=sorted(ENGINES))
-def new_engine(request: pytest.FixtureRequest) -> NewEngine:
-    return ENGINES[request.param]
-
-
-@pytest.fixture
-def engine(new_engine: NewEngine) -> Iterator[Engine]:
-    with new_engine() as engine:
+def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
+    with ENGINES[request.param]() as engine:
         yield engine
 
 
@@ -188,7 +138,7 @@ class TestEveryEngine:
 
     def test_threads_read_while_one_applies(self, engine: Engine) -> None:
         """Every version writes its number under all keys: a torn view would show two numbers."""
-        versions = 60
+        versions = 30
 
         def version(number: int) -> list[GroupChanges]:
             value = b"%d" % number
@@ -217,8 +167,46 @@ class TestEveryEngine:
                 thread.join()
         assert torn == []
 
+    def test_what_nobody_sees_is_dropped_and_the_position_stays(self, engine: Engine) -> None:
+        entries = [(b"", b"old"), (b"a", b"new"), (b"b", b"old"), (b"c" * 600, b"old"), (b"d", b"new")]
+        engine.apply(None, [change(*entries)], b"p1")
+        assert engine.compact(lambda key, value: value == b"new") == 3
+        assert engine.position() == b"p1"
+        assert contents(engine) == [(b"a", b"new"), (b"d", b"new")]
+        assert engine.compact() == 0
+        assert contents(engine) == [(b"a", b"new"), (b"d", b"new")]
+
+    def test_dropping_takes_some_at_a_time(self, engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(base, "_DROPPED_AT_ONCE", 7)
+        entries = [(b"%03d" % n, b"%d" % (n % 3)) for n in range(100)]
+        engine.apply(None, [change(*entries)], b"p1")
+        assert engine.compact(lambda key, value: value != b"0") == 34
+        assert contents(engine) == [entry for entry in entries if entry[1] != b"0"]
+
+    def test_a_replica_that_went_on_is_not_compacted_by_what_it_was(self, engine: Engine) -> None:
+        engine.apply(None, [change((b"a", b"old"))], b"p1")
+
+        def keep(key: bytes, value: bytes) -> bool:
+            engine.apply(b"p1", [change((b"a", b"new"))], b"p2")
+            return value == b"new"
+
+        assert engine.compact(keep) == 0
+        assert not engine.drop(b"p1", [b"a"])
+        assert contents(engine) == [(b"a", b"new")]
+
+    def test_after_a_task_it_is_as_it_was(self, engine: Engine) -> None:
+        engine.apply(None, [change((b"a", b"1"))], b"p1")
+        with engine.reader() as reader:
+            engine.release()
+            assert reader.get(b"a") == b"1"
+        engine.release()
+        assert engine.position() == b"p1"
+        assert contents(engine) == [(b"a", b"1")]
+
     def test_it_knows_about_its_size(self, engine: Engine) -> None:
-        engine.apply(None, [change(*((b"%04d" % n, bytes(1000)) for n in range(1000)))], b"p1")
+        # Random, for an engine may compress.
+        r = random.Random(1)
+        engine.apply(None, [change(*((b"%04d" % n, r.randbytes(1000)) for n in range(1000)))], b"p1")
         assert 1_000_000 < engine.size_bytes() < 10_000_000
 
 
@@ -233,17 +221,30 @@ changes = st.builds(
 )
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
-    applies=st.lists(st.lists(changes, max_size=3) | st.just("reset"), max_size=8),
-    probes=st.lists(keys, max_size=5),
-    held_at=st.integers(0, 7),
-)
+some_applies = st.lists(st.lists(changes, max_size=3) | st.just("reset"), max_size=8)
+
+
+@settings(deadline=None)
+@given(applies=some_applies, probes=st.lists(keys, max_size=5), held_at=st.integers(0, 7))
+@pytest.mark.parametrize("name", sorted(QUICK_ENGINES))
 def test_any_applies_equal_a_dict(
-    new_engine: NewEngine,
-    applies: list[list[GroupChanges] | str],
-    probes: list[bytes],
-    held_at: int,
+    name: str, applies: list[list[GroupChanges] | str], probes: list[bytes], held_at: int
+) -> None:
+    equal_a_dict(QUICK_ENGINES[name], applies, probes, held_at)
+
+
+# Fewer, for a new RocksDB database takes 10 ms.
+@settings(deadline=None, max_examples=15)
+@given(applies=some_applies, probes=st.lists(keys, max_size=5), held_at=st.integers(0, 7))
+@pytest.mark.parametrize("name", sorted(ROCKSDB_ENGINES))
+def test_any_applies_to_rocksdb_equal_a_dict(
+    name: str, applies: list[list[GroupChanges] | str], probes: list[bytes], held_at: int
+) -> None:
+    equal_a_dict(ROCKSDB_ENGINES[name], applies, probes, held_at)
+
+
+def equal_a_dict(
+    new_engine: NewEngine, applies: list[list[GroupChanges] | str], probes: list[bytes], held_at: int
 ) -> None:
     oracle: dict[bytes, bytes] = {}
     position = None
@@ -274,6 +275,10 @@ def test_any_applies_equal_a_dict(
                     assert list(reader.scan(prefix)) == sorted(
                         entry for entry in expected.items() if entry[0].startswith(prefix)
                     )
+                for start in probes:
+                    assert list(reader.between(start, None)) == sorted(
+                        entry for entry in expected.items() if start <= entry[0]
+                    )
                 for start, end in pairwise([b"", *sorted({*probes, *expected}), b"\xff" * 600]):
                     assert list(reader.between(start, end)) == sorted(
                         entry for entry in expected.items() if start <= entry[0] < end
@@ -284,351 +289,3 @@ def test_any_applies_equal_a_dict(
                     )
         if context is not None:
             context.__exit__(None, None, None)
-
-
-@pytest.fixture
-def directory(tmp_path: Path) -> Path:
-    return tmp_path / "replica"
-
-
-def data_file(directory: Path) -> Path:
-    (found,) = directory.glob("*/data.mdb")
-    return found
-
-
-def in_process(target: Callable[..., object], *args: object) -> None:
-    process = spawn.Process(target=target, args=args)
-    process.start()
-    process.join()
-    assert process.exitcode == 0
-
-
-def talking_process(target: Callable[..., object], directory: Path) -> tuple[SpawnProcess, Connection]:
-    ours, theirs = spawn.Pipe()
-    process = spawn.Process(target=target, args=(directory, theirs))
-    process.start()
-    # Or a process that died would not end our waiting for its word.
-    theirs.close()
-    return process, ours
-
-
-def apply_in_process(directory: Path, expect: bytes | None, key: bytes, position: bytes) -> None:
-    assert LmdbEngine(directory).apply(expect, [change((key, position))], position)
-
-
-def try_apply(directory: Path, barrier: object, results: object) -> None:
-    engine = LmdbEngine(directory)
-    barrier.wait()  # type: ignore[attr-defined]
-    results.put(engine.apply(b"p1", [change((b"n", b"x"))], b"p2"))  # type: ignore[attr-defined]
-
-
-def grow(directory: Path) -> None:
-    engine = LmdbEngine(directory, SMALL_MAP)
-    assert engine.apply(b"p1", [change(*((b"%05d" % n, bytes(100)) for n in range(5000)))], b"p2")
-
-
-def hold_reader(directory: Path, connection: Connection) -> None:
-    with LmdbEngine(directory).reader() as reader:
-        connection.send((reader.position, list(reader.scan(b""))))
-        connection.recv()
-        connection.send((reader.position, list(reader.scan(b""))))
-
-
-def apply_and_stall(directory: Path, connection: Connection) -> None:
-    class Stalling:
-        def __iter__(self) -> Iterator[GroupChanges]:
-            yield change((b"a", b"half"), cleared=(b"",))
-            connection.send("half")
-            time.sleep(600)
-
-    LmdbEngine(directory).apply(b"p1", Stalling(), b"p2")
-
-
-def apply_after_another_boot(directory: Path, boot_file: Path) -> None:
-    boot_file.write_text("another-boot\n")
-    lmdb_environment._BOOT_ID = boot_file
-    apply_in_process(directory, None, b"a", b"p1")
-
-
-class TestProcesses:
-    def test_a_replica_is_shared_by_processes(self, directory: Path) -> None:
-        engine = LmdbEngine(directory)
-        engine.apply(None, [change((b"a", b"1"))], b"p1")
-        in_process(apply_in_process, directory, b"p1", b"b", b"p2")
-        assert engine.position() == b"p2"
-        assert contents(engine) == [(b"a", b"1"), (b"b", b"p2")]
-
-    def test_of_two_processes_that_apply_the_same_one_is_told_so(self, directory: Path) -> None:
-        LmdbEngine(directory).apply(None, [], b"p1")
-        barrier, results = spawn.Barrier(2), spawn.Queue()
-        processes = [spawn.Process(target=try_apply, args=(directory, barrier, results)) for _ in range(2)]
-        for process in processes:
-            process.start()
-        assert sorted(results.get(timeout=60) for _ in processes) == [False, True]
-        for process in processes:
-            process.join()
-        assert LmdbEngine(directory).position() == b"p2"
-
-    def test_a_reader_in_another_process_is_not_disturbed(self, directory: Path) -> None:
-        engine = LmdbEngine(directory, SMALL_MAP)
-        engine.apply(None, [change((b"a", b"1"))], b"p0")
-        process, ours = talking_process(hold_reader, directory)
-        expected = (b"p0", [(b"a", b"1")])
-        assert ours.recv() == expected
-        for number in range(20):
-            entries = ((b"%d" % n, bytes([number]) * 1000) for n in range(300))
-            engine.apply(b"p%d" % number, [change(*entries, cleared=(b"",))], b"p%d" % (number + 1))
-        ours.send("go on")
-        assert ours.recv() == expected
-        process.join()
-
-    def test_a_map_that_another_process_enlarged_is_taken_over(self, directory: Path) -> None:
-        engine = LmdbEngine(directory, SMALL_MAP)
-        engine.apply(None, [], b"p1")
-        in_process(grow, directory)
-        assert engine.position() == b"p2"
-        assert len(contents(engine)) == 5000
-        assert engine.apply(b"p2", [change((b"x", b"1"))], b"p3")
-
-    def test_a_process_killed_in_the_middle_of_an_apply_leaves_the_version_before(self, directory: Path) -> None:
-        engine = LmdbEngine(directory)
-        engine.apply(None, [change((b"a", b"1"))], b"p1")
-        process, ours = talking_process(apply_and_stall, directory)
-        assert ours.recv() == "half"
-        assert contents(engine) == [(b"a", b"1")]
-        os.kill(process.pid or 0, signal.SIGKILL)
-        process.join()
-        assert engine.apply(b"p1", [change((b"b", b"2"))], b"p2")
-        assert contents(engine) == [(b"a", b"1"), (b"b", b"2")]
-
-    def test_the_slot_of_a_killed_reader_is_freed(self, directory: Path) -> None:
-        engine = LmdbEngine(directory)
-        engine.apply(None, [change((b"a", b"1"))], b"p0")
-        process, ours = talking_process(hold_reader, directory)
-        ours.recv()
-        os.kill(process.pid or 0, signal.SIGKILL)
-        process.join()
-        for number in range(60):
-            entries = ((b"%d" % n, bytes(1000)) for n in range(100))
-            engine.apply(b"p%d" % number, [change(*entries, cleared=(b"",))], b"p%d" % (number + 1))
-        assert engine.size_bytes() < 20 * 100 * 1000
-
-    def test_a_forked_child_opens_its_own(self, directory: Path) -> None:
-        engine = LmdbEngine(directory)
-        engine.apply(None, [change((b"a", b"1"))], b"p1")
-
-        def child() -> None:
-            assert contents(engine) == [(b"a", b"1")]
-            assert engine.apply(b"p1", [change((b"b", b"2"))], b"p2")
-
-        process = fork.Process(target=child)
-        process.start()
-        process.join()
-        assert process.exitcode == 0
-        assert contents(engine) == [(b"a", b"1"), (b"b", b"2")]
-        assert engine.apply(b"p2", [], b"p3")
-
-    def test_a_child_forked_while_its_parent_reads_is_refused_and_harms_nobody(self, directory: Path) -> None:
-        engine = LmdbEngine(directory)
-        engine.apply(None, [change((b"a", b"1"))], b"p0")
-        with engine.reader() as reader:
-
-            def child() -> None:
-                with pytest.raises(EngineError, match="forked"):
-                    engine.position()
-
-            process = fork.Process(target=child)
-            process.start()
-            process.join()
-            assert process.exitcode == 0
-            # Had the child ended the parent's reader, these would write over the pages it reads.
-            for number in range(20):
-                entries = change((b"a", b"%d" % number))
-                assert engine.apply(b"p%d" % number, [entries], b"p%d" % (number + 1))
-            assert reader.get(b"a") == b"1"
-
-    def test_only_so_many_stay_open(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(lmdb_environment, "_KEPT_OPEN", 3)
-        engines = [LmdbEngine(tmp_path / str(n)) for n in range(8)]
-        with engines[0].reader() as reader:
-            for engine in engines:
-                engine.apply(None, [change((b"a", b"1"))], b"p1")
-            assert reader.get(b"a") is None
-        assert len(lmdb_environment._open.environments) <= 4
-        assert [engine.position() for engine in engines] == [b"p1"] * 8
-
-
-class TestTheMap:
-    def test_it_grows_as_needed(self, directory: Path) -> None:
-        engine = LmdbEngine(directory, SMALL_MAP)
-        entries = [(b"%06d" % n, bytes(100)) for n in range(20000)]
-        assert engine.apply(None, (change(*entries[n::2]) for n in range(2)), b"p1")
-        assert contents(engine) == entries
-
-    def test_it_waits_for_readers_of_other_threads(self, directory: Path) -> None:
-        engine = LmdbEngine(directory, SMALL_MAP)
-        engine.apply(None, [change((b"a", b"1"))], b"p1")
-        opened, seen = threading.Event(), []
-
-        def read() -> None:
-            with engine.reader() as reader:
-                opened.set()
-                time.sleep(0.3)
-                seen.extend(reader.scan(b""))
-
-        thread = threading.Thread(target=read)
-        thread.start()
-        opened.wait()
-        assert engine.apply(b"p1", [change(*((b"%04d" % n, bytes(1000)) for n in range(1000)))], b"p2")
-        thread.join()
-        assert seen == [(b"a", b"1")]
-
-    def test_a_thread_that_would_pull_the_map_from_under_itself_is_refused(self, directory: Path) -> None:
-        engine = LmdbEngine(directory, SMALL_MAP)
-        with engine.reader() as reader:
-            with pytest.raises(EngineError, match="End the reader"):
-                engine.apply(None, [change(*((b"%04d" % n, bytes(1000)) for n in range(1000)))], b"p1")
-            assert list(reader.scan(b"")) == []
-        assert engine.position() is None
-
-
-class TestDamage:
-    @staticmethod
-    def fill(directory: Path) -> None:
-        entries = change(*((b"%05d" % n, bytes(50)) for n in range(3000)))
-        assert LmdbEngine(directory).apply(None, [entries], b"p1")
-
-    @pytest.mark.parametrize(
-        "damage",
-        [
-            lambda data: data.write_bytes(b"this is no database\n" * 1000),
-            lambda data: data.write_bytes(b""),
-            lambda data: os.truncate(data, 100),
-            lambda data: os.truncate(data, 4096),
-            lambda data: os.truncate(data, 8192),
-            lambda data: os.truncate(data, data.stat().st_size // 2),
-            lambda data: os.truncate(data, data.stat().st_size - 1),
-            lambda data: data.write_bytes(bytes(8192) + data.read_bytes()[8192:]),
-            lambda data: data.write_bytes(data.read_bytes()[:20] + b"\xff" * 4 + data.read_bytes()[24:]),
-            lambda data: data.unlink(),
-            lambda data: shutil.rmtree(data.parent),
-            lambda data: shutil.rmtree(data.parents[1]),
-        ],
-        ids=[
-            "text", "empty", "100 bytes", "one page", "two pages", "half", "one byte less", "no metadata",
-            "version", "no file", "no environment", "no directory",
-        ],
-    )  # fmt: skip
-    def test_a_damaged_replica_is_a_new_one(self, directory: Path, damage: Callable[[Path], object]) -> None:
-        in_process(self.fill, directory)
-        damage(data_file(directory))
-        engine = LmdbEngine(directory)
-        assert engine.position() is None
-        assert contents(engine) == []
-        assert engine.apply(None, [change((b"a", b"1"))], b"p1")
-        assert contents(engine) == [(b"a", b"1")]
-
-    def test_a_replica_that_was_deleted_while_open_is_a_new_one(self, directory: Path) -> None:
-        engine = LmdbEngine(directory)
-        engine.apply(None, [change((b"a", b"1"))], b"p1")
-        with engine.reader() as reader:
-            shutil.rmtree(directory)
-            assert engine.position() is None
-            assert engine.apply(None, [change((b"b", b"2"))], b"q1")
-            assert list(reader.scan(b"")) == [(b"a", b"1")]
-        assert contents(engine) == [(b"b", b"2")]
-
-    def test_another_programs_lmdb_file_is_replaced(self, directory: Path) -> None:
-        path = directory / lmdb_environment._boot_id()
-        path.mkdir(parents=True)
-        with lmdb.open(str(path)) as foreign, foreign.begin(write=True) as txn:
-            txn.put(b"theirs", b"1")
-        engine = LmdbEngine(directory)
-        assert engine.position() is None
-        assert contents(engine) == []
-
-    def test_damage_found_while_reading_ends_the_task_and_the_replica(
-        self, directory: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        class Damaged:
-            def get(self, key: bytes) -> bytes:
-                raise lmdb.CorruptedError("MDB_CORRUPTED")
-
-        engine = LmdbEngine(directory)
-        engine.apply(None, [change((b"a", b"1"))], b"p1")
-        with engine.reader() as reader:
-            monkeypatch.setattr(reader, "_txn", Damaged())
-            with pytest.raises(EngineError, match="builds it anew"):
-                reader.get(b"a")
-        assert engine.position() is None
-
-    def test_the_length_check_never_takes_a_sound_file_for_a_damaged_one(self, directory: Path) -> None:
-        """LMDB may leave the last page unwritten; over many random applies some do."""
-        engine = LmdbEngine(directory)
-        position = None
-        for seed in range(300):
-            r = random.Random(seed)
-            entries = {
-                b"%d" % r.randrange(500): r.choice([None, bytes(r.choice([5, 100, 3000, 10000]))])
-                for _ in range(r.randrange(1, 60))
-            }
-            cleared = (b"",) if r.random() < 0.1 else ()
-            assert engine.apply(position, [change(*entries.items(), cleared=cleared)], position := b"%d" % seed)
-            with lmdb_environment.pinned(str(directory), SMALL_MAP) as environment:
-                environment._check_length()
-
-    def test_after_another_boot_it_is_a_new_one_and_the_old_files_are_gone(
-        self, directory: Path, tmp_path: Path
-    ) -> None:
-        in_process(apply_after_another_boot, directory, tmp_path / "boot_id")
-        assert data_file(directory).parent.name == "another-boot"
-        engine = LmdbEngine(directory)
-        assert engine.position() is None
-        assert data_file(directory).parent.name == lmdb_environment._boot_id()
-
-    def test_without_a_boot_id_lmdb_is_refused(
-        self, directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(lmdb_environment, "_BOOT_ID", tmp_path / "missing")
-        with pytest.raises(EngineError, match="Memory backend"):
-            LmdbEngine(directory).position()
-
-    def test_a_directory_that_cannot_be_made_is_named(self, tmp_path: Path) -> None:
-        (tmp_path / "file").write_text("")
-        with pytest.raises(EngineError, match="file/replica"):
-            LmdbEngine(tmp_path / "file" / "replica").position()
-
-
-@pytest.fixture
-def tiny_disk(tmp_path: Path) -> Iterator[Path]:
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    mount = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(disk)], capture_output=True)
-    if mount.returncode:
-        pytest.skip("mounting a small file system needs root")
-    try:
-        yield disk
-    finally:
-        subprocess.run(["umount", "-l", str(disk)], check=True)
-
-
-class TestAFullDisk:
-    def test_apply_names_the_directory_and_the_replica_stays(self, tiny_disk: Path) -> None:
-        engine = LmdbEngine(tiny_disk / "replica", SMALL_MAP)
-        engine.apply(None, [change((b"a", b"1"))], b"p1")
-        large = [change(*((b"%05d" % n, bytes(1000)) for n in range(5000)))]
-        for _ in range(2):
-            with pytest.raises(EngineError, match=f"{tiny_disk}/replica.*Free space"):
-                engine.apply(b"p1", large, b"p2")
-        assert engine.position() == b"p1"
-        assert contents(engine) == [(b"a", b"1")]
-
-    def test_opening_is_an_error_and_no_signal(self, tiny_disk: Path) -> None:
-        try:
-            with open(tiny_disk / "ballast", "wb", buffering=0) as ballast:
-                while ballast.write(bytes(4096)):
-                    pass
-        except OSError:
-            pass
-        with pytest.raises(EngineError, match=f"{tiny_disk}/replica"):
-            LmdbEngine(tiny_disk / "replica").position()

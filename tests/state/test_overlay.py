@@ -29,6 +29,7 @@ from penstock.state.descriptors import (
 )
 from penstock.state.engines.lmdb import LmdbEngine
 from penstock.state.engines.memory import MemoryEngine
+from penstock.state.engines.rocksdb import RocksDbEngine
 from penstock.state.entries import StateError, state_id
 from penstock.state.key_groups import block_count
 from penstock.state.keys import encode_key
@@ -36,7 +37,7 @@ from penstock.state.overlay import OVERLAY_BYTES, Nothing, Overlay
 from penstock.state.storage import DriverStorage
 from penstock.testing import keyed_harness
 
-BACKENDS = ["memory", "filesystem"]
+BACKENDS = ["memory", "filesystem", "rocksdb"]
 
 
 class Average(AggregateFunction):
@@ -71,7 +72,8 @@ class Job:
         self.limit = limit
         self.max_parallelism = max_parallelism
         self.storage = DriverStorage()
-        self.directory = tempfile.mkdtemp(prefix="penstock-overlay-") if engine == "lmdb" else None
+        self.engine = engine
+        self.directory = None if engine == "memory" else tempfile.mkdtemp(prefix="penstock-overlay-")
         self.memory = {}
         self.version = None
         self.bases = {}
@@ -94,7 +96,7 @@ class Job:
     def open_engine(self, uid, block):
         if self.directory is None:
             return self.memory.setdefault(block, MemoryEngine())
-        return LmdbEngine(f"{self.directory}/{block}")
+        return (RocksDbEngine if self.engine == "rocksdb" else LmdbEngine)(f"{self.directory}/{block}")
 
     def cut(self):
         """End the epoch and begin the next."""
@@ -318,13 +320,19 @@ class LmdbMachine(OverlayMachine):
     engine = "lmdb"
 
 
+class RocksDbMachine(OverlayMachine):
+    engine = "rocksdb"
+
+
 TestOverMemory = MemoryMachine.TestCase
 TestOverMemory.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
 TestOverLmdb = LmdbMachine.TestCase
 TestOverLmdb.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+TestOverRocksDb = RocksDbMachine.TestCase
+TestOverRocksDb.settings = settings(max_examples=25, stateful_step_count=30, deadline=None)
 
 
-@pytest.fixture(params=["memory", "lmdb"])
+@pytest.fixture(params=["memory", "lmdb", "rocksdb"])
 def job(request):
     job = Job(request.param)
     job.overlay.key = encode_key("key")

@@ -22,6 +22,7 @@ from penstock.runtime.report import DeltaHandle
 from penstock.state.access import StateAccess
 from penstock.state.engines.lmdb import LmdbEngine
 from penstock.state.engines.memory import MemoryEngine
+from penstock.state.engines.rocksdb import RocksDbEngine
 from penstock.state.entries import HEADER, state_id
 from penstock.state.key_groups import block_count
 from penstock.state.keys import decode_key, encode_key
@@ -29,7 +30,7 @@ from penstock.state.overlay import Overlay
 from penstock.state.storage import DriverStorage
 from penstock.state.ttl import timed_name
 
-ENGINES = {"memory": lambda path: MemoryEngine(), "lmdb": LmdbEngine}
+ENGINES = {"memory": lambda path: MemoryEngine(), "lmdb": LmdbEngine, "rocksdb": RocksDbEngine}
 """By name, what opens a replica at a path."""
 
 TTL = 100

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
+from itertools import islice
 
 from penstock.errors import PenstockError
 from penstock.state.files import GroupChanges
 
 __all__ = ["Engine", "EngineError", "Reader"]
+
+_DROPPED_AT_ONCE = 10_000
 
 
 class EngineError(PenstockError):
@@ -37,16 +40,18 @@ class Reader(ABC):
         """The entries whose key starts with this prefix, sorted by key. Ends with the reader."""
 
     @abstractmethod
-    def between(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """The entries with `start` <= key < `end`, sorted by key; costs what it gives. Ends with the reader."""
+    def between(self, start: bytes, end: bytes | None) -> Iterator[tuple[bytes, bytes]]:
+        """The entries with `start` <= key < `end`, or all from `start` on where `end` is None, sorted by key; costs
+        what it gives. Ends with the reader."""
 
 
 class Engine(ABC):
     """One replica of one block. Keys, prefixes and values have any length, none included.
 
     A task that wants a version asks `position`, applies what is missing, and reads; where `apply` says that another
-    process was faster, it starts over. Nothing but `apply` and `reset` changes a replica. Threads may share an
-    engine. A thread that applies to a replica it is reading leaves its reader as it is, or is refused.
+    process was faster, it starts over; at its end it calls `release`. Nothing but `apply`, `reset`, `drop` and
+    `compact` changes a replica. Threads may share an engine. A thread that applies to a replica it is reading leaves
+    its reader as it is, or is refused.
     """
 
     @abstractmethod
@@ -71,9 +76,45 @@ class Engine(ABC):
         """A consistent view, open within the `with` block."""
 
     @abstractmethod
+    def drop(self, expect: bytes, keys: list[bytes]) -> bool:
+        """Delete entries that nobody can see any more, and stay at the position, all or nothing.
+
+        False, and nothing is changed, where the replica does not stand at `expect`.
+        """
+
+    def compact(self, keep: Callable[[bytes, bytes], bool] | None = None) -> int:
+        """Drop the entries that `keep` refuses by key and value, give back their space, and say how many they were.
+
+        `keep` may refuse only what nobody can see any more, for every version whose replay might start from here. Ends
+        early where another process advances the replica meanwhile. Takes memory for a part of the keys at a time.
+        """
+        position = self.position()
+        if keep is None or position is None:
+            return 0
+        dropped = 0
+        start: bytes | None = b""
+        while start is not None:
+            with self.reader() as reader:
+                if reader.position != position:
+                    break
+                refused = [key for key, _ in islice(_refused(reader, start, keep), _DROPPED_AT_ONCE)]
+            if refused and not self.drop(position, refused):
+                break
+            dropped += len(refused)
+            start = refused[-1] + b"\0" if len(refused) == _DROPPED_AT_ONCE else None
+        return dropped
+
+    def release(self) -> None:
+        """The task that used this replica is over: what another process would wait for is let go."""
+
+    @abstractmethod
     def size_bytes(self) -> int:
         """About what the replica takes, of memory or of disk."""
 
     @abstractmethod
     def close(self) -> None:
         """This object is not used any more. A replica on disk stays, one in memory goes."""
+
+
+def _refused(reader: Reader, start: bytes, keep: Callable[[bytes, bytes], bool]) -> Iterator[tuple[bytes, bytes]]:
+    return (entry for entry in reader.between(start, None) if not keep(*entry))

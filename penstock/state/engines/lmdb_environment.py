@@ -17,6 +17,8 @@ from typing import TypeVar
 import lmdb
 
 from penstock.state.engines.base import EngineError
+from penstock.state.engines.boot import boot_id
+from penstock.state.engines.lmdb_witness import Marker, Stamp
 
 __all__ = ["MAP_SIZE", "UNUSABLE", "Environment", "discard", "pinned"]
 
@@ -39,7 +41,7 @@ UNUSABLE = (
 
 _CANNOT_WRITE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
 
-# Each costs three file descriptors, of the 1,024 that a process often may have.
+# Each costs five file descriptors, of the 1,024 that a process often may have.
 _KEPT_OPEN = 128
 
 # How long a map that must grow waits for this process's other threads to end their readers.
@@ -48,8 +50,7 @@ _RESIZE_SECONDS = 60.0
 # Room for 1,000 readers, far more than the workers of a host.
 _LOCK_FILE_BYTES = 64 << 10
 
-_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-_FORMAT_KEY, _FORMAT = b"format", b"penstock 1"
+_FORMAT_KEY, _FORMAT = b"format", b"penstock 2"
 
 
 class Environment:
@@ -59,15 +60,30 @@ class Environment:
         self.directory = directory
         self.pins = 0
         self.retired = False
+        self._closed = False
         self._path = path
         self._data = path / "data.mdb"
         self.pid = os.getpid()
         self._writing = threading.Lock()
         self._ended = threading.Condition()
         self._readers: dict[lmdb.Transaction[bytes], int] = {}
-        size = self._data.stat().st_size if self._data.exists() else 0
+        self._stamp = Stamp(path)
+        self._marker = Marker(path)
+        try:
+            self._open(map_size)
+        except BaseException:
+            self._stamp.close()
+            self._marker.close()
+            raise
+
+    def _open(self, map_size: int) -> None:
+        # Before anything of the file is looked at.
+        new = not self._data.exists()
+        if not new:
+            self._stamp.verify()
+        size = 0 if new else self._data.stat().st_size
         self._lmdb = lmdb.open(
-            str(path),
+            str(self._path),
             map_size=max(map_size, 2 * size),
             sync=False,
             metasync=False,
@@ -81,7 +97,11 @@ class Environment:
             # First: reading a page that was cut off would be a SIGBUS.
             self._check_length()
             self._lmdb.reader_check()
+            self._marker.judge(self._lmdb.info()["last_txnid"])
             self._open_databases()
+            if new:
+                with self._stamp.changing():
+                    pass
         except BaseException:
             self._lmdb.close()
             raise
@@ -116,6 +136,8 @@ class Environment:
                 with self._ended:
                     del self._readers[txn]
                     txn.abort()
+                    if not self._readers:
+                        self._marker.clear()
                     self._ended.notify_all()
 
     def _begin_read(self) -> lmdb.Transaction[bytes]:
@@ -123,6 +145,8 @@ class Environment:
             with self._ended:
                 try:
                     txn = self._lmdb.begin(db=self.entries)
+                    if not self._readers:
+                        self._marker.set(txn.id())
                     self._readers[txn] = threading.get_ident()
                     return txn
                 except lmdb.MapResizedError:
@@ -132,7 +156,8 @@ class Environment:
 
     def write(self, work: Callable[[lmdb.Transaction[bytes]], T]) -> T:
         """Run `work` in a write transaction and commit. Where the map is too small, `work` is run again."""
-        with self._writing:
+        # An attempt that fails may have written pages too.
+        with self._writing, self._stamp.changing():
             while True:
                 try:
                     # A worker that was killed while reading would keep freed pages from being used again.
@@ -193,6 +218,10 @@ class Environment:
             # Another process has written since, and past this page.
             pass
 
+    def verify(self) -> None:
+        """Raise CorruptedError where anyone but a replica's writer changed the file since it was last written."""
+        self._stamp.verify()
+
     def is_current(self) -> bool:
         """Whether its directory still leads to the file it has open."""
         return not self.retired and self._identity == _identity(self._data)
@@ -203,7 +232,11 @@ class Environment:
             _remove(self._path)
 
     def close(self) -> None:
-        self._lmdb.close()
+        if not self._closed:
+            self._closed = True
+            self._lmdb.close()
+            self._stamp.close()
+            self._marker.close()
 
 
 class _Open:
@@ -285,7 +318,7 @@ def _current(directory: str, map_size: int) -> Environment:
 
 
 def _opened(directory: str, map_size: int) -> Environment:
-    boot = _boot_id()
+    boot = boot_id()
     path = Path(directory, boot)
     lock_file = path / "lock.mdb"
     try:
@@ -346,16 +379,6 @@ def _identity(data: Path) -> tuple[int, int] | None:
     except FileNotFoundError:
         return None
     return status.st_dev, status.st_ino
-
-
-def _boot_id() -> str:
-    try:
-        return _BOOT_ID.read_text().strip()
-    except OSError as error:
-        raise EngineError(
-            f"Cannot read {_BOOT_ID}, without which an LMDB replica cannot know whether it survived a crash of "
-            f"the host. Use the Memory backend on this system."
-        ) from error
 
 
 def _disk_error(directory: str, error: Exception) -> EngineError:

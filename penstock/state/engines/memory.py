@@ -48,6 +48,9 @@ class MemoryEngine(Engine):
         with self._lock:
             self._table = _Table()
 
+    def drop(self, expect: bytes, keys: list[bytes]) -> bool:
+        return self.apply(expect, [GroupChanges(0, [], [(key, None) for key in keys])], expect)
+
     @contextmanager
     def reader(self) -> Iterator[Reader]:
         with self._lock:
@@ -140,11 +143,11 @@ class _MemoryReader(Reader):
         for key in keys[_range(keys, prefix)]:
             yield key, data[key]
 
-    def between(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
+    def between(self, start: bytes, end: bytes | None) -> Iterator[tuple[bytes, bytes]]:
         keys = self._table.sorted_keys()
         data = self._data
         low = bisect_left(keys, start)
-        for key in keys[low : bisect_left(keys, end, low)]:
+        for key in keys[low : len(keys) if end is None else bisect_left(keys, end, low)]:
             yield key, data[key]
 
 

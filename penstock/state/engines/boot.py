@@ -1,0 +1,21 @@
+"""Which boot of the host this is: replicas are not synced, so those of an earlier boot are never opened."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from penstock.state.engines.base import EngineError
+
+__all__ = ["boot_id"]
+
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+def boot_id() -> str:
+    try:
+        return _BOOT_ID.read_text().strip()
+    except OSError as error:
+        raise EngineError(
+            f"Cannot read {_BOOT_ID}, without which a replica on disk cannot know whether it survived a crash of "
+            f"the host. Use the Memory backend on this system."
+        ) from error

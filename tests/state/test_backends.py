@@ -1,0 +1,205 @@
+"""Which engine holds a replica, and where: names, own backends, several directories."""
+
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from penstock.common import Configuration
+from penstock.common.options import BadSetting
+from penstock.datastream import (
+    CustomStateBackend,
+    EmbeddedRocksDBStateBackend,
+    FsStateBackend,
+    HashMapStateBackend,
+    MemoryStateBackend,
+    RocksDBStateBackend,
+    StreamExecutionEnvironment,
+)
+from penstock.datastream.backend_settings import backend_settings
+from penstock.errors import PenstockError
+from penstock.state.backends import Allocation, Backend, EngineFactory, ReplicaStore, replica_directory
+from penstock.state.engines.lmdb import LmdbEngine
+from penstock.state.engines.memory import MemoryEngine
+from penstock.testing import JobHarness
+
+
+class Hoarder(EngineFactory):
+    """A backend of one's own: LMDB, with a note of what was opened."""
+
+    opened: list[str] = []
+
+    def open(self, directory):
+        self.opened.append(directory)
+        return LmdbEngine(directory)
+
+
+OWN = f"{__name__}:Hoarder"
+
+
+def chosen(backend=None, **settings):
+    env = StreamExecutionEnvironment.get_execution_environment(
+        Configuration.from_dict({key.replace("__", "."): value for key, value in settings.items()})
+    )
+    if backend is not None:
+        env.set_state_backend(backend)
+    return backend_settings(env.get_configuration())
+
+
+class TestTheChoice:
+    @pytest.mark.parametrize(
+        ("backend", "name", "in_files"),
+        [
+            (None, "memory", False),
+            (MemoryStateBackend(), "memory", False),
+            (FsStateBackend("file:///tmp/x"), "filesystem", True),
+            (HashMapStateBackend(), "memory", False),
+            (RocksDBStateBackend("file:///tmp/x"), "rocksdb", True),
+        ],
+        ids=str,
+    )
+    def test_in_code(self, backend, name, in_files):
+        found, files = chosen(backend)
+        assert (found.name, files) == (name, in_files)
+
+    @pytest.mark.parametrize(
+        ("given", "name", "in_files"),
+        [
+            ("jobmanager", "memory", False),
+            ("hashmap", "memory", True),
+            ("FileSystem", "filesystem", True),
+            ("fs", "filesystem", True),
+            ("rocksdb", "rocksdb", True),
+            (OWN, OWN, True),
+        ],
+    )
+    def test_in_the_configuration(self, given, name, in_files):
+        found, files = chosen(state__backend=given, state__checkpoints__dir="/tmp/x")
+        assert (found.name, files) == (name, in_files)
+
+    def test_a_directory_alone_means_filesystem(self):
+        assert chosen(state__checkpoints__dir="/tmp/x")[0].name == "filesystem"
+
+    @pytest.mark.parametrize("backend", [EmbeddedRocksDBStateBackend(), CustomStateBackend(OWN)], ids=repr)
+    def test_what_needs_a_checkpoint_directory_says_so(self, backend):
+        with pytest.raises(BadSetting, match=r"state.checkpoints.dir is not set") as caught:
+            chosen(backend)
+        assert "state.checkpoints.dir" in caught.value.fix
+
+    @pytest.mark.parametrize(
+        ("given", "message"),
+        [
+            ("rockdb", "state.backend is 'rockdb'"),
+            ("no.such:Factory", "cannot be imported: No module named 'no'"),
+            (f"{__name__}:Nothing", "cannot be imported.*Nothing"),
+            (f"{__name__}:chosen", "is no subclass of EngineFactory"),
+        ],
+    )
+    def test_what_is_no_backend_is_refused_before_anything_runs(self, given, message):
+        with pytest.raises(BadSetting, match=message):
+            chosen(state__backend=given, state__checkpoints__dir="/tmp/x")
+
+    def test_rocksdb_takes_its_directories_and_threads(self):
+        backend = RocksDBStateBackend("file:///tmp/x")
+        backend.set_db_storage_paths("/disk1", "/disk2")
+        backend.set_number_of_transfer_threads(7)
+        found, _ = chosen(backend)
+        assert found.directories == ["/disk1", "/disk2"]
+        assert found.options["rocksdb.checkpoint.transfer.thread.num"] == "7"
+
+    def test_the_old_spellings_are_understood(self):
+        settings = {
+            "state.backend.rocksdb.localdir": "/var/rocks",
+            "state.backend.rocksdb.timer-server.factory": "HEAP",
+            "state.backend": "rocksdb",
+            "state.checkpoint.dir": "/tmp/x",
+        }
+        found, _ = chosen(**{key.replace(".", "__"): value for key, value in settings.items()})
+        assert found.directories == ["/var/rocks"]
+        assert found.options["rocksdb.timer-service.factory"] == "HEAP"
+
+    def test_full_snapshots_are_refused_with_the_reason(self):
+        with pytest.raises(PenstockError, match="always incremental"):
+            RocksDBStateBackend("file:///tmp/x", False)
+
+
+class TestAnOwnBackend:
+    def test_holds_a_jobs_state(self):
+        Hoarder.opened.clear()
+        env = StreamExecutionEnvironment.get_execution_environment()
+        stream = env.from_collection([]).key_by(lambda word: word).reduce(lambda a, b: a + b)
+        with JobHarness(stream, backend=OWN) as job:
+            job.push("a").epoch()
+            job.push("a", "b").epoch()
+            assert sorted(job.output) == ["a", "aa", "b"]
+        assert Hoarder.opened
+
+    def test_gets_its_settings(self):
+        settings = {"state.backend": OWN, "state.checkpoints.dir": "/tmp/x", "state.backend.custom.depth": "3"}
+        found, _ = chosen(**{key.replace(".", "__"): value for key, value in settings.items()})
+        assert found.options["custom.depth"] == "3"
+
+
+def places(backend, operators=("one", "two", "three", "four"), blocks=16):
+    return {
+        (uid, block): Path(replica_directory(backend, "lineage", uid, block)).parents[2].name
+        for uid in operators
+        for block in range(blocks)
+    }
+
+
+class TestSeveralDirectories:
+    @pytest.fixture
+    def disks(self, tmp_path):
+        return [str(tmp_path / name) for name in ("d0", "d1", "d2", "d3")]
+
+    def test_round_robin_begins_with_the_first(self, disks):
+        found = places(Backend("filesystem", disks, Allocation.ROUND_ROBIN))
+        assert [found["one", block] for block in range(6)] == ["d0", "d1", "d2", "d3", "d0", "d1"]
+        assert {found[uid, 0] for uid in ("one", "two", "three", "four")} == {"d0"}
+
+    def test_random_start_goes_round_from_elsewhere(self, disks):
+        found = places(Backend("filesystem", disks, Allocation.RANDOM_START), [f"op {n}" for n in range(20)])
+        assert {found[f"op {n}", 0] for n in range(20)} == {"d0", "d1", "d2", "d3"}
+        order = [int(found["op 3", block][1:]) for block in range(5)]
+        assert all((later - earlier) % 4 == 1 for earlier, later in pairwise(order))
+
+    def test_least_loaded_takes_the_one_with_the_fewest_replicas(self, disks):
+        backend = Backend("filesystem", disks, Allocation.LEAST_LOADED)
+        for number, count in enumerate((3, 1, 0, 2)):
+            for block in range(count):
+                Path(disks[number], "other", "operator", f"{block:05d}").mkdir(parents=True)
+        assert Path(replica_directory(backend, "lineage", "one", 0)).parents[2].name == "d2"
+
+    @pytest.mark.parametrize("allocation", list(Allocation))
+    def test_a_replica_that_exists_is_found_again_whatever_the_strategy(self, disks, allocation):
+        Path(replica_directory(Backend("filesystem", disks[3:]), "lineage", "one", 5)).mkdir(parents=True)
+        found = replica_directory(Backend("filesystem", disks, allocation), "lineage", "one", 5)
+        assert Path(found).parents[2].name == "d3"
+
+    def test_a_disk_that_is_gone_is_left_out(self, disks, tmp_path):
+        (tmp_path / "d1").write_text("not a directory")
+        found = set(places(Backend("filesystem", disks, Allocation.ROUND_ROBIN)).values())
+        assert found == {"d0", "d2", "d3"}
+
+    def test_a_job_uses_all_of_them(self, disks, tmp_path):
+        store = ReplicaStore(Backend("filesystem", disks, Allocation.ROUND_ROBIN))
+        open_engine = store.opener("lineage")
+        for block in range(8):
+            open_engine("one", block).apply(None, [], b"here")
+        assert all(any(Path(disk).rglob("data.mdb")) for disk in disks)
+
+    def test_commas_separate_them_in_the_setting(self):
+        found, _ = chosen(**{"state__backend__local-dir": "/a, /b"})
+        assert found.directories == ["/a", "/b"]
+
+    def test_an_unknown_strategy_is_refused(self):
+        with pytest.raises(BadSetting, match="allocation is 'BEST'"):
+            chosen(**{"state__backend__local-dir__allocation": "BEST"})
+
+
+def test_memory_replicas_are_one_per_block_and_process():
+    open_engine = ReplicaStore(Backend("memory")).opener("lineage")
+    assert isinstance(open_engine("one", 0), MemoryEngine)
+    assert open_engine("one", 0) is open_engine("one", 0)
+    assert open_engine("one", 0) is not open_engine("one", 1)

@@ -1,0 +1,437 @@
+"""Replicas on disk in several processes: shared, handed over, forked, and killed."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import pytest
+from engine_support import ON_DISK, change, contents, fork, in_process, kill, new, talking_process
+
+from penstock.state.engines import lmdb_environment, rocksdb, rocksdb_slot
+from penstock.state.engines.base import EngineError
+from penstock.state.engines.lmdb import LmdbEngine
+from penstock.state.engines.lmdb_witness import Stamp
+from penstock.state.engines.rocksdb import RocksDbEngine
+from penstock.state.engines.rocksdb_database import RocksDbOptions, memory_usage
+from penstock.state.files import GroupChanges
+
+SMALL_MAP = 64 << 10
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    return tmp_path / "replica"
+
+
+@pytest.fixture(params=sorted(ON_DISK))
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def apply_in_process(kind: str, directory: Path, expect: bytes | None, key: bytes, position: bytes) -> None:
+    assert ON_DISK[kind](directory).apply(expect, [change((key, position))], position)
+
+
+def try_apply(kind: str, directory: Path, barrier: object, results: object) -> None:
+    engine = ON_DISK[kind](directory)
+    barrier.wait()  # type: ignore[attr-defined]
+    results.put(engine.apply(b"p1", [change((b"n", b"x"))], b"p2"))  # type: ignore[attr-defined]
+
+
+def grow(directory: Path) -> None:
+    engine = LmdbEngine(directory, SMALL_MAP)
+    assert engine.apply(b"p1", [change(*((b"%05d" % n, bytes(100)) for n in range(5000)))], b"p2")
+
+
+def hold_reader(kind: str, directory: Path, connection: Connection) -> None:
+    with ON_DISK[kind](directory).reader() as reader:
+        connection.send((reader.position, list(reader.scan(b""))))
+        connection.recv()
+        connection.send((reader.position, list(reader.scan(b""))))
+
+
+def apply_and_stall(kind: str, directory: Path, connection: Connection) -> None:
+    class Stalling:
+        def __iter__(self) -> Iterator[GroupChanges]:
+            yield change((b"a", b"half"), cleared=(b"",))
+            connection.send("half")
+            connection.recv()
+
+    ON_DISK[kind](directory).apply(b"p1", Stalling(), b"p2")
+
+
+def version(number: int) -> list[GroupChanges]:
+    """A torn one would show two numbers."""
+    value = b"%d" % number
+    return [
+        change(*((b"%d-%d" % (n, number % 3), value * 50) for n in range(1000)), cleared=(b"",)),
+        change(*((b"x%d" % n, value * 50) for n in range(1000)), group=1),
+    ]
+
+
+def apply_versions(kind: str, directory: Path, batch_bytes: int, connection: Connection) -> None:
+    rocksdb._BATCH_BYTES = batch_bytes
+    engine = ON_DISK[kind](directory)
+    number = int(engine.position() or b"0")
+    while True:
+        expect = b"%d" % number if number else None
+        number += 1
+        connection.send(number)
+        assert engine.apply(expect, version(number), b"%d" % number)
+        if number % 4 == 0:
+            engine.release()
+
+
+class TestEveryKind:
+    def test_a_replica_is_shared_by_processes(self, kind: str, directory: Path) -> None:
+        engine = ON_DISK[kind](directory)
+        engine.apply(None, [change((b"a", b"1"))], b"p1")
+        engine.release()
+        in_process(apply_in_process, kind, directory, b"p1", b"b", b"p2")
+        assert engine.position() == b"p2"
+        assert contents(engine) == [(b"a", b"1"), (b"b", b"p2")]
+
+    def test_of_two_processes_that_apply_the_same_one_is_told_so(self, kind: str, directory: Path) -> None:
+        engine = ON_DISK[kind](directory)
+        engine.apply(None, [], b"p1")
+        engine.release()
+        barrier, results = new.Barrier(2), new.Queue()
+        processes = [new.Process(target=try_apply, args=(kind, directory, barrier, results)) for _ in range(2)]
+        for process in processes:
+            process.start()
+        assert sorted(results.get(timeout=60) for _ in processes) == [False, True]
+        for process in processes:
+            process.join()
+        assert engine.position() == b"p2"
+
+    def test_a_process_killed_in_the_middle_of_an_apply_leaves_the_version_before(
+        self, kind: str, directory: Path
+    ) -> None:
+        engine = ON_DISK[kind](directory)
+        engine.apply(None, [change((b"a", b"1"))], b"p1")
+        engine.release()
+        process, ours = talking_process(apply_and_stall, kind, directory)
+        assert ours.recv() == "half"
+        assert contents(engine) == [(b"a", b"1")]
+        kill(process)
+        assert engine.position() == b"p1"
+        assert engine.apply(b"p1", [change((b"b", b"2"))], b"p2")
+        assert contents(engine) == [(b"a", b"1"), (b"b", b"2")]
+
+    @pytest.mark.parametrize("batch_bytes", [16 << 20, 100_000])
+    def test_processes_killed_at_any_instant_leave_one_whole_version(
+        self, kind: str, directory: Path, batch_bytes: int
+    ) -> None:
+        engine = ON_DISK[kind](directory)
+        r = random.Random(batch_bytes)
+        for _ in range(8):
+            process, ours = talking_process(apply_versions, kind, directory, batch_bytes)
+            begun = 0
+            for _ in range(r.randrange(1, 6)):
+                begun = ours.recv()
+            # Some instant of the apply, or of the next one.
+            ours.poll(r.random() * 0.03)
+            kill(process)
+            position = engine.position()
+            # What was applied stays; only LMDB's may go, between a commit and its stamp.
+            assert int(position or 0) >= begun - 1 or (kind == "lmdb" and position is None)
+            assert {value for _, value in contents(engine)} == ({position * 50} if position else set())
+            engine.release()
+
+    def test_a_reader_in_another_process_is_not_disturbed(self, kind: str, directory: Path) -> None:
+        engine = ON_DISK[kind](directory)
+        engine.apply(None, [change((b"a", b"1"))], b"p0")
+        # RocksDB: so that this process writes, and the other reads.
+        assert engine.position() == b"p0"
+        process, ours = talking_process(hold_reader, kind, directory)
+        expected = (b"p0", [(b"a", b"1")])
+        assert ours.recv() == expected
+        for number in range(20):
+            entries = ((b"%d" % n, bytes([number]) * 1000) for n in range(300))
+            engine.apply(b"p%d" % number, [change(*entries, cleared=(b"",))], b"p%d" % (number + 1))
+        engine.compact()
+        ours.send("go on")
+        assert ours.recv() == expected
+        process.join()
+
+
+def take_over(directory: Path, connection: Connection) -> None:
+    engine = RocksDbEngine(directory)
+    assert engine.position() == b"p1"
+    connection.send("looked")
+    connection.recv()
+    assert engine.apply(b"p1", [change((b"a", b"2"))], b"p2")
+    with engine.reader():
+        connection.send("reading")
+        connection.recv()
+
+
+class TestRocksDb:
+    def test_who_waits_to_write_sees_that_another_was_faster(self, directory: Path) -> None:
+        engine = RocksDbEngine(directory)
+        engine.apply(None, [change((b"a", b"1"))], b"p1")
+        engine.release()
+        process, ours = talking_process(take_over, directory)
+        assert ours.recv() == "looked"
+        assert engine.position() == b"p1"
+        ours.send("apply")
+        assert not engine.apply(b"p1", [change((b"a", b"2"))], b"p2")
+        assert ours.recv() == "reading"
+        assert engine.position() == b"p2"
+        assert contents(engine) == [(b"a", b"2")]
+        ours.send("end")
+        process.join()
+        assert process.exitcode == 0
+
+    def test_a_process_that_keeps_a_replica_makes_others_use_their_own(
+        self, directory: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(rocksdb_slot, "_WAIT_SECONDS", 0.05)
+        engine = RocksDbEngine(directory)
+        engine.apply(None, [change((b"a", b"1"))], b"p1")
+        engine.release()
+        process, ours = talking_process(hold_reader, "rocksdb", directory)
+        assert ours.recv() == (b"p1", [(b"a", b"1")])
+        assert contents(engine) == [(b"a", b"1")]
+        assert not engine.apply(b"p1", [change((b"a", b"2"))], b"p2")
+        assert engine.position() is None
+        assert engine.apply(None, [change((b"a", b"2"))], b"p2")
+        engine.release()
+        assert engine.position() == b"p2"
+        assert contents(engine) == [(b"a", b"2")]
+        ours.send("go on")
+        assert ours.recv() == (b"p1", [(b"a", b"1")])
+        process.join()
+        engine.release()
+        assert engine.position() == b"p1"
+        assert list(directory.glob("private-*")) == []
+
+    def test_the_own_replica_of_a_dead_process_is_swept(self, directory: Path) -> None:
+        engine = RocksDbEngine(directory)
+        engine.apply(None, [], b"p1")
+        process = new.Process(target=time.time)
+        process.start()
+        process.join()
+        for name in (f"private-{process.pid}", "next-1", "gone-2", "private-"):
+            (directory / name / "below").mkdir(parents=True)
+        engine.release()
+        assert engine.position() == b"p1"
+        assert sorted(path.name.partition(".")[0] for path in directory.iterdir()) == sorted(
+            ["guard", rocksdb_slot.boot_id()]
+        )
+
+    def test_a_child_forked_from_a_process_that_had_it_open_is_refused(self, directory: Path) -> None:
+        engine = RocksDbEngine(directory)
+        engine.apply(None, [change((b"a", b"1"))], b"p1")
+
+        def child() -> None:
+            with pytest.raises(EngineError, match="forked"):
+                engine.position()
+
+        process = fork.Process(target=child)
+        process.start()
+        process.join()
+        assert process.exitcode == 0
+        assert engine.apply(b"p1", [change((b"a", b"2"))], b"p2")
+        assert contents(engine) == [(b"a", b"2")]
+
+    def test_all_replicas_of_a_process_share_one_bounded_cache(self, tmp_path: Path) -> None:
+        in_process(fill_the_cache, tmp_path)
+
+
+def fill_the_cache(directory: Path) -> None:
+    assert memory_usage() == (0, 0, 0)
+    r = random.Random(1)
+    engines = [RocksDbEngine(directory / str(n), RocksDbOptions(1 << 20, 1 << 20)) for n in range(4)]
+    used = []
+    for engine in engines:
+        engine.apply(None, [change(*((b"%05d" % n, r.randbytes(500)) for n in range(4000)))], b"p1")
+        engine.release()
+        # Opened again: what it then reads must be in the cache it was given.
+        with engine.reader() as reader:
+            assert sum(len(reader.get(b"%05d" % n) or b"") for n in range(4000)) == 2_000_000
+        used.append(memory_usage().block_cache)
+        engine.release()
+    assert min(used) > 500_000
+    assert max(used) < 2_000_000
+
+
+def apply_with_stamp(directory: Path, stamp: Callable[[Stamp], bytes | None]) -> None:
+    engine = LmdbEngine(directory)
+    assert engine.position() == b"p1"
+    with pytest.MonkeyPatch.context() as patch:
+        # Its own look must not meet the stamp.
+        patch.setattr(LmdbEngine, "position", lambda self: b"p1")
+        patch.setattr(Stamp, "_current", stamp)
+        assert engine.apply(b"p1", [change((b"a", b"2"))], b"p2")
+
+
+def apply_but_die_before_the_stamp(directory: Path) -> None:
+    apply_with_stamp(directory, lambda stamp: os.kill(os.getpid(), signal.SIGKILL))
+
+
+def apply_but_pause_before_the_stamp(directory: Path, connection: Connection) -> None:
+    sound = Stamp._current
+
+    def paused(stamp: Stamp) -> bytes | None:
+        connection.send("committed")
+        connection.recv()
+        return sound(stamp)
+
+    apply_with_stamp(directory, paused)
+
+
+class TestLmdb:
+    def test_a_writer_killed_before_its_stamp_costs_the_replica_once(self, directory: Path) -> None:
+        LmdbEngine(directory).apply(None, [change((b"a", b"1"))], b"p1")
+        process = new.Process(target=apply_but_die_before_the_stamp, args=(directory,))
+        process.start()
+        process.join()
+        assert process.exitcode == -9
+        engine = LmdbEngine(directory)
+        assert engine.position() is None
+        assert engine.apply(None, [change((b"a", b"3"))], b"p3")
+        in_process(apply_in_process, "lmdb", directory, b"p3", b"b", b"p4")
+        assert contents(engine) == [(b"a", b"3"), (b"b", b"p4")]
+
+    def test_a_writer_that_has_yet_to_stamp_is_waited_for(self, directory: Path) -> None:
+        engine = LmdbEngine(directory)
+        engine.apply(None, [change((b"a", b"1"))], b"p1")
+        process, ours = talking_process(apply_but_pause_before_the_stamp, directory)
+        assert ours.recv() == "committed"
+        seen: list[bytes | None] = []
+        looking = threading.Thread(target=lambda: seen.append(engine.position()))
+        looking.start()
+        looking.join(0.2)
+        assert seen == []
+        ours.send("stamp")
+        looking.join()
+        process.join()
+        assert process.exitcode == 0
+        assert seen == [b"p2"]
+
+    def test_two_readers_that_died_of_one_version_make_it_suspect(self, directory: Path) -> None:
+        in_process(apply_in_process, "lmdb", directory, None, b"a", b"p1")
+        for _ in range(2):
+            # One dead reader changes nothing, nor do two living ones.
+            processes = [talking_process(hold_reader, "lmdb", directory) for _ in range(2)]
+            for _, ours in processes:
+                assert ours.recv() == (b"p1", [(b"a", b"p1")])
+            processes[0][1].send("end")
+            processes[0][0].join()
+            kill(processes[1][0])
+        assert LmdbEngine(directory).position() is None
+
+    def test_readers_that_died_of_different_versions_do_not(self, directory: Path) -> None:
+        in_process(apply_in_process, "lmdb", directory, None, b"a", b"p0")
+        for number in range(3):
+            process, ours = talking_process(hold_reader, "lmdb", directory)
+            assert ours.recv()[0] == b"p%d" % number
+            kill(process)
+            in_process(apply_in_process, "lmdb", directory, b"p%d" % number, b"a", b"p%d" % (number + 1))
+        assert LmdbEngine(directory).position() == b"p3"
+        assert len(list(directory.glob("*/reading-*"))) <= 2
+
+    def test_a_map_that_another_process_enlarged_is_taken_over(self, directory: Path) -> None:
+        engine = LmdbEngine(directory, SMALL_MAP)
+        engine.apply(None, [], b"p1")
+        in_process(grow, directory)
+        assert engine.position() == b"p2"
+        assert len(contents(engine)) == 5000
+        assert engine.apply(b"p2", [change((b"x", b"1"))], b"p3")
+
+    def test_the_slot_of_a_killed_reader_is_freed(self, directory: Path) -> None:
+        engine = LmdbEngine(directory)
+        engine.apply(None, [change((b"a", b"1"))], b"p0")
+        process, ours = talking_process(hold_reader, "lmdb", directory)
+        ours.recv()
+        kill(process)
+        for number in range(60):
+            entries = ((b"%d" % n, bytes(1000)) for n in range(100))
+            engine.apply(b"p%d" % number, [change(*entries, cleared=(b"",))], b"p%d" % (number + 1))
+        assert engine.size_bytes() < 20 * 100 * 1000
+
+    def test_a_forked_child_opens_its_own(self, directory: Path) -> None:
+        engine = LmdbEngine(directory)
+        engine.apply(None, [change((b"a", b"1"))], b"p1")
+
+        def child() -> None:
+            assert contents(engine) == [(b"a", b"1")]
+            assert engine.apply(b"p1", [change((b"b", b"2"))], b"p2")
+
+        process = fork.Process(target=child)
+        process.start()
+        process.join()
+        assert process.exitcode == 0
+        assert contents(engine) == [(b"a", b"1"), (b"b", b"2")]
+        assert engine.apply(b"p2", [], b"p3")
+
+    def test_a_child_forked_while_its_parent_reads_is_refused_and_harms_nobody(self, directory: Path) -> None:
+        engine = LmdbEngine(directory)
+        engine.apply(None, [change((b"a", b"1"))], b"p0")
+        with engine.reader() as reader:
+
+            def child() -> None:
+                with pytest.raises(EngineError, match="forked"):
+                    engine.position()
+
+            process = fork.Process(target=child)
+            process.start()
+            process.join()
+            assert process.exitcode == 0
+            # Had the child ended the parent's reader, these would write over the pages it reads.
+            for number in range(20):
+                entries = change((b"a", b"%d" % number))
+                assert engine.apply(b"p%d" % number, [entries], b"p%d" % (number + 1))
+            assert reader.get(b"a") == b"1"
+
+    def test_only_so_many_stay_open(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(lmdb_environment, "_KEPT_OPEN", 3)
+        engines = [LmdbEngine(tmp_path / str(n)) for n in range(8)]
+        with engines[0].reader() as reader:
+            for engine in engines:
+                engine.apply(None, [change((b"a", b"1"))], b"p1")
+            assert reader.get(b"a") is None
+        assert len(lmdb_environment._open.environments) <= 4
+        assert [engine.position() for engine in engines] == [b"p1"] * 8
+
+
+class TestTheMap:
+    def test_it_grows_as_needed(self, directory: Path) -> None:
+        engine = LmdbEngine(directory, SMALL_MAP)
+        entries = [(b"%06d" % n, bytes(100)) for n in range(20000)]
+        assert engine.apply(None, (change(*entries[n::2]) for n in range(2)), b"p1")
+        assert contents(engine) == entries
+
+    def test_it_waits_for_readers_of_other_threads(self, directory: Path) -> None:
+        engine = LmdbEngine(directory, SMALL_MAP)
+        engine.apply(None, [change((b"a", b"1"))], b"p1")
+        opened, seen = threading.Event(), []
+
+        def read() -> None:
+            with engine.reader() as reader:
+                opened.set()
+                time.sleep(0.3)
+                seen.extend(reader.scan(b""))
+
+        thread = threading.Thread(target=read)
+        thread.start()
+        opened.wait()
+        assert engine.apply(b"p1", [change(*((b"%04d" % n, bytes(1000)) for n in range(1000)))], b"p2")
+        thread.join()
+        assert seen == [(b"a", b"1")]
+
+    def test_a_thread_that_would_pull_the_map_from_under_itself_is_refused(self, directory: Path) -> None:
+        engine = LmdbEngine(directory, SMALL_MAP)
+        with engine.reader() as reader:
+            with pytest.raises(EngineError, match="End the reader"):
+                engine.apply(None, [change(*((b"%04d" % n, bytes(1000)) for n in range(1000)))], b"p1")
+            assert list(reader.scan(b"")) == []
+        assert engine.position() is None
