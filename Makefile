@@ -9,7 +9,7 @@ VENV := .venv
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 
-.PHONY: help install run test lint format bench compatibility clean java
+.PHONY: help install run test lint format bench bench-state compatibility clean java
 
 help:
 	@echo 'make install   set up $(VENV) (and Java, where it is missing)'
@@ -18,6 +18,7 @@ help:
 	@echo 'make lint      check style, types and the layers of imports'
 	@echo 'make format    rewrite the code in our style'
 	@echo 'make bench     run the benchmarks; CHECK=1 passes --check'
+	@echo 'make bench-state  what state costs as it grows: ten million keys, recoveries, memory'
 	@echo 'make compatibility   write docs/compatibility.md anew from PyFlink and this code'
 	@echo 'make clean     remove $(VENV), caches and build output'
 
@@ -38,6 +39,9 @@ lint: $(STAMP)
 format: $(STAMP)
 	$(PY) -m ruff check --fix
 	$(PY) -m ruff format
+
+bench-state: $(STAMP)
+	$(PY) -m bench.state $(if $(CHECK),--check)
 
 bench: $(STAMP)
 	$(PY) -m bench $(if $(CHECK),--check)

@@ -34,16 +34,15 @@ _SAVEPOINTS = (
     "Not yet: savepoints. Today, a program that was killed goes on from its last checkpoint when it is started again "
     "under the same job name."
 )
-_CHECKPOINTS = (
-    "Not yet: an object for these settings. Today, use env.enable_checkpointing(interval, mode) and the settings "
-    "execution.checkpointing.* of docs/configuration.md."
-)
-_RESTARTS = (
-    "Not yet: restart strategies. Today, an epoch that Spark loses is run again up to three times; after that, start "
-    "the program again: it goes on from its last checkpoint."
+_UNALIGNED = (
+    "Not there: a barrier closes the input of an epoch, so checkpoints are always aligned, and none waits behind "
+    "records in a buffer. Leave the call out."
 )
 
-_BACKENDS = "Not there. Use MemoryStateBackend() for small state, FsStateBackend(directory) for state on local disk."
+_ROCKSDB_OPTIONS = (
+    "Not there: what RocksDB may use is set by state.backend.rocksdb.memory.cache and .write-buffers, for all replicas "
+    "of a worker together."
+)
 _STORAGE = (
     "Not there: a state backend brings its storage. Use FsStateBackend(directory), MemoryStateBackend(), or the "
     "setting state.checkpoints.dir."
@@ -103,11 +102,12 @@ ABSENT: tuple[tuple[str, str], ...] = (
         _SAVEPOINTS,
     ),
     (
-        "datastream.checkpoint_config datastream.externalized_checkpoint_retention CheckpointConfig "
-        "ExternalizedCheckpointRetention StreamExecutionEnvironment.get_checkpoint_config",
-        _CHECKPOINTS,
+        "CheckpointConfig.enable_unaligned_checkpoints CheckpointConfig.disable_unaligned_checkpoints "
+        "CheckpointConfig.set_aligned_checkpoint_timeout CheckpointConfig.get_aligned_checkpoint_timeout "
+        "CheckpointConfig.set_alignment_timeout CheckpointConfig.get_alignment_timeout "
+        "CheckpointConfig.set_force_unaligned_checkpoints",
+        _UNALIGNED,
     ),
-    ("common.restart_strategy RestartStrategies RestartStrategyConfiguration", _RESTARTS),
     (
         "FileCompactStrategy FileCompactor",
         "Not there. For fewer and larger files give the sink a rolling policy, or make epochs longer.",
@@ -133,7 +133,12 @@ ABSENT: tuple[tuple[str, str], ...] = (
         "CustomCheckpointStorage",
         _STORAGE,
     ),
-    ("HashMapStateBackend EmbeddedRocksDBStateBackend CustomStateBackend PredefinedOptions", _BACKENDS),
+    (
+        "PredefinedOptions EmbeddedRocksDBStateBackend.set_predefined_options "
+        "EmbeddedRocksDBStateBackend.get_predefined_options EmbeddedRocksDBStateBackend.set_options "
+        "EmbeddedRocksDBStateBackend.get_options",
+        _ROCKSDB_OPTIONS,
+    ),
     (
         "datastream.connectors.kafka datastream.connectors.dynamic_kafka",
         _through_spark("Kafka", "kafka"),

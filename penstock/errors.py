@@ -23,6 +23,8 @@ class PenstockError(Exception):
     problem = ""
     fix = ""
     places: tuple[Place, ...] = ()
+    lasting = False
+    """Whether going on from the last checkpoint would only lead here again: then no restart strategy is asked."""
 
     def __init__(self, problem: str = "", *details: Any, fix: str = "", places: tuple[Place | None, ...] = ()) -> None:
         super().__init__(problem, *details)

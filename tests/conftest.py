@@ -1,10 +1,15 @@
 """Settings for all tests."""
 
+import subprocess
+import sys
+import uuid
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
+from penstock.state.object_storage import ObjectStorage
 from scripts.pyflink_wheel import IndexUnreachable, wheel_path
 
 # A shared machine may stop for longer than any deadline; what a test finds must not depend on that.
@@ -19,3 +24,36 @@ def pyflink_wheel() -> Path:
         return wheel_path()
     except IndexUnreachable as error:
         pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session")
+def s3_options() -> Iterator[dict[str, str]]:
+    """Options for `s3://` that lead to a server on this machine; see s3_server.py for its buckets."""
+    server = subprocess.Popen(
+        [sys.executable, str(Path(__file__).with_name("s3_server.py"))],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert server.stdin is not None
+    assert server.stdout is not None
+    port = int(server.stdout.readline())
+    options = {"endpoint_url": f"http://127.0.0.1:{port}", "key": "a-key-of-tests", "secret": "a-secret-of-tests"}
+    import s3fs
+
+    files = s3fs.S3FileSystem(**options)
+    for bucket in ("bucket", "careless", "echo"):
+        files.mkdir(bucket)
+    yield options
+    server.stdin.close()
+    server.wait()
+
+
+@pytest.fixture
+def s3(s3_options: dict[str, str]) -> Callable[..., ObjectStorage]:
+    """New, empty storages on S3: `s3()`, `s3("careless")`."""
+
+    def make(bucket: str = "bucket") -> ObjectStorage:
+        return ObjectStorage(f"s3://{bucket}/{uuid.uuid4().hex}", s3_options)
+
+    return make

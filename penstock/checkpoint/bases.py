@@ -1,39 +1,125 @@
-"""Bases: all of a block's state in one file, merged from the base before and its deltas."""
+"""Bases: all of a block's state in one file, merged from the base before and its deltas.
+
+A block gets a new base when its deltas outgrow the old one, so what is written for bases stays in proportion to what
+is written for deltas, and a new replica reads at most about three times the state.
+"""
 
 from __future__ import annotations
 
+import tempfile
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
 from penstock.checkpoint.expiry import left_out_of_bases
 from penstock.checkpoint.history import ManifestHistory
-from penstock.checkpoint.manifest import BaseHandle, Version, load
-from penstock.state.files import GroupChanges, content_name, encode_changes, merge_changes, read_changes
-from penstock.state.key_groups import block_count, block_range
+from penstock.checkpoint.manifest import BaseHandle, Manifest, Version, load
+from penstock.state.entries import state_id
+from penstock.state.files import GroupChanges, merge_changes, read_changes, write_changes
+from penstock.state.key_groups import block_range
 from penstock.state.replica import History
 from penstock.state.storage import Storage
 
+LONGEST_WALK = 500
+"""Epochs after which a block gets a base however little changed: a new replica walks through all manifests since."""
 
-def merge_bases(storage: Storage, version: Version, uid: str, max_parallelism: int) -> dict[int, BaseHandle]:
-    """Write a base of every block of an operator as of `version`. Content-named, so a repeat writes the same."""
-    history = ManifestHistory(storage, version)
-    bases = {}
-    expired = left_out_of_bases(load(storage, version.id, version.digest)[0], uid)
-    for block in range(block_count(max_parallelism)):
-        merged = block_state(history, uid, block, max_parallelism)
-        if expired is not None:
-            merged = [expired.rest(changes) for changes in merged]
-        if any(changes.entries for changes in merged):
-            data = encode_changes(merged)
-            name = f"bases/{version.id:012d}/{content_name(data)}.arrow"
-            storage.write(name, data)
-            bases[block] = BaseHandle(version.id, name, len(data))
-        else:
-            bases[block] = BaseHandle(version.id, "", 0)
+
+class Block(msgspec.Struct, array_like=True, frozen=True):
+    """A block of an operator's state, and how many key groups the operator has."""
+
+    uid: str
+    number: int
+    max_parallelism: int
+
+
+def merge_block(storage: Storage, version: Version, block: Block) -> BaseHandle:
+    """Write a base of the block as of `version`. Content-named, so a repeat writes the same."""
+    groups = block_groups(ManifestHistory(storage, version), block.uid, block.number, block.max_parallelism)
+    expired = left_out_of_bases(load(storage, version.id, version.digest)[0], block.uid)
+    if expired is not None:
+        groups = map(expired.rest, groups)
+    with tempfile.TemporaryFile(prefix="penstock-base-") as file:
+        written = write_changes((group for group in groups if group.entries), file)
+        if not written.entries:
+            return BaseHandle(version.id, "", 0)
+        name = f"bases/{version.id:012d}/{written.digest}.arrow"
+        file.seek(0)
+        storage.write_file(name, file)
+        return BaseHandle(version.id, name, written.size)
+
+
+def block_groups(history: History, uid: str, block: int, max_parallelism: int) -> Iterator[GroupChanges]:
+    """All of a block's state at the wanted version, as what would be put into an empty replica: key group by key
+    group, so no more than one of them is in memory."""
+    groups = block_range(block, max_parallelism)
+    steps = history.steps(uid, block, None) or []
+    streams = [read_changes(step.data, groups, name=step.name) for step in steps]
+    heads = [next(stream, None) for stream in streams]
+    while True:
+        group = min((head.group for head in heads if head is not None), default=None)
+        if group is None:
+            return
+        layers = []
+        for place, head in enumerate(heads):
+            if head is not None and head.group == group:
+                layers.append(head)
+                heads[place] = next(streams[place], None)
+        yield merge_changes(layers, as_base=True)
+
+
+def due(last: Manifest, blocks: list[Block], at_least: int) -> list[Block]:
+    """The blocks whose deltas since their base are more than twice the base and `at_least` bytes, or many; those that
+    a new replica would gain most from first."""
+    found = []
+    for block in blocks:
+        since = last.since_base.get(block.uid, {}).get(block.number)
+        if since is None:
+            continue
+        base = last.bases.get(block.uid, {}).get(block.number)
+        size = 0 if base is None else base.size
+        behind = last.id - (0 if base is None else base.id)
+        if since > max(2 * size, at_least) or behind > LONGEST_WALK:
+            found.append((since / (size + 1), block))
+    found.sort(key=lambda each: -each[0])
+    return [block for _, block in found]
+
+
+def carried_on(
+    last: Manifest, blocks: list[Block], merged: dict[Block, BaseHandle], longest_walk: int = LONGEST_WALK // 2
+) -> dict[str, dict[int, BaseHandle]]:
+    """The bases that the manifest after `last` announces.
+
+    A block that has not changed since its base has the same base at `last` too; the handle says so when the walk to
+    it gets long.
+    """
+    bases = {uid: dict(handles) for uid, handles in last.bases.items()}
+    for block in blocks:
+        handle = merged.get(block)
+        if handle is None and block.number not in last.since_base.get(block.uid, {}):
+            before = last.bases.get(block.uid, {}).get(block.number, BaseHandle(0, "", 0))
+            if last.id - before.id > longest_walk or not before.name:
+                handle = BaseHandle(last.id, before.name, before.size)
+        if handle is not None:
+            bases.setdefault(block.uid, {})[block.number] = handle
     return bases
 
 
-def block_state(history: History, uid: str, block: int, max_parallelism: int) -> list[GroupChanges]:
-    """All of a block's state at the wanted version, by key group, as what would be put into an empty replica."""
-    layers: dict[int, list[GroupChanges]] = {}
-    for step in history.steps(uid, block, None) or []:
-        for changes in read_changes(step.data, block_range(block, max_parallelism), name=step.name):
-            layers.setdefault(changes.group, []).append(changes)
-    return [merge_changes(layers[group], as_base=True) for group in sorted(layers)]
+def oldest_walk(manifest: Manifest) -> int:
+    """The checkpoint before which no replica that wants `manifest` needs another manifest."""
+    ids = [base.id for handles in manifest.bases.values() for base in handles.values()]
+    changed = [
+        0 for uid, blocks in manifest.since_base.items() for block in blocks if block not in manifest.bases.get(uid, {})
+    ]
+    return min([*ids, *changed], default=manifest.id)
+
+
+def largest_state(storage: Storage, bases: list[BaseHandle], states: Iterable[str]) -> str:
+    """Of an operator's states the one that takes most of its bases."""
+    names = {state_id(name): name for name in states}
+    sizes: Counter[int] = Counter()
+    for base in bases:
+        for group in read_changes(storage.read(base.name), name=base.name) if base.name else ():
+            for key, value in group.entries:
+                sizes[int.from_bytes(key[2:6], "big")] += len(key) + len(value or b"")
+    return next((names[number] for number, _ in sizes.most_common() if number in names), "timers")

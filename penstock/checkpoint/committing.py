@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple, Protocol
 
-from penstock.checkpoint.manifest import Committable, Manifest
-from penstock.errors import PenstockError
+from penstock.checkpoint.manifest import Committable, Manifest, NotRestorable
 from penstock.runtime.report import Report
 
 
@@ -25,6 +24,7 @@ class CommittingSink(Protocol):
     """The driver's half of a sink."""
 
     durable: bool
+    at_once: bool
     uid: str
 
     def commit(self, commits: list[Commit]) -> None: ...
@@ -36,8 +36,9 @@ class CommittingSink(Protocol):
 class Committer:
     """All sinks of a job, by operator uid."""
 
-    def __init__(self, sinks: dict[str, CommittingSink], lineage: str) -> None:
+    def __init__(self, sinks: dict[str, CommittingSink], lineage: str, at_least_once: bool = False) -> None:
         self._sinks = sinks
+        self._at_least_once = at_least_once
         for uid, sink in sinks.items():
             sink.uid = uid
         self.lineage = lineage
@@ -46,11 +47,19 @@ class Committer:
     def durable(self, uid: str) -> bool:
         return self._sinks[uid].durable
 
+    def early(self, uid: str) -> bool:
+        """Whether the sink commits before the manifest is published; then it is not in the manifest."""
+        return self._at_least_once and self._sinks[uid].at_once
+
+    def forget(self) -> None:
+        """The driver goes on from the last manifest: what its attempts since left behind is nobody's."""
+        self._cleaned_up = False
+
     def commit(self, epoch: int, committables: Iterable[Committable], again: bool = False) -> None:
         for uid, commits in self._by_sink(epoch, committables, again).items():
             sink = self._sinks.get(uid)
             if sink is None:
-                raise PenstockError(
+                raise NotRestorable(
                     f"Checkpoint {epoch} holds output of sink '{uid}', which this program does not have. "
                     f"Give the sink the uid it had."
                 )

@@ -59,7 +59,15 @@ class Published:
     at: int
 
 
-Event = Trigger | Acknowledge | Decline | AllIn | Published
+@dataclass(frozen=True)
+class Expire:
+    """The engine was told to stop: the timeout has passed."""
+
+    epoch: int
+    at: int
+
+
+Event = Trigger | Acknowledge | Decline | Expire | AllIn | Published
 
 
 @dataclass(frozen=True)
@@ -106,6 +114,7 @@ class Checkpoint:
     reports: list[Report] = field(default_factory=list)
     failures: list[Failure] = field(default_factory=list)
     acknowledged_at: dict[tuple[int, int], int] = field(default_factory=dict)
+    expired: bool = False
     publishing: bool = False
     """All is in and agrees: only its publication may follow."""
     ended_at: int | None = None
@@ -137,9 +146,18 @@ class Coordinator:
         if isinstance(event, Decline):
             current.failures.append(event.failure)
             return []
+        if isinstance(event, Expire):
+            current.expired = True
+            return []
         if isinstance(event, AllIn):
             return self._all_in(current, event)
         return self._published(current, event)
+
+    def forget(self, at: int) -> None:
+        """The driver goes on from the last manifest, whatever came of the checkpoint under way."""
+        if self.current is not None and self.current.status is CheckpointStatus.TRIGGERED:
+            self._end(self.current, CheckpointStatus.DECLINED, at, "")
+        self.current = None
 
     def _trigger(self, event: Trigger) -> list[Instruction]:
         current = self.current
@@ -164,6 +182,11 @@ class Coordinator:
         return []
 
     def _all_in(self, current: Checkpoint, event: AllIn) -> list[Instruction]:
+        took = event.at - current.triggered_at
+        expired = current.expired or took > self._timeout_ms
+        if expired and not any(failure.from_user for failure in current.failures):
+            reason = f"it took {took} ms, more than the checkpoint timeout of {self._timeout_ms} ms"
+            return self._end(current, CheckpointStatus.EXPIRED, event.at, reason)
         if current.failures:
             failures = sorted(current.failures, key=lambda failure: not failure.from_user)
             return self._end(current, CheckpointStatus.DECLINED, event.at, failures[0].error, failures)
@@ -173,10 +196,6 @@ class Coordinator:
         disagreement = _disagreement(current.reports)
         if disagreement is not None:
             return self._end(current, CheckpointStatus.DECLINED, event.at, disagreement)
-        took = event.at - current.triggered_at
-        if took > self._timeout_ms:
-            reason = f"it took {took} ms, more than the checkpoint timeout of {self._timeout_ms} ms"
-            return self._end(current, CheckpointStatus.EXPIRED, event.at, reason)
         current.publishing = True
         return [Publish(current.epoch, tuple(current.reports))]
 
@@ -234,6 +253,7 @@ __all__ = [
     "CommitSinks",
     "Coordinator",
     "Decline",
+    "Expire",
     "Publish",
     "Published",
     "Trigger",

@@ -11,51 +11,63 @@ from typing import Any
 
 import msgspec
 
-from penstock.checkpoint.bases import merge_bases
+from penstock.checkpoint.bases import Block, largest_state
 from penstock.checkpoint.committing import Committer, CommittingSink, committables_of
 from penstock.checkpoint.coordinator import (
     Abort,
     Acknowledge,
     AllIn,
+    CheckpointStatus,
     CommitSinks,
     Coordinator,
     Decline,
+    Expire,
     Publish,
     Published,
     Trigger,
 )
 from penstock.checkpoint.event_time import next_wakeup, times_after
 from penstock.checkpoint.failed import failed
+from penstock.checkpoint.fencing import begin, check_owner, close, publish_as_owner
+from penstock.checkpoint.housekeeping import Housekeeping, Merge, merge_here
 from penstock.checkpoint.manifest import (
     FORMAT,
-    BaseHandle,
     Manifest,
+    NotRestorable,
     OperatorSnapshot,
     Version,
+    fenced,
     latest,
     manifest_name,
-    publish,
 )
 from penstock.checkpoint.metrics import MetricTotals
+from penstock.checkpoint.statistics import CheckpointHistory
 from penstock.errors import PenstockError
 from penstock.runtime.metrics import TaskMetrics, decode_metrics
 from penstock.runtime.plan import Chain, PhysicalGraph
 from penstock.runtime.report import Report, decode_report
 from penstock.runtime.rows import FAILURE, METRICS, REPORT, Failure, decode_failure
+from penstock.state.backends import Backend
+from penstock.state.key_groups import block_count
+from penstock.state.overlay import OVERLAY_BYTES
 from penstock.state.storage import Storage
 
 _STATISTICS_KEPT = 10_000
 """Epochs whose statistics the driver remembers; a job may run for months."""
-_LONGEST_WALK = 500
-"""Epochs after which the driver merges deltas however small: a new replica walks through all of them."""
 
 
 class EngineLost(PenstockError):
     """The engine could not run the epoch to its end: a lost worker or executor, or rows that changed on a retry."""
 
 
+class TookTooLong(EngineLost):
+    """The engine was told to stop because the checkpoint's timeout had passed."""
+
+
 class StateTooLarge(PenstockError):
     """A state outgrew the Memory backend. Operator action: set a checkpoint directory, or raise the limit."""
+
+    lasting = True
 
 
 class EpochParameters(msgspec.Struct, frozen=True):
@@ -66,11 +78,11 @@ class EpochParameters(msgspec.Struct, frozen=True):
     wanted: Version | None
     storage: str
     lineage: str
-    backend: str
+    backend: Backend
     inline_bytes: int
-    replica_root: str
     timestamp: int = 0
     """The epoch's clock, in milliseconds."""
+    overlay_bytes: int = OVERLAY_BYTES
 
 
 class EpochStatistics(msgspec.Struct, frozen=True):
@@ -83,23 +95,38 @@ class EpochStatistics(msgspec.Struct, frozen=True):
     delta_bytes: int
     delta_entries: int
     state_bytes: int
+    base_bytes: int = 0
+    """Of bases made since the epoch before, beside the epochs."""
 
 
 @dataclass
 class Settings:
     """How a job checkpoints; made from the configuration."""
 
-    backend: str = "memory"
+    backend: Backend = field(default_factory=Backend)
     inline_bytes: int = 16 * 1024
     """Deltas up to this size ride inside the manifest."""
     memory_limit: int = 5 * 1024 * 1024
     """Largest state of one operator under the Memory backend."""
     merge_bytes: int = 256 * 1024
-    """Deltas up to this size are not worth merging into a base."""
+    """Memory backend: deltas up to this size, all together, are not worth merging into bases."""
+    base_bytes: int = 1024 * 1024
+    """Deltas of a block up to this size are not worth merging into a base."""
+    retained: int = 1
+    """Completed checkpoints that stay usable."""
+    asynchronous: bool = True
+    """Whether bases are made, and files removed, beside the epochs."""
     timeout_ms: int = 10 * 60 * 1000
-    replica_root: str = ""
+    min_pause_ms: int = 0
+    """Least time from the end of a checkpoint to the trigger of the next."""
+    tolerable_failures: int = 0
+    """How many times an epoch that expired or was declined is run again in its place."""
+    overlay_bytes: int = OVERLAY_BYTES
+    """Memory that the keyed state of one task may take in one epoch before it spills to local disk."""
     retries: int = 3
-    """How many times an epoch is run again, from the same input, before the job fails."""
+    """The least of that for an epoch the engine lost: Spark gives up what one lost worker can make whole."""
+    at_least_once: bool = False
+    """Whether sinks that can show an epoch's records before its checkpoint is complete."""
 
 
 @dataclass
@@ -115,6 +142,10 @@ class EpochDriver:
     probe: Callable[[str], None] = lambda point: None
     lineage: str = field(default_factory=lambda: uuid.uuid4().hex)
     clock: Callable[[], float] = time.time
+    merge: Merge = merge_here
+    """How bases are made."""
+    wait: Callable[[float], object] = time.sleep
+    """Lets seconds pass between two checkpoints; may raise, if the job is to stop."""
 
     def __post_init__(self) -> None:
         self.token = uuid.uuid4().hex
@@ -123,30 +154,71 @@ class EpochDriver:
         self.version: Version | None = None
         self.statistics: deque[EpochStatistics] = deque(maxlen=_STATISTICS_KEPT)
         self.metrics = MetricTotals(self.graph, self.clock)
+        self.checkpoints = CheckpointHistory()
         self._measured: list[TaskMetrics] = []
-        self._merged: dict[str, dict[int, BaseHandle]] = {}
         self._epoch_ended_at = self.clock()
-        self._committer = Committer(self.sinks, self.lineage)
+        self._bases_counted = 0
+        self._recovered = self._begun = False
+        self._committer = Committer(self.sinks, self.lineage, self.settings.at_least_once)
         self.number = 0
         """The epoch under way, or the last one."""
         self.uids = {operator.uid: operator for chain in self.graph.chains for operator in chain.operators}
+        self._housekeeping = Housekeeping(
+            self.storage,
+            [
+                Block(chain.operators[0].uid, block, chain.max_parallelism)
+                for chain in self.graph.chains
+                if chain.operators and chain.operators[0].keyed
+                for block in range(block_count(chain.max_parallelism))
+            ],
+            self.merge,
+            self.settings.retained,
+            self.settings.asynchronous,
+            self.settings.merge_bytes,
+            self.settings.base_bytes,
+            self.settings.memory_limit,
+        )
 
     def recover(self) -> Manifest | None:
-        """Go on from the last manifest in storage, if there is one, and commit its sinks again."""
+        """Go on from the last manifest in storage, if there is one, and commit its sinks again.
+
+        Called before the first epoch, and after any failure of this driver that it is to survive. Raises Fenced if
+        another driver has gone on meanwhile.
+        """
         found = latest(self.storage)
+        if self._recovered:
+            check_owner(self.storage, None if found is None else found[0], self.last, self.token)
+        self._recovered = True
+        self.coordinator.forget(self._now())
+        self._committer.forget()
         if found is None:
+            begin(self.storage)
+            self._begun = True
             return None
         manifest, version = found
         self._check_restorable(manifest)
         self.last, self.version, self.lineage = manifest, version, manifest.lineage
         self._committer.lineage = manifest.lineage
         self._committer.commit(manifest.id, manifest.committables, again=True)
+        self.checkpoints.restored = manifest.id
         return manifest
+
+    def close(self) -> None:
+        """The job is over before its input was: no driver goes on with this lineage. Raises Fenced if one does."""
+        last = self.last
+        self.last, self.version = close(self.storage, last, self.version, self.lineage, self.token)
+        if last is not None:
+            # It may be that a sink failed here, and nobody comes after this driver to commit again.
+            self._committer.commit(last.id, last.committables, again=True)
 
     def finish_sinks(self) -> None:
         """The job is over before its input was: what the last checkpoint holds is all there will be."""
         if self.last is not None:
             self._committer.finish(self.last)
+
+    def stop(self) -> None:
+        """No epoch will follow."""
+        self._housekeeping.close()
 
     @property
     def next_wakeup(self) -> int | None:
@@ -165,6 +237,9 @@ class EpochDriver:
         log_index: dict[str, int] | None = None,
     ) -> EpochStatistics:
         """One epoch from trigger to committed sinks. Raises EpochFailed after a few attempts, or Fenced."""
+        pause = self.pause_left()
+        if pause > 0:
+            self.wait(pause)
         number = self.number = self.next_number
         self.probe("triggered")
         attempt = 0
@@ -179,29 +254,55 @@ class EpochDriver:
             if isinstance(instruction, Publish):
                 break
             assert isinstance(instruction, Abort)
+            self.checkpoints.add_failed(instruction, int(started * 1000), self._now())
             self._committer.abort(number, instruction.reports)
+            self._check_fenced(number)
             attempt += 1
-            # A user's error will come again; what the engine lost may not.
-            if attempt > self.settings.retries or any(failure.from_user for failure in instruction.failures):
+            if attempt > self._tolerated(instruction):
                 raise failed(instruction)
         manifest = self._manifest(number, batch, spark_log, log_index, ends_input, instruction.reports, timestamp)
         committables = committables_of(instruction.reports)
-        passing = [each for each in committables if not self._committer.durable(each.uid)]
+        passing = [
+            each
+            for each in committables
+            if not self._committer.durable(each.uid) and not self._committer.early(each.uid)
+        ]
+        self._committer.commit(number, [each for each in committables if self._committer.early(each.uid)])
         self.probe("collected")
-        version = publish(self.storage, manifest)
+        version = publish_as_owner(self.storage, manifest, self._begun)
         self.probe("published")
         self.last, self.version = manifest, version
+        names = {uid: operator.name for uid, operator in self.uids.items()}
+        self.checkpoints.add_completed(
+            manifest, instruction.reports, self._measured, names, int(started * 1000), self._now()
+        )
         self.metrics.add(number, self._measured, {(report.chain, report.subtask) for report in instruction.reports})
         for follow in self.coordinator.handle(Published(number, self._now())):
             assert isinstance(follow, CommitSinks)
-            self._committer.commit(number, manifest.committables)
+            # First what is in no manifest: if a sink fails, the others commit again after the restart.
             self._committer.commit(number, passing)
+            self._committer.commit(number, manifest.committables)
         self.probe("committed")
         self._committer.published(manifest)
-        if self.settings.backend == "memory":
-            self._forget()
-            self._merge_bases()
+        self._housekeeping.published(manifest, version)
+        if self.storage.in_memory:
+            for uid in manifest.keyed():
+                self._check_memory(uid)
         return self._count(instruction.reports, (self.clock() - started) * 1000)
+
+    def pause_left(self) -> float:
+        """Seconds until the next checkpoint may be triggered."""
+        if not self.statistics:
+            return 0
+        return self._epoch_ended_at + self.settings.min_pause_ms / 1000 - self.clock()
+
+    def _tolerated(self, abort: Abort) -> int:
+        """How often an epoch may fail like this and be run again in its place."""
+        # A user's error will come again; what the engine lost may not.
+        if any(failure.from_user for failure in abort.failures):
+            return 0
+        tolerable = self.settings.tolerable_failures
+        return tolerable if abort.status is CheckpointStatus.EXPIRED else max(tolerable, self.settings.retries)
 
     def _collect(self, number: int, ends_input: bool, timestamp: int) -> list[Any]:
         coordinator = self.coordinator
@@ -221,8 +322,8 @@ class EpochDriver:
             self.lineage,
             self.settings.backend,
             self.settings.inline_bytes,
-            self.settings.replica_root,
             timestamp,
+            self.settings.overlay_bytes,
         )
         self._measured = []
         try:
@@ -233,6 +334,8 @@ class EpochDriver:
                     coordinator.handle(Decline(number, decode_failure(payload), self._now()))
                 elif kind == METRICS:
                     self._measured.append(decode_metrics(payload))
+        except TookTooLong:
+            coordinator.handle(Expire(number, self._now()))
         except EngineLost as lost:
             coordinator.handle(Decline(number, Failure("", "", -1, str(lost), "", from_user=False), self._now()))
         return list(coordinator.handle(AllIn(number, self._now())))
@@ -250,11 +353,8 @@ class EpochDriver:
         last = self.last
         operators: dict[str, OperatorSnapshot] = {}
         records = dict(last.records) if last is not None else {}
-        delta_bytes = dict(last.delta_bytes) if last is not None else {}
-        bases = dict(last.bases) if last is not None else {}
-        for uid, merged in self._merged.items():
-            bases[uid] = merged
-            delta_bytes[uid] = 0
+        bases = {} if last is None else self._housekeeping.bases(last)
+        since_base = {} if last is None else self._housekeeping.since_base(last)
         for report in sorted(reports, key=lambda report: (report.chain, report.subtask)):
             chain = self.graph.chains[report.chain]
             if chain.source_uid is not None:
@@ -281,8 +381,10 @@ class EpochDriver:
                         for block, time in least.items():
                             # Two subtasks may share a block.
                             first[block] = min(time, first.get(block, time))
-                if part.states or part.deltas:
-                    delta_bytes[part.uid] = delta_bytes.get(part.uid, 0) + sum(d.size for d in part.deltas)
+                for delta in part.deltas:
+                    since = since_base.setdefault(part.uid, {})
+                    for block in delta.blocks:
+                        since[block] = since.get(block, 0) + -(-delta.size // len(delta.blocks))
         return Manifest(
             FORMAT,
             self.lineage,
@@ -293,70 +395,40 @@ class EpochDriver:
             timestamp,
             ends_input,
             operators,
-            [each for each in committables_of(reports) if self._committer.durable(each.uid)],
+            [
+                each
+                for each in committables_of(reports)
+                if self._committer.durable(each.uid) and not self._committer.early(each.uid)
+            ],
             records,
             spark_log,
             log_index if log_index is not None else (last.log_index if last is not None else {}),
             bases,
-            delta_bytes,
+            since_base,
             times_after({} if last is None else last.times, self.graph, reports, timestamp),
         )
 
-    def _merge_bases(self) -> None:
-        """Memory backend: fold deltas into bases, so that the driver holds the state and not its history.
-
-        What is merged is announced by the next manifest; until then replicas walk the deltas.
-        """
-        last, version, settings = self.last, self.version, self.settings
-        assert last is not None
-        assert version is not None
-        self._merged = {}
-        deltas = sum(last.delta_bytes.values())
-        bases = sum(map(last.state_bytes, last.delta_bytes)) - deltas
-        if (
-            deltas > max(2 * bases, settings.merge_bytes)
-            or any(last.state_bytes(uid) > settings.memory_limit for uid in last.delta_bytes)
-            or last.id - self._oldest_base() > _LONGEST_WALK
-        ):
-            # All operators at once: one old base would keep all the manifests since, with everyone's deltas.
-            for uid in last.delta_bytes:
-                self._merged[uid] = merge_bases(self.storage, version, uid, self._chain_of(uid).max_parallelism)
-                self._check_memory(uid, sum(base.size for base in self._merged[uid].values()))
-
-    def _forget(self) -> None:
-        """Memory backend: delete the manifests and bases that are behind the bases of the last manifest."""
-        last = self.last
-        assert last is not None
-        # The last manifest and its parent stay: the link between them is checked at a recovery.
-        oldest = min(last.id - 1, self._oldest_base())
-        logged = set(map(manifest_name, last.log_index.values()))
-        for name in self.storage.list("manifests/"):
-            if name < manifest_name(oldest) and name not in logged:
-                self.storage.delete(name)
-        needed = {base.name for blocks in last.bases.values() for base in blocks.values()}
-        for name in self.storage.list("bases/"):
-            if name not in needed:
-                self.storage.delete(name)
-
-    def _oldest_base(self) -> int:
-        """The checkpoint before which no replica needs a manifest; 0 while some operator has no base."""
-        last = self.last
-        assert last is not None
-        bases = (last.bases.get(uid, {}).values() for uid in last.delta_bytes)
-        return min((min((base.id for base in blocks), default=0) for blocks in bases), default=last.id)
-
-    def _check_memory(self, uid: str, size: int) -> None:
-        if size <= self.settings.memory_limit:
+    def _check_memory(self, uid: str) -> None:
+        bases = self._housekeeping.merged(uid)
+        size, limit = sum(base.size for base in bases), self.settings.memory_limit
+        if size <= limit:
             return
         assert self.last is not None
         snapshot = self.last.operators.get(uid)
-        states = ", ".join(f"'{name}'" for name in snapshot.states) if snapshot else "?"
+        # The driver's frame limit: MemoryStateBackend takes no more.
+        raised = f", or raise the limit: env.set_state_backend(MemoryStateBackend(max_state_size={2 * size}))"
+        alternative = raised if 2 * size <= 10 * 1024 * 1024 else ""
+        state = largest_state(self.storage, bases, snapshot.states if snapshot else ())
         raise StateTooLarge(
-            f"State {states} of operator '{self.uids[uid].name}' (uid '{uid}') has {size:,} bytes, more than the "
-            f"Memory backend's limit of {self.settings.memory_limit:,} (max_state_size). Keep it in files with\n"
-            f"    config.set_string('state.checkpoints.dir', 'file:///path/to/checkpoints')\n"
-            f"or raise the limit: env.set_state_backend(MemoryStateBackend(max_state_size=...))."
+            f"State '{state}' of operator '{self.uids[uid].name}' (uid '{uid}') is too large for the Memory backend: "
+            f"the operator's state has {size:,} bytes, and state.backend.memory.max-state-size is {limit:,}.",
+            fix=f"Keep it in files: env.set_state_backend(FsStateBackend('file:///path/to/checkpoints')){alternative}.",
         )
+
+    def _check_fenced(self, number: int) -> None:
+        """A driver that was thought dead may fail for lack of files that its successor has removed."""
+        if self.storage.exists(manifest_name(number)):
+            raise fenced(self.storage, number)
 
     def _chain_of(self, uid: str) -> Chain:
         return next(chain for chain in self.graph.chains if any(op.uid == uid for op in chain.operators))
@@ -364,14 +436,14 @@ class EpochDriver:
     def _check_restorable(self, manifest: Manifest) -> None:
         for uid, snapshot in manifest.operators.items():
             if uid not in self.uids:
-                raise PenstockError(
+                raise NotRestorable(
                     f"The checkpoint in {self.storage.where} holds state of operator '{snapshot.name}' (uid '{uid}'), "
                     f"which this program does not have. Give its operators the uids they had, or choose another job "
                     f"name or state.checkpoints.dir to start afresh."
                 )
             groups = self._chain_of(uid).max_parallelism
             if (snapshot.states or snapshot.timers) and groups != snapshot.max_parallelism:
-                raise PenstockError(
+                raise NotRestorable(
                     f"The checkpoint in {self.storage.where} has the state of operator '{snapshot.name}' (uid '{uid}') "
                     f"in {snapshot.max_parallelism} key groups, this program in {groups}. The number cannot change: "
                     f"call set_max_parallelism({snapshot.max_parallelism}) on the operator."
@@ -387,8 +459,10 @@ class EpochDriver:
             (self.clock() - self._epoch_ended_at) * 1000,
             sum(delta.size for delta in deltas),
             sum(delta.entries for delta in deltas),
-            sum(self.last.state_bytes(uid) for uid in self.last.delta_bytes),
+            sum(self.last.state_bytes(uid) for uid in self.last.keyed()),
+            self._housekeeping.bases_written - self._bases_counted,
         )
+        self._bases_counted = self._housekeeping.bases_written
         self._epoch_ended_at = self.clock()
         self.statistics.append(statistics)
         return statistics

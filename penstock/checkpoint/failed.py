@@ -10,9 +10,10 @@ from penstock.runtime.rows import Failure
 class EpochFailed(PenstockError):
     """An epoch could not be completed; nothing of it is visible."""
 
-    def __init__(self, message: str, failures: tuple[Failure, ...] = ()) -> None:
-        super().__init__(message)
+    def __init__(self, message: str, failures: tuple[Failure, ...] = (), fix: str = "") -> None:
+        super().__init__(message, fix=fix, places=failures[0].places if failures else ())
         self.failures = failures
+        self.lasting = any(failure.lasting for failure in failures)
 
 
 class UserFunctionFailed(EpochFailed):
@@ -44,5 +45,8 @@ def failed(abort: Abort) -> EpochFailed:
         return EpochFailed(f"Epoch {abort.epoch} was {abort.status.value.lower()}: {abort.reason}.")
     failure = abort.failures[0]
     if not failure.from_user:
-        return EpochFailed(f"Epoch {abort.epoch} was {abort.status.value.lower()}: {failure.error}", abort.failures)
+        whose = f"Operator '{failure.operator}' (uid '{failure.uid}'): " if failure.uid else ""
+        wrong = failure.error.removesuffix(failure.fix).rstrip()
+        message = f"Epoch {abort.epoch} was {abort.status.value.lower()}: {whose}{wrong}"
+        return EpochFailed(message, abort.failures, failure.fix)
     return UserFunctionFailed(abort.failures, abort.epoch)

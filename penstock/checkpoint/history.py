@@ -8,7 +8,7 @@ from penstock.checkpoint.manifest import Manifest, Version, decode_version, enco
 from penstock.checkpoint.redistribution import redistribute
 from penstock.runtime.event_time import Times
 from penstock.state.replica import StaleAttempt, Step
-from penstock.state.storage import Storage
+from penstock.state.storage import MissingObject, Storage
 from penstock.state.ttl import Form
 
 _CACHED_MANIFESTS = 64
@@ -76,7 +76,7 @@ class ManifestHistory:
                 if stands_at is not None:
                     return None
                 if base.name:
-                    steps.append(self._read(base.name))
+                    steps.append(self._read(base.name, f"the base of checkpoint {base.id} for operator '{uid}'"))
                 break
             manifest = self._load(version)
             snapshot = manifest.operators.get(uid)
@@ -84,7 +84,8 @@ class ManifestHistory:
                 for delta in reversed(snapshot.deltas):
                     if block in delta.blocks:
                         inline = delta.inline
-                        steps.append(self._read(delta.name) if inline is None else Step(delta.name, inline))
+                        whose = f"the delta of checkpoint {version.id} for operator '{uid}'"
+                        steps.append(self._read(delta.name, whose) if inline is None else Step(delta.name, inline))
             if not manifest.parent:
                 if stands_at is not None:
                     return None
@@ -102,8 +103,12 @@ class ManifestHistory:
                 _manifests.popitem(last=False)
         return manifest
 
-    def _read(self, name: str) -> Step:
+    def _read(self, name: str, whose: str) -> Step:
         step = self._files.get(name)
         if step is None:
-            step = self._files[name] = Step(f"{name} in {self._storage.where}", self._storage.view(name))
+            try:
+                data = self._storage.view(name)
+            except MissingObject:
+                raise MissingObject(name, self._storage.where, whose) from None
+            step = self._files[name] = Step(f"'{name}', {whose}, in {self._storage.where}", data)
         return step

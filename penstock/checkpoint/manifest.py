@@ -13,6 +13,7 @@ import msgspec
 from penstock.errors import PenstockError
 from penstock.runtime.event_time import OperatorTime
 from penstock.runtime.report import DeltaHandle
+from penstock.state.files import RESTORE
 from penstock.state.storage import AlreadyPublished, Storage
 from penstock.state.ttl import Form
 
@@ -25,12 +26,25 @@ class Fenced(PenstockError):
     Operator action: none. The other driver carries the job on; this one touched no sink.
     """
 
+    lasting = True
+
 
 class BadManifest(PenstockError):
     """A manifest cannot be used: damaged, of a newer version, or not the one its child names.
 
     Operator action: restore the file from a copy, or restore the job from a savepoint. Nothing was changed.
     """
+
+    lasting = True
+
+
+class NotRestorable(PenstockError):
+    """A checkpoint holds what this program has no place for. Nothing was changed.
+
+    Operator action: give the operators the uids and max parallelism they had, or start the job under another name.
+    """
+
+    lasting = True
 
 
 class Committable(msgspec.Struct, array_like=True, frozen=True):
@@ -90,14 +104,21 @@ class Manifest(msgspec.Struct, array_like=True, frozen=True):
     """Every file of Spark's log that a restart from here needs, and the manifest that holds it."""
     bases: dict[str, dict[int, BaseHandle]]
     """By operator uid and block: the bases that later manifests stand on."""
-    delta_bytes: dict[str, int]
-    """Bytes of deltas since the last base, by operator uid."""
+    since_base: dict[str, dict[int, int]]
+    """By operator uid and block: bytes of the deltas since the block's base, where there are any."""
     times: dict[str, OperatorTime] = {}
     """Where event time stands, by operator uid."""
 
     def state_bytes(self, uid: str) -> int:
         """Bytes stored for an operator: its bases and the deltas since."""
-        return self.delta_bytes.get(uid, 0) + sum(base.size for base in self.bases.get(uid, {}).values())
+        return self.delta_bytes(uid) + sum(base.size for base in self.bases.get(uid, {}).values())
+
+    def delta_bytes(self, uid: str) -> int:
+        return sum(self.since_base.get(uid, {}).values())
+
+    def keyed(self) -> set[str]:
+        """The operators that have keyed state."""
+        return self.bases.keys() | self.since_base.keys()
 
 
 class Version(msgspec.Struct, array_like=True, frozen=True):
@@ -132,11 +153,15 @@ def publish(storage: Storage, manifest: Manifest) -> Version:
         # With its hash in front: the last manifest has no child yet that would know it.
         storage.publish(manifest_name(manifest.id), digest + body)
     except AlreadyPublished:
-        raise Fenced(
-            f"Checkpoint {manifest.id} of this job is already published: another driver runs the job "
-            f"(in {storage.where}). This one stops."
-        ) from None
+        raise fenced(storage, manifest.id) from None
     return Version(manifest.id, digest)
+
+
+def fenced(storage: Storage, number: int) -> Fenced:
+    return Fenced(
+        f"Checkpoint {number} of this job is already published: another driver runs the job (in {storage.where}). "
+        f"This one stops."
+    )
 
 
 def load(storage: Storage, number: int, digest: bytes | None = None) -> tuple[Manifest, Version]:
@@ -145,24 +170,32 @@ def load(storage: Storage, number: int, digest: bytes | None = None) -> tuple[Ma
     data = storage.read(name)
     found, body = data[:_DIGEST_BYTES], data[_DIGEST_BYTES:]
     if digest_of(body) != found:
-        raise BadManifest(f"{name} in {storage.where} is damaged: it does not have the hash it was published with.")
+        raise BadManifest(
+            f"{name} in {storage.where}, checkpoint {number}, is damaged: it does not have the hash it was published "
+            f"with.",
+            fix=RESTORE,
+        )
     if digest is not None and found != digest:
         raise BadManifest(
-            f"{name} in {storage.where} was replaced by another: it is not the one its successor was built on."
+            f"{name} in {storage.where} was replaced by another: it is not the one its successor was built on.",
+            fix=RESTORE,
         )
     try:
         head = msgspec.msgpack.decode(body)
         version = head[0] if isinstance(head, list) and head else None
         if version != FORMAT:
             raise BadManifest(
-                f"{name} in {storage.where} has format {version!r}; this Penstock reads format {FORMAT}. "
-                f"Run the version that wrote it, or a newer one."
+                f"{name} in {storage.where}, checkpoint {number}, has format {version!r}; this Penstock reads format "
+                f"{FORMAT}.",
+                fix="Run the version that wrote it, or a newer one. Nothing was changed here.",
             )
         manifest = _decode(body)
     except msgspec.DecodeError as error:
-        raise BadManifest(f"{name} in {storage.where} cannot be read: {error}") from None
+        raise BadManifest(f"{name} in {storage.where} cannot be read: {error}", fix=RESTORE) from None
     if manifest.id != number:
-        raise BadManifest(f"{name} in {storage.where} holds checkpoint {manifest.id}: it was renamed or copied.")
+        raise BadManifest(
+            f"{name} in {storage.where} holds checkpoint {manifest.id}: it was renamed or copied.", fix=RESTORE
+        )
     return manifest, Version(number, found)
 
 

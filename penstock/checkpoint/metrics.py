@@ -59,8 +59,16 @@ class JobMetrics(Mapping[str, Value]):
     """Metrics by `operator uid.group.name`, over all subtasks, as they were when it was made."""
 
     def __init__(
-        self, epoch: int, names: dict[str, str], values: dict[_Key, Value], subtasks: _BySubtask, last_epoch: _BySubtask
+        self,
+        epoch: int,
+        names: dict[str, str],
+        values: dict[_Key, Value],
+        subtasks: _BySubtask,
+        last_epoch: _BySubtask,
+        restarts: int,
     ) -> None:
+        self.restarts = restarts
+        """How often this driver has restarted the job after a failure."""
         self.epoch = epoch
         """The last completed epoch; 0 before the first one of this driver."""
         self.last_epoch: dict[str, Any] = {_full(key): _joined(cells) for key, cells in last_epoch.items()}
@@ -106,6 +114,7 @@ class MetricTotals:
         self._clock = clock
         self._lock = threading.Lock()
         self._epoch = 0
+        self.restarts = 0
         self._counters, self._meters, self._distributions = _Sums(), _Sums(), _Sums()
         self._last: tuple[_Sums, ...] = ()
         self._windows: dict[tuple[_Key, int], _Window] = {}
@@ -171,7 +180,7 @@ class MetricTotals:
             subtasks |= _copied(self._gauges)
             values |= _copied(self._gauges)
             last = {key: dict(cells) for sums in self._last for key, cells in sums.items()}
-            return JobMetrics(self._epoch, self._names(), values, subtasks, last)
+            return JobMetrics(self._epoch, self._names(), values, subtasks, last, self.restarts)
 
     def _add_fill(
         self, uid: str, name: str, sent: dict[int, int], values: dict[_Key, Value], subtasks: _BySubtask

@@ -23,6 +23,7 @@ from rich.console import Console
 from rich.table import Table
 
 from penstock.checkpoint.epochs import EpochStatistics
+from penstock.checkpoint.lineages import Lineages
 from penstock.checkpoint.manifest import latest
 from penstock.cli.access_log import count_urls, write_access_log
 from penstock.cli.demo_job import NAME, Work
@@ -151,8 +152,9 @@ class Supervisor:
 
     def _read_checkpoint(self) -> None:
         """What the dead driver left, read from the checkpoint itself: its last words may not have reached us."""
-        lineages = sorted((self._work.checkpoints / NAME).iterdir())
-        found = latest(LocalStorage(lineages[-1])) if lineages else None
+        lineages = Lineages(LocalStorage(self._work.checkpoints / NAME))
+        lineage = lineages.newest()
+        found = None if lineage is None else latest(lineages.storage_of(lineage))
         if found is None:
             raise DemoFailed("the driver died before its first checkpoint")
         manifest, _ = found

@@ -9,6 +9,7 @@ from penstock.common.job import JobCancelled, JobExecutionResult, JobID, JobStat
 
 if TYPE_CHECKING:
     from penstock.checkpoint.metrics import JobMetrics
+    from penstock.checkpoint.statistics import CheckpointHistory
     from penstock.spark.job import Job
 
 
@@ -35,6 +36,18 @@ class JobClient:
     def get_metrics(self) -> JobMetrics:
         """Of the completed epochs of this driver, while the job runs or after it."""
         return self._job.driver.metrics.read()
+
+    def get_checkpoints(self) -> CheckpointHistory:
+        """What is known of this driver's checkpoints: durations, sizes, acknowledgements, failures."""
+        return self._job.driver.checkpoints
+
+    def restarts(self) -> int:
+        """How often the job was restarted after a failure."""
+        return self._job.restarts
+
+    def last_failure(self) -> BaseException | None:
+        """What the job failed with last, whether it was restarted then or not; None if it has not failed."""
+        return self._job.last_failure
 
     def get_accumulators(self) -> CompletableFuture:
         """The totals of counters, by `operator uid.group.name`."""

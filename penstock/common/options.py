@@ -9,15 +9,19 @@ from __future__ import annotations
 import difflib
 import json
 import os
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from penstock.errors import PenstockError
 
 
 class BadSetting(PenstockError):
     """A setting is unknown or has a value that cannot be used; the message names the key."""
+
+    lasting = True
 
 
 @dataclass(frozen=True)
@@ -37,26 +41,119 @@ OPTIONS = {
         Option("pipeline.auto-generate-uids", "true", "false: a program with an operator that has no uid is refused"),
         Option("execution.runtime-mode", "STREAMING", "STREAMING, BATCH (only final results) or AUTOMATIC"),
         Option("execution.checkpointing.interval", "off", "time between checkpoints, e.g. `10 s`; sets them on"),
-        Option("execution.checkpointing.mode", "EXACTLY_ONCE", "EXACTLY_ONCE or AT_LEAST_ONCE"),
-        Option("execution.checkpointing.timeout", "10 min", "a checkpoint that takes longer is expired"),
+        Option(
+            "execution.checkpointing.mode",
+            "EXACTLY_ONCE",
+            "AT_LEAST_ONCE lets sinks write before the checkpoint is complete",
+        ),
+        Option("execution.checkpointing.timeout", "10 min", "a checkpoint that takes longer is given up as expired"),
+        Option(
+            "execution.checkpointing.min-pause", "0 ms", "least time from the end of a checkpoint to the next barrier"
+        ),
+        Option("execution.checkpointing.max-concurrent-checkpoints", "1", "only 1: an epoch builds on the one before"),
+        Option(
+            "execution.checkpointing.tolerable-failed-checkpoints",
+            "0",
+            "how often an epoch that expired is run again in its place, before the restart strategy is asked",
+        ),
         Option(
             "execution.checkpointing.externalized-checkpoint-retention",
             "NO_EXTERNALIZED_CHECKPOINTS",
-            "RETAIN_ON_CANCELLATION keeps the checkpoints of a job that has ended",
+            "RETAIN_ON_CANCELLATION keeps the checkpoints of a job that has ended; also DELETE_ON_CANCELLATION",
         ),
-        Option("state.backend", "filesystem if a directory is set, else memory", "memory or filesystem"),
+        Option(
+            "restart-strategy.type",
+            "exponential-delay with checkpoints, else none",
+            "none, fixed-delay, failure-rate or exponential-delay",
+        ),
+        Option("restart-strategy.fixed-delay.attempts", "1", "restarts of a job's life"),
+        Option("restart-strategy.fixed-delay.delay", "1 s", "time before a restart"),
+        Option(
+            "restart-strategy.failure-rate.max-failures-per-interval",
+            "1",
+            "one more within the interval is one too many",
+        ),
+        Option("restart-strategy.failure-rate.failure-rate-interval", "1 min", "time in which failures are counted"),
+        Option("restart-strategy.failure-rate.delay", "1 s", "time before a restart"),
+        Option("restart-strategy.exponential-delay.initial-backoff", "1 s", "time before the first restart"),
+        Option("restart-strategy.exponential-delay.max-backoff", "1 min", "longest time before a restart"),
+        Option("restart-strategy.exponential-delay.backoff-multiplier", "1.5", "how that time grows"),
+        Option(
+            "restart-strategy.exponential-delay.reset-backoff-threshold",
+            "1 h",
+            "after so long without failure it is the first one again",
+        ),
+        Option("restart-strategy.exponential-delay.jitter-factor", "0.1", "part of the time that is left to chance"),
+        Option(
+            "restart-strategy.exponential-delay.attempts-before-reset-backoff",
+            "without end",
+            "restarts until that reset",
+        ),
+        Option(
+            "state.backend",
+            "filesystem if a directory is set, else memory",
+            "memory, hashmap (memory with checkpoints in files), filesystem, rocksdb or `package.module:Factory`",
+        ),
+        Option("execution.checkpointing.num-retained", "1", "completed checkpoints that stay usable"),
+        Option(
+            "penstock.checkpoint.base.min-bytes", "1048576", "bytes of a block's deltas that are not worth a new base"
+        ),
+        Option("state.backend.async", "true", "false: bases are made and files removed within the epoch"),
         Option("state.backend.memory.max-state-size", "5242880", "largest state of one operator, Memory backend"),
-        Option("state.backend.local-dir", "below the temporary directory", "where replicas live on each host"),
-        Option("state.checkpoints.dir", "none", "where checkpoints go: a path or file: URI"),
+        Option(
+            "state.backend.local-dir",
+            "below the temporary directory",
+            "where replicas live on each host; several directories with commas between them",
+        ),
+        Option(
+            "state.backend.local-dir.allocation",
+            "RANDOM_START",
+            "which of several gets a new replica: RANDOM_START, ROUND_ROBIN or LEAST_LOADED",
+        ),
+        Option("state.backend.rocksdb.memory.cache", "64 mb", "RocksDB: cache of blocks read, per worker process"),
+        Option("state.backend.rocksdb.memory.write-buffers", "32 mb", "RocksDB: unwritten changes, per worker process"),
+        Option("state.backend.rocksdb.thread.num", "2", "RocksDB: threads that flush and compact, per worker process"),
+        Option(
+            "state.backend.rocksdb.timer-service.factory",
+            "ROCKSDB",
+            "ROCKSDB (in the store) or HEAP; timers are in the store, their next ones in memory, with either",
+        ),
+        Option(
+            "state.backend.rocksdb.checkpoint.transfer.thread.num",
+            "4",
+            "files a task fetches at once when it builds a replica",
+        ),
+        Option("state.checkpoints.dir", "none", "where checkpoints go: a path, or a URI such as `s3://bucket/path`"),
+        Option(
+            "state.checkpoints.fs.*",
+            "none",
+            "options of the store at that URI, such as `state.checkpoints.fs.endpoint_url`; never shown",
+        ),
         Option("taskmanager.memory.segment-size", "32768", "wanted bytes of a buffer"),
+        Option(
+            "penstock.state.overlay.memory",
+            "134217728",
+            "bytes of changed keyed state that one task holds in memory; what an epoch changes beyond it goes to local "
+            "disk until the epoch ends",
+        ),
         Option("penstock.epoch.max-records", "0 (all)", "records an epoch takes of a collection or batch DataFrame"),
     )
 }
+
+OWN_BACKEND = "state.backend.custom."
+"""Settings with this prefix are for a backend of the user's own."""
+STORE_OPTIONS = "state.checkpoints.fs."
+"""What begins with this goes to the store of the checkpoints."""
 
 ALIASES = {
     "state.backend.type": "state.backend",
     "execution.checkpointing.dir": "state.checkpoints.dir",
     "state.checkpoint.dir": "state.checkpoints.dir",
+    "state.checkpoints.num-retained": "execution.checkpointing.num-retained",
+    "state.backend.rocksdb.localdir": "state.backend.local-dir",
+    "state.backend.rocksdb.timer-server.factory": "state.backend.rocksdb.timer-service.factory",
+    "state.backend.rocksdb.checkpoint.transfer.threads.num": "state.backend.rocksdb.checkpoint.transfer.thread.num",
+    "restart-strategy": "restart-strategy.type",
 }
 """Other spellings that are understood."""
 
@@ -64,7 +161,7 @@ ALIASES = {
 def check_keys(keys: Iterable[str]) -> None:
     """Refuse what is no setting, with the nearest that is one. `spark.*` is Spark's own affair."""
     for key in keys:
-        if key in OPTIONS or key in ALIASES or key.startswith("spark."):
+        if key in OPTIONS or key in ALIASES or key.startswith(("spark.", OWN_BACKEND, STORE_OPTIONS)):
             continue
         near = difflib.get_close_matches(key, [*OPTIONS, *ALIASES], n=1, cutoff=0.6)
         hint = (
@@ -75,10 +172,38 @@ def check_keys(keys: Iterable[str]) -> None:
         raise BadSetting(f"There is no setting '{key}'.", fix=hint)
 
 
+def store_options(settings: Mapping[str, str]) -> dict[str, Any]:
+    """What was set for the store of the checkpoints: `true`, `false` and JSON objects as what they are, else text."""
+    options: dict[str, Any] = {}
+    for key, text in settings.items():
+        if key.startswith(STORE_OPTIONS):
+            value: Any = {"true": True, "false": False}.get(text.lower(), text)
+            if text.startswith("{"):
+                try:
+                    value = json.loads(text)
+                except ValueError:
+                    raise BadSetting(f"The value of {key} begins with {{ but is no JSON object.") from None
+            options[key.removeprefix(STORE_OPTIONS)] = value
+    return options
+
+
 def canonical(settings: Mapping[str, str]) -> dict[str, str]:
     """The settings with aliases replaced. The proper spelling wins where both are given."""
     named = {ALIASES[key]: value for key, value in settings.items() if key in ALIASES}
     return named | {key: value for key, value in settings.items() if key not in ALIASES}
+
+
+_UNITS = {"ms": 1, "": 1, "s": 1000, "sec": 1000, "min": 60_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+def milliseconds(key: str, text: str) -> int:
+    """A duration as Flink writes it: '500 ms', '10 s', '10 min', or plain milliseconds."""
+    match = re.fullmatch(r"\s*(\d+)\s*([a-z]*)\s*", text)
+    if match is None or match[2] not in _UNITS:
+        raise BadSetting(
+            f"{key} is '{text}', which is no duration.", fix="Write for example '500 ms', '10 s' or '10 min'."
+        )
+    return int(match[1]) * _UNITS[match[2]]
 
 
 def surrounding_settings() -> dict[str, str]:

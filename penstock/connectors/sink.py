@@ -56,6 +56,12 @@ class Sink(ABC):
 
     durable = True
     """Whether committables belong in the manifest. If not, they are lost with the driver, as its console is."""
+    at_once = False
+    """Whether `commit` may come before the checkpoint is complete where the user asks for no more than at least once.
+
+    If that checkpoint then fails, the same records come again, in a commit of the same name or in several others. So a
+    sink that leaves out what it was given before, or whose commit changes what its writers were restored from, cannot.
+    """
     stateful = False
     """Whether its writers have state. Then each is a subtask of its own, behind an exchange if need be."""
     uid = ""

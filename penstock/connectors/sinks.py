@@ -44,6 +44,7 @@ class PrintSink(Sink):
     """
 
     durable = False
+    at_once = True
 
     def __init__(self, identifier: str | None = None, value_type: Any = None) -> None:
         self._identifier = identifier or ""
@@ -83,6 +84,7 @@ class CollectSink(Sink):
     """Brings records to the driver, for `execute_and_collect`. `results` yields them as epochs complete."""
 
     durable = False
+    at_once = True
 
     def __init__(self) -> None:
         self.results: queue.SimpleQueue[list[Any]] = queue.SimpleQueue()

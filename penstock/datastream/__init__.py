@@ -3,11 +3,13 @@
 from penstock.absent import explain_absent
 from penstock.common.job_client import JobClient
 from penstock.datastream.async_data_stream import AsyncDataStream
+from penstock.datastream.checkpoint_config import CheckpointConfig
 from penstock.datastream.checkpointing_mode import CheckpointingMode
 from penstock.datastream.connected import ConnectedStreams
 from penstock.datastream.data_stream import CloseableIterator, DataStream, DataStreamSink, KeyedStream
 from penstock.datastream.environment import StreamExecutionEnvironment
 from penstock.datastream.execution_mode import RuntimeExecutionMode
+from penstock.datastream.externalized_checkpoint_retention import ExternalizedCheckpointRetention
 from penstock.datastream.functions import (
     AggregateFunction,
     AllWindowFunction,
@@ -39,7 +41,15 @@ from penstock.datastream.functions import (
 )
 from penstock.datastream.joins import IntervalJoin, IntervalJoined
 from penstock.datastream.output_tag import OutputTag
-from penstock.datastream.state_backend import FsStateBackend, MemoryStateBackend, StateBackend
+from penstock.datastream.state_backend import (
+    CustomStateBackend,
+    EmbeddedRocksDBStateBackend,
+    FsStateBackend,
+    HashMapStateBackend,
+    MemoryStateBackend,
+    RocksDBStateBackend,
+    StateBackend,
+)
 from penstock.datastream.time_domain import TimeDomain
 from penstock.datastream.timerservice import TimerService
 from penstock.datastream.window import (
@@ -63,6 +73,7 @@ __all__ = [
     "AsyncFunction",
     "AsyncRetryPredicate",
     "AsyncRetryStrategy",
+    "CheckpointConfig",
     "CheckpointingMode",
     "CloseableIterator",
     "CoFlatMapFunction",
@@ -72,14 +83,18 @@ __all__ = [
     "CoProcessFunction",
     "ConnectedStreams",
     "CountWindow",
+    "CustomStateBackend",
     "DataStream",
     "DataStreamSink",
+    "EmbeddedRocksDBStateBackend",
+    "ExternalizedCheckpointRetention",
     "FilterFunction",
     "FlatJoinFunction",
     "FlatMapFunction",
     "FsStateBackend",
     "Function",
     "GlobalWindow",
+    "HashMapStateBackend",
     "IntervalJoin",
     "IntervalJoined",
     "JobClient",
@@ -99,6 +114,7 @@ __all__ = [
     "ProcessJoinFunction",
     "ProcessWindowFunction",
     "ReduceFunction",
+    "RocksDBStateBackend",
     "RuntimeContext",
     "RuntimeExecutionMode",
     "SinkFunction",

@@ -4,40 +4,54 @@ from __future__ import annotations
 
 import os
 import re
-import tempfile
 import warnings
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 from urllib.parse import unquote, urlparse
 
 from penstock.checkpoint.epochs import EpochStatistics, Settings
+from penstock.checkpoint.lineages import SharedStorage
 from penstock.common.configuration import Configuration
 from penstock.common.execution_config import ExecutionConfig
 from penstock.common.job import JobExecutionResult
 from penstock.common.job_client import JobClient
 from penstock.common.mistakes import ShortExceptHook
-from penstock.common.options import BadSetting, canonical, check_keys, command_line_settings, surrounding_settings
+from penstock.common.options import (
+    BadSetting,
+    canonical,
+    check_keys,
+    command_line_settings,
+    milliseconds,
+    store_options,
+    surrounding_settings,
+)
+from penstock.common.restart_strategy import RestartStrategyConfiguration, configured_strategy
 from penstock.common.typeinfo import Types
 from penstock.common.watermark_strategy import WatermarkStrategy
 from penstock.connectors.generated import NumberSequenceSource
 from penstock.connectors.sinks import CollectSink
 from penstock.connectors.source import Source
+from penstock.datastream.backend_settings import backend_settings, retained_checkpoints
+from penstock.datastream.checkpoint_config import CheckpointConfig
+from penstock.datastream.checkpoint_settings import checkpoint_settings, checkpointing_mode, restart_strategy, retention
 from penstock.datastream.checkpointing_mode import CheckpointingMode
 from penstock.datastream.checks import check_positive
 from penstock.datastream.data_stream import DataStream
 from penstock.datastream.execution_mode import RuntimeExecutionMode
+from penstock.datastream.externalized_checkpoint_retention import ExternalizedCheckpointRetention
 from penstock.datastream.state_backend import StateBackend
 from penstock.errors import PenstockError
 from penstock.graph.logical import FORWARD, Entry, GraphError, Input, LogicalGraph, Partitioning
 from penstock.graph.physical import build
 from penstock.graph.plan_json import execution_plan
 from penstock.runtime.plan import PhysicalGraph
+from penstock.state.object_storage import ObjectStorage
 from penstock.state.serializers import serializer_for
+from penstock.state.storage import LocalStorage
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_RETAIN = "RETAIN_ON_CANCELLATION"
 _RUNTIME_MODE = "execution.runtime-mode"
 
 
@@ -141,10 +155,21 @@ class StreamExecutionEnvironment:
         return milliseconds("execution.checkpointing.interval", text) if text else -1
 
     def get_checkpointing_mode(self) -> CheckpointingMode:
-        return CheckpointingMode[self._configuration.get_string("execution.checkpointing.mode", "EXACTLY_ONCE")]
+        return checkpointing_mode(self._configuration)
 
     def get_checkpointing_consistency_mode(self) -> CheckpointingMode:
         return self.get_checkpointing_mode()
+
+    def get_checkpoint_config(self) -> CheckpointConfig:
+        """This environment's settings of checkpoints as an object."""
+        return CheckpointConfig(self)
+
+    def set_restart_strategy(self, restart_strategy_configuration: RestartStrategyConfiguration) -> None:
+        """What happens when the job fails, made with `RestartStrategies`. docs/restarts.md has the default."""
+        self._configuration.add_all(Configuration.from_dict(restart_strategy_configuration.settings()))
+
+    def get_restart_strategy(self) -> RestartStrategyConfiguration:
+        return configured_strategy(self._configuration)
 
     def is_unaligned_checkpoints_enabled(self) -> bool:
         """False: a barrier closes an epoch's input, so every checkpoint is aligned, and none waits in a buffer."""
@@ -311,10 +336,8 @@ class StreamExecutionEnvironment:
             checkpoint_root=root,
             checkpointing=interval > 0,
             interval_ms=max(interval, 0),
-            retain=self._configuration.get_string(
-                "execution.checkpointing.externalized-checkpoint-retention", "NO_EXTERNALIZED_CHECKPOINTS"
-            )
-            == _RETAIN,
+            retain=retention(self._configuration) is ExternalizedCheckpointRetention.RETAIN_ON_CANCELLATION,
+            restart_strategy=restart_strategy(self._configuration, interval > 0),
             parallelism=self.get_parallelism(),
             records_per_epoch=self._configuration.get_integer("penstock.epoch.max-records", 0),
             on_epoch=list(self._on_epoch),
@@ -358,38 +381,38 @@ class StreamExecutionEnvironment:
                 f"Give each one: stream.uid('name')."
             )
 
-    def _settings(self, name: str) -> tuple[Settings, str | None]:
+    def _settings(self, name: str) -> tuple[Settings, SharedStorage | None]:
         config = self._configuration
         directory = config.get_string("state.checkpoints.dir", "")
-        backend = config.get_string("state.backend", "filesystem" if directory else "memory").lower()
-        if backend in ("memory", "jobmanager", "hashmap"):
-            backend = "memory"
-        elif backend in ("filesystem", "fs"):
-            backend = "filesystem"
-            if not directory:
-                raise BadSetting(
-                    "state.backend is filesystem, but state.checkpoints.dir is not set: where to put checkpoints?",
-                    fix="Set state.checkpoints.dir to a directory, e.g. file:///var/checkpoints.",
-                )
-        else:
-            raise BadSetting(f"state.backend is '{backend}'.", fix="Set it to memory or filesystem.")
-        default_root = os.path.join(tempfile.gettempdir(), f"penstock-{os.getuid()}", "replicas")
+        backend, in_files = backend_settings(config)
         settings = Settings(
             backend=backend,
             memory_limit=config.get_integer("state.backend.memory.max-state-size", Settings.memory_limit),
-            replica_root=config.get_string("state.backend.local-dir", default_root),
-            timeout_ms=milliseconds(
-                "execution.checkpointing.timeout",
-                config.get_string("execution.checkpointing.timeout", "10 min"),
-            ),
+            retained=retained_checkpoints(config),
+            base_bytes=config.get_integer("penstock.checkpoint.base.min-bytes", Settings.base_bytes),
+            overlay_bytes=config.get_integer("penstock.state.overlay.memory", Settings.overlay_bytes),
+            **checkpoint_settings(config),
         )
         root = None
-        if directory and backend != "memory":
+        if in_files:
             slug = re.sub(r"[^A-Za-z0-9_.-]+", "-", name).strip("-.") or "job"
-            root = os.path.join(local_path("state.checkpoints.dir", directory), slug)
+            root = self._checkpoint_storage(directory).below(slug)
+            root.check()
         return settings, root
 
-    def _warn_of_derived_uids(self, root: str | None) -> None:
+    def _checkpoint_storage(self, directory: str) -> SharedStorage:
+        options = store_options(self._configuration.to_dict())
+        scheme = urlparse(directory).scheme
+        if scheme in ("", "file"):
+            return LocalStorage(local_path("state.checkpoints.dir", directory))
+        if scheme == "memory":
+            raise BadSetting(
+                "state.checkpoints.dir is a memory: URI, and that memory is one process's: no task would see it.",
+                fix="For checkpoints in the driver's memory set state.backend to memory and leave the directory out.",
+            )
+        return ObjectStorage(directory, options)
+
+    def _warn_of_derived_uids(self, root: SharedStorage | None) -> None:
         nodes = [
             node
             for node in self._graph.nodes.values()
@@ -410,19 +433,6 @@ def _too_late(method: str, key: str) -> BadSetting:
         f"{method} sets {key}, which Spark reads when it starts, and it has started. Call it before Spark is used, or "
         f"set {key} where you create the session."
     )
-
-
-_UNITS = {"ms": 1, "": 1, "s": 1000, "sec": 1000, "min": 60_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-
-
-def milliseconds(key: str, text: str) -> int:
-    """A duration as Flink writes it: '500 ms', '10 s', '10 min', or plain milliseconds."""
-    match = re.fullmatch(r"\s*(\d+)\s*([a-z]*)\s*", text)
-    if match is None or match[2] not in _UNITS:
-        raise BadSetting(
-            f"{key} is '{text}', which is no duration.", fix="Write for example '500 ms', '10 s' or '10 min'."
-        )
-    return int(match[1]) * _UNITS[match[2]]
 
 
 def local_path(key: str, uri: str) -> str:

@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from penstock.absent import explain_absent
 from penstock.errors import PenstockError
 
+_TRANSFER_THREADS = "state.backend.rocksdb.checkpoint.transfer.thread.num"
 _FRAME_LIMIT = 10 * 1024 * 1024
 
 
@@ -31,7 +32,11 @@ class MemoryStateBackend(StateBackend):
         self.using_asynchronous_snapshots = using_asynchronous_snapshots
 
     def settings(self) -> dict[str, str]:
-        return {"state.backend": "memory", "state.backend.memory.max-state-size": str(self.max_state_size)}
+        return {
+            "state.backend": "memory",
+            "state.backend.memory.max-state-size": str(self.max_state_size),
+            **_snapshots(self.using_asynchronous_snapshots),
+        }
 
 
 class FsStateBackend(StateBackend):
@@ -42,7 +47,83 @@ class FsStateBackend(StateBackend):
         self.using_asynchronous_snapshots = using_asynchronous_snapshots
 
     def settings(self) -> dict[str, str]:
-        return {"state.backend": "filesystem", "state.checkpoints.dir": self.checkpoint_directory_uri}
+        return {
+            "state.backend": "filesystem",
+            "state.checkpoints.dir": self.checkpoint_directory_uri,
+            **_snapshots(self.using_asynchronous_snapshots),
+        }
+
+
+class HashMapStateBackend(StateBackend):
+    """State in the workers' memory, checkpoints in files where `state.checkpoints.dir` is set."""
+
+    def settings(self) -> dict[str, str]:
+        return {"state.backend": "hashmap"}
+
+
+class EmbeddedRocksDBStateBackend(StateBackend):
+    """State in RocksDB on local disk: it may be far larger than memory. Checkpoints go to `state.checkpoints.dir`."""
+
+    def __init__(self, enable_incremental_checkpointing: bool | None = None) -> None:
+        if enable_incremental_checkpointing is False:
+            raise PenstockError(
+                "Checkpoints of Penstock are always incremental: what changed is written, and bases are made of it in "
+                "the background.",
+                fix="Leave enable_incremental_checkpointing out.",
+            )
+        self._paths: list[str] = []
+        self._threads = 4
+
+    def set_db_storage_paths(self, *paths: str) -> None:
+        """Local directories for replicas; several spread them over disks."""
+        self._paths = list(paths)
+
+    def get_db_storage_paths(self) -> list[str] | None:
+        return self._paths or None
+
+    def is_incremental_checkpoints_enabled(self) -> bool:
+        return True
+
+    def get_number_of_transfer_threads(self) -> int:
+        return self._threads
+
+    def set_number_of_transfer_threads(self, number_of_transfering_threads: int) -> None:
+        if number_of_transfering_threads < 1:
+            raise PenstockError(
+                f"The number of transfer threads must be at least 1, not {number_of_transfering_threads}."
+            )
+        self._threads = number_of_transfering_threads
+
+    def settings(self) -> dict[str, str]:
+        settings = {"state.backend": "rocksdb", _TRANSFER_THREADS: str(self._threads)}
+        if self._paths:
+            settings["state.backend.local-dir"] = ",".join(self._paths)
+        return settings
+
+
+class RocksDBStateBackend(EmbeddedRocksDBStateBackend):
+    """The same, with the checkpoint directory in one call."""
+
+    def __init__(self, checkpoint_data_uri: str, enable_incremental_checkpointing: bool | None = None) -> None:
+        super().__init__(enable_incremental_checkpointing)
+        self.checkpoint_data_uri = checkpoint_data_uri
+
+    def settings(self) -> dict[str, str]:
+        return super().settings() | {"state.checkpoints.dir": self.checkpoint_data_uri}
+
+
+class CustomStateBackend(StateBackend):
+    """A backend of one's own: the import path of an `EngineFactory`, as `package.module:Class`."""
+
+    def __init__(self, factory: str) -> None:
+        self.factory = factory
+
+    def settings(self) -> dict[str, str]:
+        return {"state.backend": self.factory}
+
+
+def _snapshots(asynchronous: bool) -> dict[str, str]:
+    return {} if asynchronous else {"state.backend.async": "false"}
 
 
 explain_absent(__name__)

@@ -68,6 +68,7 @@ def describe_failure(error: BaseException, operators: list[Operator], otherwise:
         fix,
         record,
         places,
+        isinstance(error, PenstockError) and error.lasting,
     )
 
 

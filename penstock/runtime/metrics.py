@@ -187,6 +187,8 @@ class TaskMetrics(msgspec.Struct, array_like=True, frozen=True):
     records_in: int
     sent: list[EdgeMetrics]
     operators: list[OperatorMetrics]
+    acknowledged_at: int = 0
+    """When the task had written its state, in ms by the clock of its host."""
 
 
 encode_metrics = msgspec.msgpack.Encoder().encode

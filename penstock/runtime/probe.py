@@ -2,7 +2,8 @@
 
 Off unless the environment variable PENSTOCK_CRASH holds plans `role:point:epoch:marker`, separated by semicolons.
 `marker` is a file that is created before dying, so that the next process goes on. Roles: `task` (the Python worker),
-`executor` (the worker's executor), `driver`. Only the crash tests and the demonstration set it.
+`executor` (the worker's executor), `driver`, and `stopped-driver`: it is stopped, and goes on when somebody continues
+it. Only the crash tests and the demonstration set it.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ VARIABLE = "PENSTOCK_CRASH"
 def crash_probe(role: str, epoch: Callable[[], int], scope: str = "") -> Callable[[str], None]:
     """A function to be called with the name of each point reached."""
     plans = [plan.split(":", 3) for plan in os.environ.get(VARIABLE, "").split(";") if plan]
-    roles = ("task", "executor") if role == "task" else (role,)
+    roles = ("task", "executor") if role == "task" else (role, f"stopped-{role}")
     plans = [plan for plan in plans if plan[0] in roles]
     if not plans:
         return _nothing
@@ -25,6 +26,9 @@ def crash_probe(role: str, epoch: Callable[[], int], scope: str = "") -> Callabl
     def probe(reached: str) -> None:
         for who, point, number, marker in plans:
             if point in (reached, f"{scope}.{reached}") and int(number) == epoch() and _first(marker):
+                if who.startswith("stopped-"):
+                    os.kill(os.getpid(), signal.SIGSTOP)
+                    return
                 os.kill(_executor_pid() if who == "executor" else os.getpid(), signal.SIGKILL)
                 signal.pause()
 

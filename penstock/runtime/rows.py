@@ -113,6 +113,8 @@ class Failure(msgspec.Struct, array_like=True):
     """The record that was processed, if one was."""
     places: tuple[Place, ...] = ()
     """The user's lines, innermost first; the line that declared the operator where none of the user's was running."""
+    lasting: bool = False
+    """Whether going on from the last checkpoint would only lead here again."""
 
 
 class Codec(NamedTuple):

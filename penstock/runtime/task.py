@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from msgspec.structs import replace
 
 from penstock.common.watermark_strategy import Watermark
 from penstock.errors import PenstockError
@@ -18,6 +21,7 @@ from penstock.runtime.inbox import Inbox, UpstreamFailed
 from penstock.runtime.metrics import TaskMetrics, encode_metrics
 from penstock.runtime.moment import OfSplit, Timestamped
 from penstock.runtime.operators import EpochInfo
+from penstock.runtime.outbox import Outbox
 from penstock.runtime.report import ChannelCount, DeltaHandle, OperatorReport, Report, encode_report
 from penstock.runtime.rows import (
     BARRIER,
@@ -44,6 +48,8 @@ from penstock.state.ttl import Form
 class StateTypeChanged(PenstockError):
     """A state's declared type is not the one its checkpoint holds. Nothing was read or changed."""
 
+    lasting = True
+
 
 @dataclass
 class TaskEpoch:
@@ -67,7 +73,7 @@ class Task:
     def __init__(self, run: ChainRun, producer: int) -> None:
         self._run = run
         self._producer = producer
-        self._out: list[ExchangeRow] = []
+        self._out = Outbox()
         self._exchanges: dict[int, Exchange] = {}
         self._inflow: Inflow | None = None
         self._reached: dict[str, int] = {}
@@ -176,6 +182,8 @@ class Task:
             stamps.frombytes(event.times or b"")
             for start, end in inflow.segments(channel, event, len(values)):
                 self._feed_segment(channel, event, values[start:end], stamps[start:end], start)
+            if run.overlay is not None:
+                run.overlay.grown(len(event.values), len(values))
             inbox.count(channel, len(values))
             yield len(values)
 
@@ -206,6 +214,7 @@ class Task:
                 assert overlay is not None
                 assert buffer.keys is not None
                 head.process_keyed(overlay, buffer.keys, values, run.port(channel))
+                overlay.grown(len(buffer.values), len(values))
             elif run.port(channel):
                 for value in values:
                     run.operators[0].process_second(value)
@@ -238,7 +247,7 @@ class Task:
                 replicas = epoch.state.replicas(run.chain.operators[0].uid, run.chain.max_parallelism)
                 groups = range_of_subtask(self._producer, run.chain.parallelism, run.chain.max_parallelism)
                 least = epoch.state.history.timers(run.chain.operators[0].uid)
-                run.overlay.begin(epoch.number, replicas, least, groups)
+                run.overlay.begin(epoch.number, replicas, least, groups, epoch.state.overlay_bytes)
             if run.graph.timed and run.chain.source_uid is None:
                 stand(run, self._producer, epoch.state.history.times())
             info = EpochInfo(epoch.lineage, epoch.number, epoch.timestamp)
@@ -252,8 +261,7 @@ class Task:
             for count in feed(roots):
                 records += count
                 if out:
-                    yield from out
-                    out.clear()
+                    yield from out.drain()
             # Those that this epoch's records set for a time that has come.
             run.tick()
             for operator in run.operators:
@@ -285,11 +293,10 @@ class Task:
             if run.overlay is not None:
                 run.overlay.release()
         epoch.probe("snapshot")
-        yield from out
-        out.clear()
+        yield from out.drain()
         watermarks, idle = self._watermarks()
         report = Report(run.chain.id, self._producer, epoch.number, records, sent, counts, reports, watermarks, idle)
-        epoch.metrics(encode_metrics(measured))
+        epoch.metrics(encode_metrics(replace(measured, acknowledged_at=int(time.time() * 1000))))
         yield self._to_driver(REPORT, encode_report(report))
         epoch.probe("reported")
 
@@ -359,7 +366,7 @@ class Task:
         self._out.clear()
         for exchange in self._run.exchanges(self._producer, self._out).values():
             exchange.close(epoch.number, True)
-        yield from self._out
+        yield from self._out.drain()
 
     def _to_driver(self, kind: int, payload: bytes) -> ExchangeRow:
         run = self._run

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import uuid
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import Any
 
 from pyspark.errors import PySparkException
@@ -13,23 +11,24 @@ from pyspark.sql import SparkSession
 
 from penstock import __version__
 from penstock.errors import PenstockError
+from penstock.state.storage import Storage, open_storage
 
 
 class ExecutorsNotReady(PenstockError):
     """Executors lack Penstock, or do not share the checkpoint directory. Nothing was started."""
 
 
-def check_executors(session: SparkSession, checkpoint_root: str | None) -> None:
+def check_executors(session: SparkSession, checkpoint_root: Storage | None) -> None:
     """Run one small task on an executor. Called for masters whose executors are processes of their own."""
-    marker = None if checkpoint_root is None else Path(checkpoint_root) / f".seen-{uuid.uuid4().hex}"
+    uri = None if checkpoint_root is None else checkpoint_root.uri
+    marker = f"seen-{uuid.uuid4().hex}"
 
     def look(_: Iterable[Any]) -> Iterator[str]:
         import penstock
         import penstock.spark.worker
 
-        if marker is not None:
-            os.makedirs(marker.parent, exist_ok=True)
-            marker.touch()
+        if uri is not None:
+            open_storage(uri).write(marker, b"")
         yield penstock.__version__
 
     try:
@@ -40,13 +39,24 @@ def check_executors(session: SparkSession, checkpoint_root: str | None) -> None:
                 "The executors cannot import penstock. Install it in their Python (spark.pyspark.python), or send it "
                 "along with spark.archives."
             ) from None
+        if checkpoint_root is not None and "StorageError: " in str(error):
+            raise ExecutorsNotReady(
+                f"An executor cannot write to {checkpoint_root.where}, where the driver can: {_told(str(error))}",
+                fix="See that state.checkpoints.dir is reachable from all hosts, with the same packages installed and "
+                "with credentials in state.checkpoints.fs.* or in the executors' environment.",
+            ) from None
         raise
     if found != __version__:
         raise ExecutorsNotReady(f"The executors have penstock {found}, the driver {__version__}. Install the same.")
-    if marker is not None:
-        if not marker.exists():
+    if checkpoint_root is not None:
+        if not checkpoint_root.exists(marker):
             raise ExecutorsNotReady(
-                f"A file that an executor wrote to {checkpoint_root} is not visible to the driver: "
+                f"A file that an executor wrote to {checkpoint_root.where} is not visible to the driver: "
                 f"state.checkpoints.dir must be on storage that all hosts share."
             )
-        marker.unlink()
+        checkpoint_root.delete(marker)
+
+
+def _told(error: str) -> str:
+    """The line of a Python worker's error that says what is wrong."""
+    return next(line.partition("StorageError: ")[2] for line in error.splitlines() if "StorageError: " in line)

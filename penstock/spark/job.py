@@ -3,48 +3,52 @@
 from __future__ import annotations
 
 import base64
+import logging
 import os
 import re
 import shutil
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable
+import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import reduce
-from pathlib import Path
+from functools import partial, reduce
 from typing import Any
 
-import msgspec
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from penstock.checkpoint.epochs import (
-    EngineLost,
     EpochDriver,
-    EpochParameters,
     EpochStatistics,
     Settings,
 )
-from penstock.checkpoint.manifest import load
+from penstock.checkpoint.failed import UserFunctionFailed
+from penstock.checkpoint.housekeeping import merge_here
+from penstock.checkpoint.lineages import Lineages, SharedStorage, new_lineage
+from penstock.checkpoint.manifest import Fenced, load
+from penstock.checkpoint.restarts import Completed, Failed, Restart, Restarts, RestartStrategy
 from penstock.common.job import JobCancelled, JobExecutionResult, JobStatus
+from penstock.common.mistakes import short_form
 from penstock.errors import PenstockError
 from penstock.graph.logical import LogicalGraph
 from penstock.runtime.plan import PhysicalGraph
 from penstock.runtime.probe import crash_probe
-from penstock.runtime.rows import METRICS
+from penstock.spark.bases import SparkMerge
+from penstock.spark.engine import SparkEngine, brief
 from penstock.spark.executors import check_executors
+from penstock.spark.inputs import inputs_of
 from penstock.spark.log import SparkLog
-from penstock.spark.metrics import collect_metrics
 from penstock.spark.planner import PLANNING_FAILED
 from penstock.spark.scratch import scratch_directory
 from penstock.spark.sources import open_stream
-from penstock.spark.stages import Exchange, Stage
-from penstock.spark.worker import EPOCH_PROPERTY, ROW_SCHEMA, LevelStage, ShippedGraph, SilentStage, SourceStage
-from penstock.state.storage import DriverStorage, LocalStorage, Storage
+from penstock.state.storage import DriverStorage, Storage, StorageError
 
 _TICK_S = 0.1
 """How often a job looks whether a timer is due."""
+
+_logger = logging.getLogger("penstock")
 
 
 @dataclass
@@ -55,13 +59,14 @@ class JobSpec:
     logical: LogicalGraph
     physical: PhysicalGraph
     settings: Settings
-    checkpoint_root: str | None
-    """Local directory of this job's lineages; None for the driver's memory."""
+    checkpoint_root: SharedStorage | None
+    """Where this job's lineages are; None for the driver's memory."""
     checkpointing: bool
     interval_ms: int
     retain: bool
     parallelism: int
     records_per_epoch: int
+    restart_strategy: RestartStrategy
     on_epoch: list[Callable[[EpochStatistics], None]] = field(default_factory=list)
 
 
@@ -79,33 +84,39 @@ class Job:
         self._done = threading.Event()
         self._epoch_lock = threading.Lock()
         self._query: Any = None
-        self._batch_frame: DataFrame | None = None
         self._started_at = time.time()
         self._workdir = scratch_directory()
-        self._shipped = ShippedGraph(spec.physical)
-        self._metrics = collect_metrics(spark)
-        self._storage, root = self._open_storage()
-        self._log = SparkLog(self._workdir / "spark")
-        self._inputs = root / "inputs"
-        self._line: list[Exchange | Stage] = []
-        for level in range(1, len(spec.physical.levels)):
-            stage = Stage(LevelStage(self._shipped, self._metrics, level))
-            self._line += [Exchange(spec.physical.targets(level)), stage]
+        self._lineages = None if spec.checkpoint_root is None else Lineages(spec.checkpoint_root)
+        self._restarts = Restarts(spec.restart_strategy)
+        self.last_failure: BaseException | None = None
+        self._listener_failed = False
+        self._engine = SparkEngine(spark, spec.physical, spec.settings.timeout_ms, self._stop_if_cancelled)
+        self._engine.ship(0)
+        self._bases = SparkMerge(spark, self.id)
+        self._open_lineage()
+
+    def _open_lineage(self) -> None:
+        self._storage, lineage = self._open_storage()
+        self._inputs = inputs_of(self._storage, self._workdir / "inputs", self._master())
+        self._log = SparkLog(self._workdir / "spark", self._inputs.own)
         self.driver = EpochDriver(
-            spec.physical,
+            self.spec.physical,
             self._storage,
-            spec.settings,
-            self._execute,
-            spec.logical.sinks(),
+            self.spec.settings,
+            self._engine.execute,
+            self.spec.logical.sinks(),
             crash_probe("driver", lambda: self.driver.number),
-            lineage=root.name if spec.checkpoint_root else uuid.uuid4().hex,
+            lineage=lineage,
+            wait=self._wait,
+            merge=merge_here if self._storage.in_memory else self._bases,
         )
 
-    def _open_storage(self) -> tuple[Storage, Path]:
-        if self.spec.checkpoint_root is None:
-            return DriverStorage(self._driver_host()), self._workdir
-        root = current_lineage(Path(self.spec.checkpoint_root), self.spec.checkpointing)
-        return LocalStorage(str(root)), root
+    def _open_storage(self) -> tuple[Storage, str]:
+        if self._lineages is None:
+            return DriverStorage(self._driver_host()), new_lineage()
+        # Without checkpoints nobody will go on with it, so nobody needs to find it.
+        lineage = self._lineages.current() if self.spec.checkpointing else new_lineage()
+        return self._lineages.storage_of(lineage), lineage
 
     def _driver_host(self) -> str:
         """Loopback, unless the user chose a cluster: then its executors must reach the driver."""
@@ -125,15 +136,20 @@ class Job:
     def status(self) -> JobStatus:
         return self._status
 
+    @property
+    def restarts(self) -> int:
+        return self._restarts.number
+
     def cancel(self) -> None:
         """Stop at once; the epoch under way is given up, nothing of it is visible."""
         if self._done.is_set():
             return
-        self._cancelled.set()
         self._status = JobStatus.CANCELLING
+        self._cancelled.set()
         query = self._query
         if query is not None:
             query.stop()
+        self._engine.stop()
         self._done.wait()
 
     def wait(self, timeout: float | None = None) -> JobExecutionResult:
@@ -154,31 +170,93 @@ class Job:
 
     def _run(self) -> None:
         try:
-            self._run_query()
-            if self._cancelled.is_set():
-                raise JobCancelled(f"Job '{self.spec.name}' was cancelled.")
-            self._status = JobStatus.FINISHED
+            if not re.fullmatch(r"local(\[.*\])?", self._master()):
+                check_executors(self._spark, self.spec.checkpoint_root)
+            self._run_to_the_end()
             self._clean_up(ended=True)
+            self._status = JobStatus.FINISHED
         except BaseException as error:  # the job's thread: whatever it is, the waiting thread must see it
             self._error = error
-            self._status = JobStatus.CANCELED if self._cancelled.is_set() else JobStatus.FAILED
             if self._cancelled.is_set():
                 self._error = JobCancelled(f"Job '{self.spec.name}' was cancelled.")
-            if self._cancelled.is_set():
-                self._finish_sinks()
-            self._clean_up(ended=self._cancelled.is_set())
+            self._clean_up(ended=self._cancelled.is_set() and self._close_lineage())
+            self._status = JobStatus.CANCELED if self._cancelled.is_set() else JobStatus.FAILED
         finally:
             self._done.set()
 
+    def _run_to_the_end(self) -> None:
+        """Run the query, and again as often as the restart strategy allows; raises what it does not."""
+        while True:
+            try:
+                self._run_query()
+                self._stop_if_cancelled()
+                return
+            except Exception as error:
+                self._stop_if_cancelled()
+                self._await_restart(error)
+
+    def _await_restart(self, error: Exception) -> None:
+        """Decide, wait and make ready, or raise the error."""
+        self._become(JobStatus.FAILING)
+        self.last_failure = error
+        lasting = isinstance(error, PenstockError) and error.lasting
+        if lasting or self._listener_failed or not self._session_lives():
+            raise error
+        from_user = isinstance(error, UserFunctionFailed)
+        decision = self._restarts.handle(Failed(int(time.time() * 1000), from_user))
+        name = self.spec.name
+        if not isinstance(decision, Restart):
+            if decision is not None and decision.reason:
+                _logger.warning("Job '%s' is not restarted: %s.", name, decision.reason)
+            raise error
+        self._become(JobStatus.RESTARTING)
+        where = "from scratch, for it has no checkpoints"
+        if self.spec.checkpointing:
+            where = "from the start" if self.driver.last is None else f"from checkpoint {self.driver.last.id}"
+        _logger.warning(
+            "%s\nJob '%s' failed. Restart %d in %.1f s, %s.",
+            short_form(error) if isinstance(error, PenstockError) else f"{type(error).__name__}: {error}",
+            name,
+            decision.number,
+            decision.delay_ms / 1000,
+            where,
+        )
+        self._wait(decision.delay_ms / 1000)
+        self._error = None
+        if not self.spec.checkpointing:
+            self._end_lineage(retain=False)
+            self._open_lineage()
+        self._engine.ship(self.restarts)
+        self.driver.metrics.restarts = self.restarts
+        self._become(JobStatus.RUNNING)
+
+    def _session_lives(self) -> bool:
+        try:
+            return not self._spark.sparkContext._jsc.sc().isStopped()
+        except Exception:  # whatever the bridge says of a JVM that is gone
+            return False
+
+    def _wait(self, seconds: float) -> None:
+        self._cancelled.wait(seconds)
+        self._stop_if_cancelled()
+
+    def _stop_if_cancelled(self) -> None:
+        if self._cancelled.is_set():
+            raise JobCancelled(f"Job '{self.spec.name}' was cancelled.")
+
+    def _become(self, status: JobStatus) -> None:
+        if not self._cancelled.is_set():
+            self._status = status
+
     def _run_query(self) -> None:
-        if not re.fullmatch(r"local(\[.*\])?", self._master()):
-            check_executors(self._spark, self.spec.checkpoint_root)
-        last = self.driver.recover() if self.spec.checkpointing else None
+        # An epoch of the query before may not have heard yet that it is over.
+        with self._epoch_lock:
+            last = self.driver.recover() if self.spec.checkpointing else None
         if last is not None and last.ended:
             return
         self._log.rewrite(last, lambda number: load(self._storage, number)[0])
         if self.spec.physical.sources():
-            writer = self._stream().writeStream.foreachBatch(self._on_batch)
+            writer = self._stream().writeStream.foreachBatch(partial(self._on_batch, self.restarts))
             writer = writer.option("checkpointLocation", str(self._log.root))
             if self._bounded:
                 writer = writer.trigger(availableNow=True)
@@ -196,45 +274,67 @@ class Job:
         if self._error is not None:
             raise self._error
         if self._bounded and not self._cancelled.is_set():
-            self._batch_frame = None
+            self._engine.frame = None
             self._notify(self.driver.run_epoch(None, {}, ends_input=True))
 
     def _wake_up(self) -> None:
         """Run an epoch without records if a timer or an idle channel is due: Spark runs none while nothing comes."""
         due = self.driver.next_wakeup
-        if due is None or due > time.time() * 1000 or self._cancelled.is_set():
+        if due is None or due > time.time() * 1000 or self._cancelled.is_set() or self.driver.pause_left() > 0:
             return
         with self._epoch_lock:
             due = self.driver.next_wakeup
             if due is None or due > time.time() * 1000 or self._error is not None:
                 return
             try:
-                self._batch_frame = None
+                self._engine.frame = None
                 self._notify(self.driver.run_epoch(None, {}))
                 return
             except BaseException as error:  # as in _on_batch: `wait` raises it
                 self._error = self._error or error
         self._query.stop()
 
-    def _finish_sinks(self) -> None:
-        """A cancelled job that nobody can resume shows what its last checkpoint holds."""
-        if not (self.spec.retain and self.spec.checkpointing):
-            try:
-                self.driver.finish_sinks()
-            except Exception as error:  # the user's sink; that the job was cancelled stays true
-                self._error = PenstockError(f"The job was cancelled, but a sink could not be finished: {error}")
+    def _close_lineage(self) -> bool:
+        """Of a cancelled job: whether its checkpoints are this driver's to remove. Another may have gone on with them.
+
+        What nobody can resume shows what its last checkpoint holds.
+        """
+        try:
+            # The epoch under way may be about to publish.
+            with self._epoch_lock:
+                if self.spec.checkpointing:
+                    self.driver.close()
+                if not (self.spec.retain and self.spec.checkpointing):
+                    self.driver.finish_sinks()
+        except Fenced as fenced:
+            self._error = JobCancelled(f"Job '{self.spec.name}' was cancelled here, but not its checkpoints. {fenced}")
+            return False
+        except Exception as error:  # the user's sink; that the job was cancelled stays true
+            self._error = PenstockError(f"The job was cancelled, but a sink could not be finished: {error}")
+        return True
 
     def _clean_up(self, ended: bool) -> None:
-        self._storage.close()
-        shutil.rmtree(self._workdir, ignore_errors=True)
         if ended or not self.spec.checkpointing:
-            shutil.rmtree(os.path.join(self.spec.settings.replica_root, self.driver.lineage), ignore_errors=True)
-            root = self.spec.checkpoint_root
-            if root is not None:
-                if self.spec.retain and self.spec.checkpointing:
-                    (Path(root) / self.driver.lineage / "ended").touch()
-                else:
-                    shutil.rmtree(Path(root) / self.driver.lineage, ignore_errors=True)
+            self._end_lineage(retain=self.spec.retain and self.spec.checkpointing)
+        else:
+            self._close_storage()
+        shutil.rmtree(self._workdir, ignore_errors=True)
+
+    def _end_lineage(self, retain: bool) -> None:
+        self._close_storage()
+        for directory in self.spec.settings.backend.directories:
+            shutil.rmtree(os.path.join(directory, self.driver.lineage), ignore_errors=True)
+        if self._lineages is not None:
+            try:
+                self._lineages.end(self.driver.lineage, last=self.driver.next_number - 1, retain=retain)
+            except StorageError as error:
+                # What the job did stays done; whoever starts it next sweeps.
+                warnings.warn(f"Job '{self.spec.name}' is over, but not its checkpoints: {error}", stacklevel=2)
+
+    def _close_storage(self) -> None:
+        self._bases.cancel()
+        self.driver.stop()
+        self._storage.close()
 
     # -- epochs ----------------------------------------------------------------------------------------------------
 
@@ -243,17 +343,20 @@ class Job:
         for chain in self.spec.physical.sources():
             node = next(node for node in self.spec.logical.nodes.values() if node.uid == chain.source_uid)
             assert node.source is not None
-            folder = self._inputs / f"source-{node.id}"
+            place = partial(self._inputs.folder, f"source-{node.id}")
             frame = open_stream(
-                self._spark, chain, node.source.origin, folder, self.spec.parallelism, self.spec.records_per_epoch
+                self._spark, chain, node.source.origin, place, self.spec.parallelism, self.spec.records_per_epoch
             )
-            branches.append(frame.mapInArrow(SourceStage(self._shipped, self._metrics, chain.id), ROW_SCHEMA))
+            branches.append(self._engine.first_chain(chain.id, frame))
         return reduce(DataFrame.unionAll, branches)
 
-    def _on_batch(self, frame: DataFrame, batch: int) -> None:
+    def _on_batch(self, restarts: int, frame: DataFrame, batch: int) -> None:
         """Called by Spark for every batch. Whatever fails is kept for `wait`: through the JVM only a word travels."""
         self._epoch_lock.acquire()
         try:
+            if restarts != self.restarts:
+                # Of a query that was given up while it waited for its turn.
+                return
             before = None if self.driver.last is None else self.driver.last.batch
             expected = 0 if before is None else before + 1
             if batch != expected:
@@ -261,7 +364,7 @@ class Job:
                     f"Spark runs batch {batch}, but after checkpoint {self.driver.next_number - 1} batch {expected} "
                     f"must follow: its log was changed."
                 )
-            self._batch_frame = frame
+            self._engine.frame = frame
             files = self._log.appeared(batch)
             index = self._log.index(self.driver.next_number, files)
             statistics = self.driver.run_epoch(batch, files, log_index=index)
@@ -271,62 +374,23 @@ class Job:
         except BaseException as error:  # see docstring
             self._error = self._error or error
         finally:
-            self._batch_frame = None
+            self._engine.frame = None
             self._epoch_lock.release()
         raise RuntimeError("the epoch failed") from None
 
     def _notify(self, statistics: EpochStatistics) -> None:
-        for listener in self.spec.on_epoch:
-            listener(statistics)
-
-    def _execute(self, parameters: EpochParameters) -> Iterable[tuple[int, bytes]]:
-        """One Spark job: the sources' chains, then level after level. Gives their reports and failures, and metrics."""
-        self._spark.sparkContext.setLocalProperty(EPOCH_PROPERTY, msgspec.json.encode(parameters).decode())
-        self._metrics.value = []
+        self._restarts.handle(Completed())
         try:
-            rows = self._plan().collect()
-        except Exception as error:  # Spark wraps every loss of a worker, executor or stage in classes of its own
-            if self._cancelled.is_set():
-                raise JobCancelled(f"Job '{self.spec.name}' was cancelled.") from None
-            raise EngineLost(_brief(error)) from None
-        reports = [(row.kind, bytes(row.payload)) for row in rows]
-        return reports + [(METRICS, measured) for measured in self._metrics.value]
-
-    def _plan(self) -> DataFrame:
-        frame = self._batch_frame
-        if frame is None:
-            frame = self._spark.range(0, 1, 1, 1).mapInArrow(SilentStage(self._shipped, self._metrics), ROW_SCHEMA)
-        for part in self._line:
-            frame = part.over(frame)
-        return frame
-
-
-def current_lineage(root: Path, resume: bool) -> Path:
-    """The directory of the lineage to go on with: the newest that has not ended, or a new one."""
-    root.mkdir(parents=True, exist_ok=True)
-    if resume:
-        for candidate in sorted(root.iterdir(), reverse=True):
-            # Even one without a manifest: if its driver only seemed dead, one of the two must lose the first publish.
-            if candidate.is_dir() and not (candidate / "ended").exists():
-                return candidate
-    lineage = root / f"{int(time.time() * 1000):015d}-{uuid.uuid4().hex[:8]}"
-    lineage.mkdir()
-    return lineage
+            for listener in self.spec.on_epoch:
+                listener(statistics)
+        except BaseException:
+            # The program's own wish; it would come again at the next epoch.
+            self._listener_failed = True
+            raise
 
 
 def _query_failed(error: Exception) -> PenstockError:
     marked = re.search(rf"{PLANNING_FAILED}([A-Za-z0-9+/=]+)", str(error))
     if marked is not None:
         return PenstockError(base64.b64decode(marked[1]).decode())
-    return PenstockError(f"The query failed in Spark: {_brief(error)}")
-
-
-def _brief(error: Exception) -> str:
-    """A Spark error without its JVM frames; of a Python worker's, the exception itself."""
-    lines = [line for line in str(error).splitlines() if line.strip() and not line.lstrip().startswith(("at ", "... "))]
-    for index, line in enumerate(lines):
-        if line.startswith("Traceback (most recent call last)"):
-            # The frames are indented; the first line that is not names the exception.
-            after = [last for last in lines[index + 1 :] if not last.startswith(" ")]
-            return "\n".join(after[:3])
-    return "\n".join(lines[:4]) or type(error).__name__
+    return PenstockError(f"The query failed in Spark: {brief(error)}")

@@ -16,6 +16,8 @@ from pathlib import Path
 from penstock.checkpoint.manifest import Manifest
 
 _COMMIT = b'v1\n{"nextBatchWatermarkMs":0}'
+_OWN = b"penstock-driver:"
+"""Stands in manifests for the directory that every driver has for itself."""
 _OFFSETS_KEPT = 2
 """Spark reads the last entry of `offsets` and the one before."""
 
@@ -23,14 +25,16 @@ _OFFSETS_KEPT = 2
 class SparkLog:
     """The directory given to a query as its checkpoint location. Lives on the driver's own disk, for one query."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, own: Path | None = None) -> None:
+        """`own` is a directory of this driver whose files the log names; another driver has its own instead."""
         self.root = root
+        self._own = None if own is None else own.as_uri().encode()
         self._index: dict[str, int] = {}
 
     def appeared(self, batch: int) -> dict[str, bytes]:
         """The files of this batch that no manifest holds yet. Called inside the batch, when Spark has logged it."""
         paths = [f"offsets/{batch}", *self._source_files()]
-        return {path: (self.root / path).read_bytes() for path in paths if path not in self._index}
+        return {path: self._read(path) for path in paths if path not in self._index}
 
     def index(self, number: int, files: dict[str, bytes]) -> dict[str, int]:
         """Where each file that a restart after checkpoint `number` needs is: path to number of the manifest."""
@@ -55,10 +59,14 @@ class SparkLog:
             # Spark refuses a log without it; the id is that of the query, new like the query itself.
             self._write("metadata", json.dumps({"id": str(uuid.uuid4())}).encode())
 
+    def _read(self, path: str) -> bytes:
+        data = (self.root / path).read_bytes()
+        return data if self._own is None else data.replace(self._own, _OWN)
+
     def _write(self, path: str, data: bytes) -> None:
         target = self.root / path
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(data)
+        target.write_bytes(data if self._own is None else data.replace(_OWN, self._own))
 
     def _source_files(self) -> list[str]:
         return sorted(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import reduce
 from itertools import islice
 from pathlib import Path
@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from penstock.common.pickling import to_pickle
 from penstock.connectors.files.file_source import FileSource
 from penstock.runtime.plan import Chain
+from penstock.spark.inputs import set_order
 from penstock.spark.planner import planned_stream
 
 _FILE_SCHEMA = "path string, modificationTime timestamp, length long, content binary"
@@ -24,9 +25,15 @@ _CHUNK = 1000
 
 
 def open_stream(
-    spark: SparkSession, chain: Chain, origin: Any, folder: Path, parallelism: int, records_per_epoch: int
+    spark: SparkSession,
+    chain: Chain,
+    origin: Any,
+    place: Callable[[str, Callable[[Path], None]], Path],
+    parallelism: int,
+    records_per_epoch: int,
 ) -> DataFrame:
-    """The source as a streaming DataFrame. `folder` is the source's own place, kept between runs of one lineage.
+    """The source as a streaming DataFrame. `place` gives the source a folder of its own, kept between runs of one
+    lineage: it calls the function it is given to fill it, unless an earlier run did.
 
     What Spark cannot stream by itself (a collection, a batch DataFrame) is written to Parquet once and streamed from
     there, so that it is read in epochs, and read again after a failure, like any other source.
@@ -37,14 +44,8 @@ def open_stream(
         return _discovered(spark, origin)
     if chain.pickled_source is not None:
         return planned_stream(spark, chain.source_name, chain.pickled_source, parallelism, records_per_epoch)
-    done = folder.with_name(folder.name + ".done")
-    if not done.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        if isinstance(origin, DataFrame):
-            _write_frame(origin, folder, records_per_epoch)
-        else:
-            _write_collection(origin, folder, records_per_epoch)
-        done.touch()
+    write = _write_frame if isinstance(origin, DataFrame) else _write_collection
+    folder = place(chain.source_name, lambda folder: write(origin, folder, records_per_epoch))
     reader = spark.readStream.schema(origin.schema if isinstance(origin, DataFrame) else "chunk binary")
     if records_per_epoch:
         reader = reader.option("maxFilesPerTrigger", 1)
@@ -85,20 +86,14 @@ def _write_frame(frame: DataFrame, folder: Path, per_file: int) -> None:
         writer = writer.option("maxRecordsPerFile", per_file)
     writer.parquet(str(folder))
     for number, path in enumerate(sorted(folder.glob("*.parquet"))):
-        _set_order(path, number)
+        set_order(path, number)
 
 
 def _write(path: Path, table: pa.Table, number: int) -> None:
     temporary = path.with_name(f".{path.name}")
     pq.write_table(table, temporary)
     os.replace(temporary, path)
-    _set_order(path, number)
-
-
-def _set_order(path: Path, number: int) -> None:
-    # Spark takes files in the order of their modification times, to the millisecond.
-    moment = (1_000_000_000_000 + number) * 1_000_000
-    os.utime(path, ns=(moment, moment))
+    set_order(path, number)
 
 
 def _parts(records: list[Any], size: int) -> Iterable[list[Any]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import hashlib
-import os
 import pickle
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -27,9 +26,7 @@ from penstock.runtime.rows import ExchangeRow
 from penstock.runtime.task import Task, TaskEpoch
 from penstock.spark.metrics import Collected
 from penstock.state.access import StateAccess
-from penstock.state.engines.base import Engine
-from penstock.state.engines.lmdb import LmdbEngine
-from penstock.state.engines.memory import MemoryEngine
+from penstock.state.backends import Backend, ReplicaStore
 from penstock.state.storage import Storage, open_storage
 
 EPOCH_PROPERTY = "penstock.secret.epoch"
@@ -57,7 +54,7 @@ _graphs: dict[str, PhysicalGraph] = {}
 _runs: dict[tuple[str, int, int | None], ChainRun] = {}
 _sources: dict[tuple[str, int], Source] = {}
 _storages: dict[str, Storage] = {}
-_memory_replicas: dict[tuple[str, str, int], Engine] = {}
+_replicas: dict[bytes, ReplicaStore] = {}
 
 
 # A task holds records by the hundred thousand. With Python's own threshold of 700 the collector looks at all of them
@@ -68,9 +65,10 @@ gc.set_threshold(500_000, 20, 20)
 class ShippedGraph:
     """A graph as it travels: pickled once in the driver, unpickled once per worker."""
 
-    def __init__(self, graph: PhysicalGraph) -> None:
+    def __init__(self, graph: PhysicalGraph, restarts: int) -> None:
         self.data = pickle.dumps(graph, protocol=5)
-        self.digest = hashlib.blake2b(self.data, digest_size=16).hexdigest()
+        # A job that was restarted begins with new functions, in the workers that have not failed too.
+        self.digest = hashlib.blake2b(self.data, digest_size=16, salt=restarts.to_bytes(8)).hexdigest()
 
     def open(self) -> PhysicalGraph:
         graph = _graphs.get(self.digest)
@@ -183,12 +181,12 @@ def _epoch(scope: str, metrics: Collected) -> TaskEpoch:
     storage = _storages.get(parameters.storage)
     if storage is None:
         storage = _storages[parameters.storage] = open_storage(parameters.storage)
-    memory = parameters.backend == "memory"
     state = StateAccess(
         ManifestHistory(storage, parameters.wanted),
-        None if memory else storage,
-        _memory_engine(parameters) if memory else _lmdb_engine(parameters),
+        None if storage.in_memory else storage,
+        _replica_store(parameters.backend).opener(parameters.lineage),
         parameters.inline_bytes,
+        parameters.overlay_bytes,
     )
     return TaskEpoch(
         parameters.number,
@@ -201,28 +199,12 @@ def _epoch(scope: str, metrics: Collected) -> TaskEpoch:
     )
 
 
-def _memory_engine(parameters: EpochParameters) -> Callable[[str, int], Engine]:
-    def open_engine(uid: str, block: int) -> Engine:
-        name = parameters.lineage, uid, block
-        engine = _memory_replicas.get(name)
-        if engine is None:
-            engine = _memory_replicas[name] = MemoryEngine()
-        return engine
-
-    return open_engine
-
-
-def _lmdb_engine(parameters: EpochParameters) -> Callable[[str, int], Engine]:
-    def open_engine(uid: str, block: int) -> Engine:
-        return LmdbEngine(replica_path(parameters.replica_root, parameters.lineage, uid, block))
-
-    return open_engine
-
-
-def replica_path(root: str, lineage: str, uid: str, block: int) -> str:
-    """A relative root lies below the executor's own working directory."""
-    operator = hashlib.blake2b(uid.encode(), digest_size=8).hexdigest()
-    return os.path.abspath(os.path.join(root, lineage, operator, f"{block:05d}"))
+def _replica_store(backend: Backend) -> ReplicaStore:
+    name = msgspec.msgpack.encode(backend)
+    store = _replicas.get(name)
+    if store is None:
+        store = _replicas[name] = ReplicaStore(backend)
+    return store
 
 
 def _partition() -> int:

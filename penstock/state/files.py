@@ -12,13 +12,14 @@ from __future__ import annotations
 import hashlib
 import io
 import os
+import tempfile
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import accumulate, islice
 from operator import itemgetter, lt
-from typing import Any
+from typing import Any, BinaryIO, NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -27,16 +28,27 @@ from xxhash import xxh3_128_hexdigest
 from penstock.errors import PenstockError
 
 __all__ = [
+    "RESTORE",
     "CorruptFile",
     "GroupChanges",
     "GroupTooLarge",
+    "WrittenChanges",
     "content_name",
     "encode_changes",
     "map_file",
     "merge_changes",
     "prefix_end",
     "read_changes",
+    "write_changes",
 ]
+
+
+RESTORE = (
+    "Restore it from a backup, or start from a checkpoint or savepoint that does not need it: "
+    "execution.checkpointing.num-retained says how many are kept. Nothing was changed here. To begin anew, without "
+    "the state, give the job another name."
+)
+"""What to do about a file of a checkpoint that is missing or damaged."""
 
 
 class CorruptFile(PenstockError):
@@ -45,6 +57,8 @@ class CorruptFile(PenstockError):
     Operator action: restore the file from a backup of the checkpoint directory, or start from an older checkpoint or
     a savepoint that does not need it. Check the disk: these files are never changed once written.
     """
+
+    lasting = True
 
 
 class GroupTooLarge(PenstockError):
@@ -96,35 +110,116 @@ def encode_changes(groups: Iterable[GroupChanges]) -> bytes:
     The same changes give the same bytes in every process. Groups without changes leave no trace.
     """
     messages: list[pa.Buffer] = []
-    index: list[_Batch] = []
+    index = _Index()
     for change in groups:
-        if index and change.group <= index[-1].group:
-            raise ValueError(f"Key group {change.group} comes after {index[-1].group}: groups must ascend.")
-        if change.cleared or change.entries:
-            batch = _to_batch(change)
-            message = batch.serialize()
+        message = index.add(change)
+        if message is not None:
             messages.append(message)
-            index.append(_Batch(change.group, batch.num_rows, len(message), xxh3_128_hexdigest(message)))
-    encoded = msgspec.json.encode(index)
-    schema = _SCHEMA.with_metadata(
-        {
-            "penstock.format": _FORMAT,
-            "penstock.index": encoded,
-            "penstock.index.checksum": xxh3_128_hexdigest(encoded),
-        }
-    )
     sink = io.BytesIO()
-    with pa.ipc.new_file(sink, schema) as writer:
-        for message in messages:
-            writer.write_batch(pa.ipc.read_record_batch(message, _SCHEMA))
+    schema = index.schema()
+    _assemble(schema, messages, sink)
     offset = _HEADER + len(schema.serialize())
     with sink.getbuffer() as written:
         for message in messages:
             # The index is written ahead of the batches; a writer that lays them out otherwise must not go unseen.
-            if written[offset : offset + len(message)] != memoryview(message).cast("B"):
-                raise PenstockError(f"pyarrow {pa.__version__} lays out files otherwise; install the one we require.")
+            _check_layout(written[offset : offset + len(message)] == memoryview(message).cast("B"))
             offset += len(message)
     return sink.getvalue()
+
+
+class WrittenChanges(NamedTuple):
+    """What `write_changes` wrote."""
+
+    digest: str
+    """What `content_name` gives for the file."""
+    size: int
+    entries: int
+    groups: list[int]
+
+
+def write_changes(groups: Iterable[GroupChanges], file: BinaryIO) -> WrittenChanges:
+    """Write what `encode_changes` gives to an empty file that is open for reading too, with one key group at a time in
+    memory. For a delta that was spilled, and for bases."""
+    index = _Index()
+    entries = 0
+    # The index stands in front of the batches, so they wait until all are known, in a file without a name.
+    with tempfile.TemporaryFile(prefix="penstock-batches-") as waiting:
+        for change in groups:
+            message = index.add(change)
+            if message is not None:
+                waiting.write(message)
+                entries += len(change.entries)
+        waiting.seek(0)
+        schema = index.schema()
+        sink = _Hashing(file)
+        _assemble(schema, (pa.py_buffer(waiting.read(batch.length)) for batch in index.batches), sink)
+    file.seek(_HEADER + len(schema.serialize()))
+    for batch in index.batches:
+        _check_layout(xxh3_128_hexdigest(file.read(batch.length)) == batch.checksum)
+    file.seek(0, os.SEEK_END)
+    return WrittenChanges(sink.digest.hexdigest(), file.tell(), entries, [batch.group for batch in index.batches])
+
+
+class _Index:
+    def __init__(self) -> None:
+        self.batches: list[_Batch] = []
+        self._last = -1
+
+    def add(self, change: GroupChanges) -> pa.Buffer | None:
+        """The message of a key group, now in the index; None where nothing changes."""
+        if change.group <= self._last:
+            raise ValueError(f"Key group {change.group} comes after {self._last}: groups must ascend.")
+        if not change.cleared and not change.entries:
+            return None
+        self._last = change.group
+        batch = _to_batch(change)
+        message = batch.serialize()
+        self.batches.append(_Batch(change.group, batch.num_rows, len(message), xxh3_128_hexdigest(message)))
+        return message
+
+    def schema(self) -> pa.Schema:
+        encoded = msgspec.json.encode(self.batches)
+        return _SCHEMA.with_metadata(
+            {
+                "penstock.format": _FORMAT,
+                "penstock.index": encoded,
+                "penstock.index.checksum": xxh3_128_hexdigest(encoded),
+            }
+        )
+
+
+def _assemble(schema: pa.Schema, messages: Iterable[pa.Buffer], sink: io.BytesIO | _Hashing) -> None:
+    with pa.ipc.new_file(sink, schema) as writer:
+        for message in messages:
+            writer.write_batch(pa.ipc.read_record_batch(message, _SCHEMA))
+
+
+def _check_layout(as_expected: bool) -> None:
+    if not as_expected:
+        raise PenstockError(f"pyarrow {pa.__version__} lays out files otherwise; install the one we require.")
+
+
+class _Hashing:
+    """A file that is written from the beginning to the end, and the hash of what was written."""
+
+    closed = False
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self.digest = _content_hash()
+
+    def write(self, data: bytes) -> int:
+        self.digest.update(data)
+        return self._file.write(data)
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+    def flush(self) -> None:
+        self._file.flush()
+
+    def close(self) -> None:
+        """The file stays open: it is its owner's."""
 
 
 def _to_batch(change: GroupChanges) -> pa.RecordBatch:
@@ -166,7 +261,11 @@ def _binary(values: list[Any]) -> pa.Array:
 
 def content_name(data: bytes) -> str:
     """The name of a file by its content, so that a retried task that did the same writes the same file."""
-    return hashlib.blake2b(data, digest_size=16).hexdigest()
+    return _content_hash(data).hexdigest()
+
+
+def _content_hash(data: bytes = b"") -> hashlib.blake2b:
+    return hashlib.blake2b(data, digest_size=16)
 
 
 def map_file(path: str | os.PathLike[str]) -> pa.Buffer:
@@ -183,10 +282,7 @@ def read_changes(
     try:
         yield from _read_changes(pa.py_buffer(data), groups)
     except CorruptFile as error:
-        raise CorruptFile(
-            f"Corrupt: {name}. {error} Restore it from a backup, or start from a checkpoint or savepoint that does "
-            f"not need it."
-        ) from error
+        raise CorruptFile(f"Corrupt: {name}. {error}", fix=RESTORE) from error
 
 
 def _read_changes(buffer: pa.Buffer, groups: range | None) -> Iterator[GroupChanges]:

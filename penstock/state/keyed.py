@@ -31,6 +31,7 @@ from penstock.state.engines.base import Reader
 from penstock.state.entries import HEADER, StateError, key_hash
 from penstock.state.files import GroupChanges
 from penstock.state.keys import KeyTypeError, decode_key, encode_key
+from penstock.state.weight import MEMBER_BYTES, weigh, weigh_nested
 
 if TYPE_CHECKING:
     from penstock.state.overlay import Namespaced, Overlay
@@ -69,6 +70,13 @@ class KeyedState:
 
     def drain(self, groups: dict[int, GroupChanges]) -> None:
         raise NotImplementedError
+
+    def weight(self) -> int:
+        """About the bytes of memory that what was read and written takes."""
+        raise NotImplementedError
+
+    def forget(self) -> None:
+        """Let go of what was only read."""
 
     def written(self) -> Iterator[tuple[bytes, bool]]:
         """The keys whose value was written this epoch, and whether they have one now. For value states."""
@@ -160,6 +168,12 @@ class _Value(KeyedState, ValueState[Any]):
             held = self._read[key] = None if data is None else self._load(data)
         return held
 
+    def weight(self) -> int:
+        return weigh(self._written) + weigh(self._read)
+
+    def forget(self) -> None:
+        self._read = {}
+
     def written(self) -> Iterator[tuple[bytes, bool]]:
         return ((key, held is not None) for key, held in self._written.items())
 
@@ -221,7 +235,10 @@ class _Aggregating(_Value, AggregatingState[Any, Any]):
 
 
 class _List(KeyedState, ListState[Any]):
-    """One entry per key and epoch: `key · epoch` → the elements added in that epoch. Adding never reads."""
+    """One entry per key and epoch: `key · epoch` → the elements added in that epoch. Adding never reads.
+
+    Where an epoch spills, each part of it has an entry of its own, behind the first: `key · epoch · part`.
+    """
 
     def __init__(self, overlay: Overlay | Namespaced, descriptor: StateDescriptor, number: int) -> None:
         super().__init__(overlay, descriptor, number)
@@ -299,11 +316,18 @@ class _List(KeyedState, ListState[Any]):
                 elements.extend(map(self._load, _decode_chunk(chunk)))
         return elements
 
+    def weight(self) -> int:
+        replaced = len(self._replaced) * MEMBER_BYTES
+        return replaced + sum(map(weigh_nested, (self._added, self._read, self._read_before)))
+
+    def forget(self) -> None:
+        self._read, self._read_before, self._loaded = {}, {}, 0
+
     def drain(self, groups: dict[int, GroupChanges]) -> None:
         for key in self._replaced:
             changes, entry = self._changes_of(groups, key)
             changes.cleared.append(entry)
-        sequence = _SEQUENCE.pack(self._overlay.epoch)
+        sequence = _SEQUENCE.pack(self._overlay.epoch) + self._overlay.part
         for key, added in self._added.items():
             changes, entry = self._changes_of(groups, key)
             changes.entries.append((entry + sequence, _encode_chunk([self._store(held) for held in added])))
@@ -421,6 +445,12 @@ class _Map(KeyedState, MapState[Any, Any]):
             merged.update((map_key, self._load(data)) for map_key, data in self._scan(key))
         merged.update(self._written.get(key, {}))
         return sorted((entry for entry in merged.items() if entry[1] is not None), key=entry_key)
+
+    def weight(self) -> int:
+        return len(self._replaced) * MEMBER_BYTES + weigh_nested(self._written) + weigh(self._read)
+
+    def forget(self) -> None:
+        self._read = {}
 
     def drain(self, groups: dict[int, GroupChanges]) -> None:
         for key in self._replaced:

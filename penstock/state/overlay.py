@@ -1,10 +1,12 @@
 """The overlay: what one operator subtask reads and writes in one epoch, above its replicas.
 
 It holds the keyed states (`penstock.state.keyed`) and the current key. At the end of an epoch `changes()` is its delta.
+What is more than the limit goes to local disk meanwhile (`penstock.state.spill`), always between two records.
 """
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, Protocol
@@ -15,8 +17,10 @@ from penstock.state.engines.base import Reader
 from penstock.state.entries import StateError, key_hash, state_id, stored_keys
 from penstock.state.files import GroupChanges
 from penstock.state.keyed import STATES, DefaultedValue, KeyedState, entry_key
+from penstock.state.spill import Run
 from penstock.state.timers import Timers
 from penstock.state.ttl_registry import TimedStates, numbers_of
+from penstock.state.weight import Gauge
 
 
 class Replicated(Protocol):
@@ -32,13 +36,28 @@ class Nothing:
         return None
 
 
+class Holder(Protocol):
+    """An operator that keeps something of its own in memory that ends up in the overlay's states."""
+
+    def weight(self) -> int:
+        """About the bytes it takes."""
+
+    def flush(self) -> None:
+        """Bring all of it to the states and timers."""
+
+
+OVERLAY_BYTES = 128 * 1024 * 1024
+"""Where an overlay spills, if nothing else is set. While it does, about twice as much is in memory."""
+
+_PART = struct.Struct(">I")
+
 TIMER_KINDS = ("EVENT_TIME", "PROCESSING_TIME")
 
 
 class Overlay:
     """All keyed states of one operator subtask. The task sets `key` before each record.
 
-    Order of calls: `register` while functions open; then per epoch `begin`, records, `changes`.
+    Order of calls: `register` while functions open; then per epoch `begin`, records and `grown`, `changes`.
     """
 
     suffix = 0
@@ -51,7 +70,13 @@ class Overlay:
         self._replicas: Replicated = Nothing()
         self._states: dict[str, KeyedState] = {}
         self._least: Mapping[str, dict[int, int]] = {}
+        self._holders: list[Holder] = []
         self._groups = range(0)
+        self._gauge = Gauge(OVERLAY_BYTES)
+        self._run: Run | None = None
+        self._readers: dict[int, Reader] = {}
+        self.part = b""
+        """Of the epoch's parts between spills, the number; empty for the first."""
         self.timers = {kind: Timers(self, kind) for kind in TIMER_KINDS}
         self.ttl = TimedStates(self)
         self.records = 0
@@ -63,15 +88,20 @@ class Overlay:
         replicas: Replicated,
         least: Mapping[str, dict[int, int]] = MappingProxyType({}),
         groups: range = range(0),
+        limit: int = OVERLAY_BYTES,
     ) -> None:
         """Forget everything of the last epoch and stand on `replicas`. For timers: their least times, as `least()`
-        gave them, and the key groups of this subtask."""
+        gave them, and the key groups of this subtask. `limit`: the bytes of memory past which it spills."""
         self.epoch = epoch
         self.key = None
         self._replicas = replicas
-        self._least, self._groups = least, groups
+        self._least = least
+        self._groups = groups
+        self._gauge = Gauge(limit)
+        self._forget_run()
         for state in self._states.values():
             state.reset()
+        self.ttl.begin()
         for kind, timers in self.timers.items():
             timers.begin(least.get(kind, {}), groups)
 
@@ -135,8 +165,58 @@ class Overlay:
             )
         return key
 
+    def hold(self, holder: Holder) -> None:
+        """Let an operator's own memory count, and have it flushed when the overlay spills."""
+        self._holders.append(holder)
+
     def reader(self, group: int) -> Reader | None:
-        return self._replicas.reader(group)
+        if self._run is None:
+            return self._replicas.reader(group)
+        reader = self._readers.get(group)
+        if reader is None:
+            reader = self._readers[group] = self._run.above(self._replicas.reader(group))
+        return reader
+
+    def grown(self, size: int, records: int) -> None:
+        """So many bytes and records were worked on, and none is under way: spill if it has become too much."""
+        if self._gauge.note(size, records) and self._gauge.is_full(self._weight()):
+            # Often a good part of it was only read.
+            for state in self._states.values():
+                state.forget()
+            if self._gauge.is_full(2 * self._weight()):
+                self.spill()
+
+    def _weight(self) -> int:
+        holders: list[KeyedState | Timers | Holder] = [*self._states.values(), *self.timers.values(), *self._holders]
+        return sum(holder.weight() for holder in holders)
+
+    def spill(self) -> None:
+        """Put what the epoch has changed so far to local disk, and let go of all that is in memory."""
+        key = self.key
+        for holder in self._holders:
+            holder.flush()
+        self.key = key
+        if self._run is None:
+            self._run = Run()
+        # One after the other, for what is drained takes as much memory again.
+        for state in self._states.values():
+            changes = self._drain([state])
+            state.reset()
+            self._run.put(changes)
+        for timers in self.timers.values():
+            changes = self._drain([timers])
+            timers.restart()
+            self._run.put(changes)
+        self._readers.clear()
+        self.part = _PART.pack(_PART.unpack(self.part or bytes(4))[0] + 1)
+        self._gauge.reset()
+
+    def _forget_run(self) -> None:
+        self._readers.clear()
+        self.part = b""
+        if self._run is not None:
+            self._run.close()
+            self._run = None
 
     def least(self) -> dict[str, dict[int, int]]:
         """By kind and block, the time of the first timer at the end of the epoch; after `changes`."""
@@ -144,6 +224,8 @@ class Overlay:
 
     def keys(self, state: str, groups: Iterable[int]) -> Iterator[bytes]:
         """Every key of these key groups that has a value state of this name now, each once, sorted by (group, key)."""
+        if self._run is not None:
+            self.spill()
         changed: dict[int, dict[bytes, bool]] = {}
         for key, is_set in self._states[state].written():
             changed.setdefault(key_hash(key) % self.max_parallelism, {})[key] = is_set
@@ -153,17 +235,24 @@ class Overlay:
             keys |= changed.get(group, {})
             yield from sorted(key for key, is_set in keys.items() if is_set)
 
-    def changes(self) -> list[GroupChanges]:
-        """The epoch's effect on committed state, by key group, sorted."""
+    def changes(self) -> Iterable[GroupChanges]:
+        """The epoch's effect on committed state, by key group, sorted. After a spill, it is read as it is iterated."""
+        self.ttl.clean_up(self._groups)
+        if self._run is None:
+            return self._drain([*self._states.values(), *self.timers.values()])
+        self.spill()
+        return self._run.changes() if self._run.holds_anything() else []
+
+    def _drain(self, parts: list[KeyedState | Timers]) -> list[GroupChanges]:
         groups: dict[int, GroupChanges] = {}
-        self.ttl.clean_up(self._groups, groups)
-        for name, state in sorted(self._states.items()):
+        for part in parts:
             try:
-                state.drain(groups)
+                part.drain(groups)
             except PenstockError as error:
+                if isinstance(part, Timers):
+                    raise
+                name = next(name for name, state in self._states.items() if state is part)
                 raise StateError(f"State '{name}': {error}") from None
-        for timers in self.timers.values():
-            timers.drain(groups)
         result = [groups[group] for group in sorted(groups)]
         for change in result:
             change.cleared.sort()
@@ -188,6 +277,10 @@ class Namespaced:
     @property
     def epoch(self) -> int:
         return self._overlay.epoch
+
+    @property
+    def part(self) -> bytes:
+        return self._overlay.part
 
     def current_key(self, state: str) -> bytes:
         if self.key is None:

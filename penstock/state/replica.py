@@ -102,7 +102,7 @@ class Replicas:
                 if steps is None:
                     engine.reset()
                     continue
-                if not engine.apply(position, self._changes(steps, block), wanted):
+                if not engine.apply(position, _Changes(steps, block_range(block, self._max_parallelism)), wanted):
                     continue
             context = engine.reader()
             reader = context.__enter__()
@@ -114,14 +114,21 @@ class Replicas:
             f"Replica of block {block} of operator '{self._uid}' does not settle; delete the replica root."
         )
 
-    def _changes(self, steps: list[Step], block: int) -> Iterator[GroupChanges]:
-        groups = block_range(block, self._max_parallelism)
-        for step in steps:
-            yield from read_changes(step.data, groups, name=step.name)
-
     def close(self) -> None:
         for context in self._contexts:
             context.__exit__(None, None, None)
         self._contexts.clear()
         self._readers.clear()
         self._by_group.clear()
+
+
+class _Changes:
+    """What steps change in some key groups. Can be iterated again, so that an engine need not hold all of it."""
+
+    def __init__(self, steps: list[Step], groups: range) -> None:
+        self._steps = steps
+        self._groups = groups
+
+    def __iter__(self) -> Iterator[GroupChanges]:
+        for step in self._steps:
+            yield from read_changes(step.data, self._groups, name=step.name)

@@ -5,16 +5,18 @@ from __future__ import annotations
 import errno
 import os
 import secrets
+import shutil
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
+from typing import BinaryIO
 from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 
 from penstock.errors import PenstockError
-from penstock.state.files import map_file
+from penstock.state.files import RESTORE, map_file
 from penstock.state.serving import ObjectServer, client_for
 
 __all__ = [
@@ -26,6 +28,8 @@ __all__ = [
     "Storage",
     "StorageError",
     "StorageUnreachable",
+    "checked",
+    "checked_prefix",
     "open_storage",
 ]
 
@@ -43,8 +47,8 @@ class AlreadyPublished(StorageError):
 
     def __init__(self, name: str, where: str) -> None:
         super().__init__(
-            f"'{name}' is already published in {where}. Another driver of this job got there first; "
-            f"see that only one is running."
+            f"'{name}' is already published in {where}: another driver of this job got there first.",
+            fix="See that only one is running.",
         )
         self.name = name
 
@@ -57,10 +61,12 @@ class MissingObject(StorageError):
     cleans that directory. If the storage is a driver's memory, that driver has restarted: restart the job.
     """
 
-    def __init__(self, name: str, where: str) -> None:
+    lasting = True
+
+    def __init__(self, name: str, where: str, whose: str = "") -> None:
         super().__init__(
-            f"'{name}' is missing in {where}. Restore it from a backup, or start from a checkpoint or "
-            f"savepoint that does not need it, and see that nothing else deletes files there."
+            f"'{name}'{whose and f', {whose},'} is missing in {where}.",
+            fix=RESTORE,
         )
         self.name = name
 
@@ -80,6 +86,9 @@ class Storage(ABC):
     is published stays, what is written is named by its content.
     """
 
+    in_memory = False
+    """Whether the objects live in the driver's memory: tasks cannot write there, and all of it must stay small."""
+
     @property
     @abstractmethod
     def uri(self) -> str:
@@ -93,11 +102,16 @@ class Storage(ABC):
     @abstractmethod
     def publish(self, name: str, data: bytes) -> None:
         """Put if absent, durable on return. Of all callers with one name exactly one returns, in whatever process;
-        the others get AlreadyPublished."""
+        the others get AlreadyPublished. No two callers may give the same bytes: an object store tells by them whether
+        a request that it got twice was the one that won."""
 
     @abstractmethod
     def write(self, name: str, data: bytes) -> None:
         """Put a content-named object, durable on return. Writing it again, also at the same time, is harmless."""
+
+    def write_file(self, name: str, file: BinaryIO) -> None:
+        """As `write`, of an open file from where it stands to its end; piece by piece where the storage can."""
+        self.write(name, file.read())
 
     @abstractmethod
     def read(self, name: str) -> bytes:
@@ -118,6 +132,14 @@ class Storage(ABC):
     def delete(self, name: str) -> None:
         """Remove the object if it is there."""
 
+    def delete_below(self, directory: str) -> None:
+        """Remove every object whose name starts with this one and a slash; what is half written too."""
+        for name in self.list(f"{directory}/"):
+            self.delete(name)
+
+    def check(self) -> None:
+        """Raise what keeps this storage from being used. Called by the driver before anything depends on it."""
+
     def close(self) -> None:
         """This object is not used any more. The objects stay where they are."""
 
@@ -129,22 +151,26 @@ def open_storage(uri: str) -> Storage:
         return LocalStorage(unquote(parts.path))
     if parts.scheme == "driver":
         return RemoteDriverStorage(uri)
+    if "://" in uri and parts.scheme not in ("", "file"):
+        from penstock.state.object_storage import ObjectStorage
+
+        return ObjectStorage.from_uri(uri)
     # Only the scheme: the rest of a mistyped driver uri holds a secret.
-    raise StorageError(f"No storage for a uri with scheme '{parts.scheme}'. Use an absolute file:///... uri.")
+    raise StorageError(f"No storage for a uri with scheme '{parts.scheme}'.", fix="Use an absolute file:///... uri.")
 
 
 _TEMP = ".tmp-"
 _HERE = "the driver's memory"
 
 
-def _checked(name: str) -> str:
+def checked(name: str) -> str:
     if "\0" in name or any(part in ("", ".", "..") or part.startswith(_TEMP) for part in name.split("/")):
         raise StorageError(f"{name!r} is not a name: use a relative path with '/' and without '.' and '..'.")
     return name
 
 
-def _checked_prefix(prefix: str) -> str:
-    _checked(prefix + "x")
+def checked_prefix(prefix: str) -> str:
+    checked(prefix + "x")
     return prefix
 
 
@@ -153,6 +179,9 @@ _NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS}
 
 # How often a write starts over because a delete in another process removed the directory, empty until then.
 _PRUNED_RETRIES = 20
+
+# What is copied at once of a file that is written piece by piece.
+_PIECE = 1 << 20
 
 
 class LocalStorage(Storage):
@@ -166,6 +195,14 @@ class LocalStorage(Storage):
         return f"LocalStorage({str(self._root)!r})"
 
     @property
+    def root(self) -> Path:
+        return self._root
+
+    def below(self, name: str) -> LocalStorage:
+        """The storage of what has this name and a slash in front."""
+        return LocalStorage(self._root / checked(name))
+
+    @property
     def uri(self) -> str:
         return self._root.as_uri()
 
@@ -173,15 +210,31 @@ class LocalStorage(Storage):
     def where(self) -> str:
         return str(self._root)
 
+    def check(self) -> None:
+        name = f"probe-{secrets.token_hex(8)}"
+        try:
+            self.publish(name, b"")
+        except StorageError as error:
+            if not isinstance(error.__cause__, OSError) or error.__cause__.errno in _NO_LINKS:
+                raise
+            raise StorageError(
+                f"Nothing can be written to {self.where}: {_reason(self._root, error.__cause__)}.",
+                fix="Set state.checkpoints.dir to a directory that this user may write, on a disk that is not full.",
+            ) from error
+        self.delete(name)
+
     def publish(self, name: str, data: bytes) -> None:
         self._put(name, data, lambda temp, path: self._link(temp, path, name))
 
     def write(self, name: str, data: bytes) -> None:
         self._put(name, data, os.replace)
 
+    def write_file(self, name: str, file: BinaryIO) -> None:
+        self._put(name, file, os.replace)
+
     def read(self, name: str) -> bytes:
         try:
-            return (self._root / _checked(name)).read_bytes()
+            return (self._root / checked(name)).read_bytes()
         except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
             raise MissingObject(name, self.uri) from None
 
@@ -194,10 +247,10 @@ class LocalStorage(Storage):
         raise MissingObject(name, self.uri)
 
     def exists(self, name: str) -> bool:
-        return (self._root / _checked(name)).is_file()
+        return (self._root / checked(name)).is_file()
 
     def list(self, prefix: str) -> list[str]:
-        start = self._root / _checked_prefix(prefix).rpartition("/")[0]
+        start = self._root / checked_prefix(prefix).rpartition("/")[0]
         names = []
         for directory, _, files in os.walk(start, onerror=_raise_unless_gone):
             base = Path(directory).relative_to(self._root)
@@ -205,7 +258,7 @@ class LocalStorage(Storage):
         return sorted(name for name in names if name.startswith(prefix))
 
     def delete(self, name: str) -> None:
-        path = self._root / _checked(name)
+        path = self._root / checked(name)
         try:
             path.unlink(missing_ok=True)
         except (IsADirectoryError, NotADirectoryError):
@@ -220,15 +273,35 @@ class LocalStorage(Storage):
                 return
             self._durable.discard(directory)
 
-    def _put(self, name: str, data: bytes, settle: Callable[[Path, Path], None]) -> None:
-        path = self._root / _checked(name)
+    def delete_below(self, directory: str) -> None:
+        path = self._root / checked(directory)
+        self._durable.clear()
+        # Another driver may sweep the same leftovers.
+        while path.exists():
+            try:
+                shutil.rmtree(path)
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                raise StorageError(
+                    f"Cannot delete '{directory}' in {self.uri}: {error.strerror}.",
+                    fix="See that this user may delete there, and that nothing else writes there.",
+                ) from error
+
+    def _put(self, name: str, data: bytes | BinaryIO, settle: Callable[[Path, Path], None]) -> None:
+        start = 0 if isinstance(data, bytes) else data.tell()
+        path = self._root / checked(name)
         temp = path.with_name(f"{_TEMP}{os.getpid()}-{secrets.token_hex(8)}")
         for attempt in range(_PRUNED_RETRIES):
             try:
                 self._make_directory(path.parent)
                 try:
                     with open(temp, "xb") as file:
-                        file.write(data)
+                        if isinstance(data, bytes):
+                            file.write(data)
+                        else:
+                            data.seek(start)
+                            shutil.copyfileobj(data, file, _PIECE)
                         file.flush()
                         os.fsync(file.fileno())
                     settle(temp, path)
@@ -243,8 +316,8 @@ class LocalStorage(Storage):
                     self._durable.clear()
                     continue
                 raise StorageError(
-                    f"Cannot write '{name}' to {self.uri}: {error.strerror}. See that the directory exists, "
-                    f"has free space and may be written."
+                    f"Cannot write '{name}' to {self.uri}: {_reason(path.parent, error)}.",
+                    fix="See that the directory exists, has free space and may be written (state.checkpoints.dir).",
                 ) from error
 
     def _link(self, temp: Path, path: Path, name: str) -> None:
@@ -259,7 +332,8 @@ class LocalStorage(Storage):
                 raise
             raise StorageError(
                 f"The file system of {self.uri} has no hard links, so two drivers could both believe that "
-                f"they published '{name}'. Use a checkpoint directory on a file system that has them."
+                f"they published '{name}'.",
+                fix="Use a checkpoint directory on a file system that has them (state.checkpoints.dir).",
             ) from error
 
     def _make_directory(self, directory: Path) -> None:
@@ -281,6 +355,13 @@ def _raise_unless_gone(error: OSError) -> None:
         raise error
 
 
+def _reason(directory: Path, error: OSError) -> str:
+    for path in (directory, *directory.parents):
+        if path.exists() and not path.is_dir():
+            return f"{path} is not a directory"
+    return error.strerror or str(error)
+
+
 def _fsync_directory(directory: Path) -> None:
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -295,6 +376,8 @@ class DriverStorage(Storage):
     Nothing listens until `uri` is asked for. The uri holds the secret that lets a client in: hand it to tasks, show
     it to nobody. `close` ends the serving; the driver itself goes on using the objects.
     """
+
+    in_memory = True
 
     def __init__(self, host: str = "127.0.0.1") -> None:
         """`host` is where tasks reach the driver, and the only address it listens on."""
@@ -322,28 +405,28 @@ class DriverStorage(Storage):
 
     def publish(self, name: str, data: bytes) -> None:
         with self._publishing:
-            if _checked(name) in self._objects:
+            if checked(name) in self._objects:
                 raise AlreadyPublished(name, _HERE)
             self._objects[name] = data
 
     def write(self, name: str, data: bytes) -> None:
-        self._objects[_checked(name)] = data
+        self._objects[checked(name)] = data
 
     def read(self, name: str) -> bytes:
         try:
-            return self._objects[_checked(name)]
+            return self._objects[checked(name)]
         except KeyError:
             raise MissingObject(name, _HERE) from None
 
     def exists(self, name: str) -> bool:
-        return _checked(name) in self._objects
+        return checked(name) in self._objects
 
     def list(self, prefix: str) -> list[str]:
-        _checked_prefix(prefix)
+        checked_prefix(prefix)
         return sorted(name for name in self._objects.copy() if name.startswith(prefix))
 
     def delete(self, name: str) -> None:
-        self._objects.pop(_checked(name), None)
+        self._objects.pop(checked(name), None)
 
     def close(self) -> None:
         """Stop serving and hang up on clients. May be called again."""
@@ -352,6 +435,8 @@ class DriverStorage(Storage):
 
 class RemoteDriverStorage(Storage):
     """A driver's memory as tasks in other processes see it: they read, everything else is a StorageError."""
+
+    in_memory = True
 
     def __init__(self, uri: str) -> None:
         parts = urlsplit(uri)
@@ -379,7 +464,7 @@ class RemoteDriverStorage(Storage):
         return self._where
 
     def read(self, name: str) -> bytes:
-        _checked(name)
+        checked(name)
         try:
             data = client_for(self._address, self._secret).read(name)
         except OSError as error:

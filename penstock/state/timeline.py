@@ -20,6 +20,7 @@ from penstock.state.descriptors import StateDescriptor
 from penstock.state.files import GroupChanges
 from penstock.state.keyed import STATES, KeyedState
 from penstock.state.serializers import Hinted, OrPickled
+from penstock.state.weight import weigh_nested
 
 if TYPE_CHECKING:
     from penstock.state.overlay import Namespaced, Overlay
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
 _TIME = struct.Struct(">Q")
 _BIAS = 2**63
 """Added to a time, so that negative ones sort before the others."""
+
+_LINE_BYTES = 400
+"""What a key takes beside its elements, about."""
 
 _encode_elements = msgspec.msgpack.Encoder().encode
 _decode_elements = msgspec.msgpack.Decoder(list[bytes]).decode
@@ -142,6 +146,10 @@ class Timeline(KeyedState):
             if line is None or time not in line.removed:
                 found += [(time, load(data)) for data in _decode_elements(elements)]
         return found
+
+    def weight(self) -> int:
+        added = {key: line.added for key, line in self._lines.items()}
+        return weigh_nested(added) + sum(_LINE_BYTES + 60 * len(line.removed) for line in self._lines.values())
 
     def drain(self, groups: dict[int, GroupChanges]) -> None:
         store = self._store

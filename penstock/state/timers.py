@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING
 
 from penstock.state.entries import key_hash, state_id
 from penstock.state.files import GroupChanges
 from penstock.state.key_groups import block_of, block_range, blocks_of_range
+from penstock.state.weight import sample, weigh
 
 if TYPE_CHECKING:
     from penstock.state.overlay import Overlay
@@ -28,8 +29,17 @@ _BIAS = 2**63
 NEVER = 2**63
 """The least time where there is no timer: after every time."""
 
+_PORTION = 32_768
+"""Stored timers that are taken into memory at once. Where not all of one time are, the others of it come after them."""
+_BETWEEN_LOOKS = 1024
+"""Timers that fire before the overlay is asked whether it has become too large."""
+
 Timer = tuple[int, bytes, bytes]
 """Time, key and namespace. Plain tuples: one is made for every record of a windowed stream."""
+
+
+_TIMER_BYTES, _PLACE_BYTES = 220, 60
+"""About what a timer takes, and its place in a set."""
 
 
 class Timers:
@@ -61,6 +71,22 @@ class Timers:
         """Blocks whose least stored timer was deleted."""
         self._new_least: dict[int, int] = {}
         self._streams: dict[int, _Stored] = {}
+        self._partly: int | None = None
+        """A time of which some stored timers are in memory, and some may not be."""
+
+    def restart(self) -> None:
+        """After a `drain` in the middle of an epoch: begin anew, on what was drained."""
+        least = self.least()
+        for timer in filter(self._live.__contains__, self._heap):
+            block = self._block(timer[1])
+            least[block] = min(timer[0], least.get(block, NEVER))
+        self.begin(least, self._groups)
+
+    def weight(self) -> int:
+        """About the bytes of memory that this epoch's timers take."""
+        chosen = [weigh(timer) for timer in sample(self._heap)] or [_TIMER_BYTES]
+        live, gone = len(self._live), len(self._gone)
+        return (live + gone) * (sum(chosen) // len(chosen)) + (live + gone + len(self._new)) * _PLACE_BYTES
 
     def register(self, time: int, namespace: bytes = b"") -> None:
         """For the current key. A timer that is there already stays one."""
@@ -88,25 +114,43 @@ class Timers:
         return self._stored_first <= until or (bool(self._heap) and self._heap[0][0] <= until)
 
     def due(self, until: int) -> Iterator[Timer]:
-        """Every timer up to `until`, in the order of time; those registered meanwhile too. Each is gone when given."""
-        if until > self._horizon:
-            self._load(until)
-            self._horizon = until
-        heap, live = self._heap, self._live
-        while heap and heap[0][0] <= until:
-            timer = heappop(heap)
-            if timer in live:
-                live.discard(timer)
-                self._new.discard(timer)
-                self._gone.add(timer)
-                yield timer
+        """Every timer up to `until`, in the order of time; those registered meanwhile too. Each is gone when given.
 
-    def take(self, until: int) -> list[Timer]:
-        """As `due`, but all at once and in no order, which is cheaper."""
-        taken = []
-        if until > self._horizon:
-            taken = list(self._stored(until))
-            self._horizon = until
+        Whoever reads this has no record under way when it asks for the next one: the overlay may spill then.
+        """
+        fired = 0
+        while self._load_due(until):
+            heap, live = self._heap, self._live
+            while heap and heap[0][0] <= until and (self._stored_first > heap[0][0] or heap[0][0] == self._partly):
+                timer = heappop(heap)
+                if timer in live:
+                    live.discard(timer)
+                    self._new.discard(timer)
+                    self._gone.add(timer)
+                    yield timer
+                    fired += 1
+                    if fired % _BETWEEN_LOOKS == 0:
+                        self._overlay.grown(0, _BETWEEN_LOOKS)
+                        break
+        self._horizon = max(self._horizon, until)
+
+    def _load_due(self, until: int) -> bool:
+        """See that the first timer up to `until` is in memory; whether there is one."""
+        heap = self._heap
+        while self._stored_first <= until and (
+            not heap or self._stored_first < heap[0][0] or self._stored_first == heap[0][0] != self._partly
+        ):
+            for timer in self._next_stored(until):
+                self._live.add(timer)
+                heappush(heap, timer)
+        return bool(heap) and heap[0][0] <= until
+
+    def take(self, until: int) -> tuple[list[Timer], int]:
+        """The first of the timers up to `until`, in no order, which is cheaper than `due`; each is gone when given.
+        And how far they go: all that are earlier are among them. Ask again while anything `is_due`."""
+        taken = self._next_stored(until) if self._stored_first <= until else []
+        until = min(until, self._stored_first)
+        self._horizon = max(self._horizon, min(until, self._stored_first - 1))
         heap, live = self._heap, self._live
         while heap and heap[0][0] <= until:
             timer = heappop(heap)
@@ -115,32 +159,38 @@ class Timers:
                 self._new.discard(timer)
                 taken.append(timer)
         self._gone.update(taken)
-        return taken
+        return taken, until
 
     def is_stored(self, time: int, group: int) -> bool:
         """Whether a key group has stored timers of this very time."""
         reader = self._overlay.reader(group)
         return reader is not None and any(reader.scan(_RANGE.pack(group, self._id) + _BARE_TIME.pack(time + _BIAS)))
 
-    def _load(self, until: int) -> None:
-        """Take the stored timers up to `until` into memory."""
-        for timer in self._stored(until):
-            self._live.add(timer)
-            heappush(self._heap, timer)
-
-    def _stored(self, until: int) -> Iterator[Timer]:
-        """The stored timers up to `until` that are not in memory and were not deleted, each once, in no order."""
+    def _next_stored(self, until: int) -> list[Timer]:
+        """The first stored timers up to `until` that are not in memory and were not deleted, each once, in the order
+        of time; at most `_PORTION`."""
         gone, live = self._gone, self._live
-        for block, least in self._stored_least.items():
-            if least <= until:
-                for stream in self._streams_of(block):
-                    while stream.head is not None and stream.head[0] <= until:
-                        timer = stream.head
-                        stream.next()
-                        if timer not in gone and timer not in live:
-                            yield timer
-                self._stored_least[block] = self._first(block)
+        blocks = [block for block, least in self._stored_least.items() if least <= until]
+        streams = [stream for block in blocks for stream in self._streams_of(block)]
+        heads = [(stream.head[0], place) for place, stream in enumerate(streams) if stream.head is not None]
+        heapify(heads)
+        found: list[Timer] = []
+        while heads and heads[0][0] <= until and len(found) < _PORTION:
+            time, place = heappop(heads)
+            stream = streams[place]
+            while stream.head is not None and stream.head[0] == time and len(found) < _PORTION:
+                timer = stream.head
+                stream.next()
+                if timer not in gone and timer not in live:
+                    found.append(timer)
+            if stream.head is not None:
+                heappush(heads, (stream.head[0], place))
+        for block in blocks:
+            self._stored_least[block] = self._first(block)
         self._stored_first = min(self._stored_least.values(), default=NEVER)
+        self._partly = self._stored_first if len(found) == _PORTION else None
+        self._horizon = max(self._horizon, min(until, self._stored_first - 1))
+        return found
 
     def _streams_of(self, block: int) -> list[_Stored]:
         """One for each key group of the block that is this subtask's; each goes on where it was."""

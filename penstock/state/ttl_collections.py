@@ -10,6 +10,7 @@ from penstock.state.keyed import _List as List
 from penstock.state.keyed import _Map as Map
 from penstock.state.ttl import UNKNOWN, decode_elements, encode_elements
 from penstock.state.ttl_states import Timed, TimedState
+from penstock.state.weight import weigh_nested
 
 
 class TimedList(TimedState, List):
@@ -19,6 +20,9 @@ class TimedList(TimedState, List):
         super().reset()
         self._rewritten: dict[bytes, dict[bytes, list[Timed]]] = {}
         """By key and chunk, what is left of stored chunks."""
+
+    def weight(self) -> int:
+        return super().weight() + weigh_nested(self._rewritten)
 
     def add(self, value: Any) -> None:
         self.accesses += 1

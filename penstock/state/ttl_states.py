@@ -35,6 +35,8 @@ class TimedState(KeyedState):
     form: Form
     accesses = 0
     """In this epoch; what incremental clean-up goes by."""
+    cursor: tuple[int, bytes, bytes] | None = None
+    """The key group, key and value of the entry that says where incremental clean-up goes on, if it has moved."""
     timers: ExpiryTimers | None = None
     """Where values are removed by timers."""
 
@@ -50,7 +52,7 @@ class TimedState(KeyedState):
         self._shows_expired = config is not None and config.get_state_visibility() is visible
 
     def reset(self) -> None:
-        self.accesses = 0
+        self.cursor = None
         super().reset()
 
     @property
@@ -95,6 +97,9 @@ class TimedState(KeyedState):
         return reader, entry
 
     def drain(self, groups: dict[int, GroupChanges]) -> None:
+        if self.cursor is not None:
+            group, at, cursor = self.cursor
+            groups.setdefault(group, GroupChanges(group, [], [])).entries.append((at, cursor))
         if self.form.since is None:
             self._write(groups)
             return

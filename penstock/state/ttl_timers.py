@@ -50,7 +50,7 @@ class ExpiryTimers:
             self._remove_expired(until)
             return due(until)
 
-        def take_after(until: int) -> list[Timer]:
+        def take_after(until: int) -> tuple[list[Timer], int]:
             self._remove_expired(until)
             return take(until)
 
@@ -63,9 +63,9 @@ class ExpiryTimers:
         return until != _END and self._timers.is_due(until)
 
     def _remove_expired(self, until: int) -> None:
-        if self._is_due(until):
-            before = self._overlay.key
-            for _, key, namespace in self._timers.take(until):
+        before = self._overlay.key
+        while self._is_due(until):
+            for _, key, namespace in self._timers.take(until)[0]:
                 state = self._states.get(namespace[:4])
                 if state is not None:
                     self._overlay.key = key

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import os
 import pickle
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -20,9 +18,7 @@ from penstock.runtime.plan import PhysicalGraph
 from penstock.runtime.rows import METRICS, ExchangeRow
 from penstock.runtime.task import Task, TaskEpoch, restore_forms
 from penstock.state.access import StateAccess
-from penstock.state.engines.base import Engine
-from penstock.state.engines.lmdb import LmdbEngine
-from penstock.state.engines.memory import MemoryEngine
+from penstock.state.backends import Backend, ReplicaStore
 from penstock.state.storage import Storage
 
 
@@ -33,18 +29,17 @@ class LocalEngine:
         self,
         graph: PhysicalGraph,
         storage: Storage,
-        replica_root: str,
+        backend: Backend,
         pending: Callable[[str], list[list[Any]]],
         probe: Callable[[str], None],
     ) -> None:
         # As on Spark, what runs is a copy of what the program holds.
         self._graph: PhysicalGraph = pickle.loads(pickle.dumps(graph))
         self._storage = storage
-        self._replica_root = replica_root
+        self._replicas = ReplicaStore(backend)
         self._pending = pending
         self._probe = probe
         self.runs: dict[tuple[int, int | None], ChainRun] = {}
-        self._memory: dict[tuple[str, int], Engine] = {}
         self._measured: list[bytes] = []
 
     def execute(self, parameters: EpochParameters) -> list[tuple[int, bytes]]:
@@ -63,12 +58,12 @@ class LocalEngine:
         return reports + [(METRICS, measured) for measured in self._measured]
 
     def state_access(self, parameters: EpochParameters) -> StateAccess:
-        memory = parameters.backend == "memory"
         return StateAccess(
             ManifestHistory(self._storage, parameters.wanted),
-            None if memory else self._storage,
-            self._memory_engine if memory else self._lmdb_engine,
+            None if self._storage.in_memory else self._storage,
+            self._replicas.opener(parameters.lineage),
             parameters.inline_bytes,
+            parameters.overlay_bytes,
         )
 
     def _sources(self, parameters: EpochParameters) -> Iterator[ExchangeRow]:
@@ -131,10 +126,3 @@ class LocalEngine:
             probe,
             self._measured.append,
         )
-
-    def _memory_engine(self, uid: str, block: int) -> Engine:
-        return self._memory.setdefault((uid, block), MemoryEngine())
-
-    def _lmdb_engine(self, uid: str, block: int) -> Engine:
-        operator = hashlib.blake2b(uid.encode(), digest_size=8).hexdigest()
-        return LmdbEngine(os.path.join(self._replica_root, operator, f"{block:05d}"))

@@ -14,19 +14,25 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from penstock.checkpoint.epochs import EpochDriver, EpochParameters, EpochStatistics, Settings
+from penstock.checkpoint.failed import UserFunctionFailed
 from penstock.checkpoint.metrics import JobMetrics
+from penstock.checkpoint.restarts import Completed, Failed, Restart, Restarts
+from penstock.checkpoint.statistics import CheckpointHistory
 from penstock.common.pickling import Frozen
 from penstock.common.watermark_strategy import Watermark
 from penstock.connectors.sinks import CollectSink
+from penstock.datastream.checkpoint_settings import restart_strategy
 from penstock.datastream.data_stream import DataStream
 from penstock.datastream.environment import StreamExecutionEnvironment
 from penstock.errors import PenstockError
 from penstock.graph.physical import build
 from penstock.runtime.moment import Timestamped
 from penstock.runtime.watermarks import GREATEST, LEAST
+from penstock.state.backends import Backend
 from penstock.state.descriptors import AggregatingState, ListState, MapState, ReducingState
 from penstock.state.entries import stored_keys
 from penstock.state.key_groups import block_count
@@ -48,6 +54,7 @@ class JobHarness:
 
     Records wait in the sources, as in a log, until an epoch takes them; a crash takes back what no checkpoint holds.
     Given the `storage` of another harness, it goes on from that one's last checkpoint, at whatever parallelism.
+    A restart strategy of the program is obeyed; where a driver would wait, the clock that was set goes on at once.
     """
 
     def __init__(
@@ -67,7 +74,8 @@ class JobHarness:
         if isinstance(stream, DataStream):
             stream._end("Collect", self._sink)
         self._directory = tempfile.mkdtemp(prefix="penstock-harness-")
-        self._settings = settings or Settings(backend=backend)
+        self._backend = Backend(backend, [f"{self._directory}/replicas"])
+        self._settings = replace(settings or Settings(), backend=self._backend)
         if storage is None:
             storage = DriverStorage() if backend == "memory" else LocalStorage(f"{self._directory}/checkpoints")
         self.storage = storage
@@ -95,22 +103,39 @@ class JobHarness:
         self._names = {node.name: node.uid for node in logical.nodes.values()}
         self._take: dict[str, int] = {}
         self._clock_ms: int | None = None
+        self._restarts = Restarts(restart_strategy(config, checkpointing=False))
+        self.last_failure: Exception | None = None
         self._crash_point: str | None = None
         self._passed: list[str] = []
         self.epochs_run = 0
         self._start()
 
     def _start(self) -> None:
-        self._engine = LocalEngine(self._graph, self.storage, f"{self._directory}/replicas", self._pending, self._probe)
+        self._open_engine()
         self._driver = EpochDriver(
             self._graph,
             self.storage,
             self._settings,
-            self._engine.execute,
+            lambda parameters: self._engine.execute(parameters),
             self._sinks,
             self._driver_probe,
-            clock=lambda: time.time() if self._clock_ms is None else self._clock_ms / 1000,
+            clock=lambda: self._now() / 1000,
+            wait=self._wait,
         )
+        self._recover()
+
+    def _open_engine(self) -> None:
+        self._engine = LocalEngine(self._graph, self.storage, self._backend, self._pending, self._probe)
+
+    def _now(self) -> float:
+        return time.time() * 1000 if self._clock_ms is None else self._clock_ms
+
+    def _wait(self, seconds: float) -> None:
+        """Where a driver would wait, the harness's clock goes on at once."""
+        if self._clock_ms is not None:
+            self._clock_ms += round(seconds * 1000)
+
+    def _recover(self) -> None:
         self._driver.recover()
         for uid, log in self._log.items():
             if uid in self._drawn:
@@ -201,6 +226,24 @@ class JobHarness:
         """
         self._crash_point = point
 
+    @property
+    def restarts(self) -> int:
+        """How often the program's restart strategy has restarted it after a failure."""
+        return self._restarts.number
+
+    def _restart_after(self, error: Exception) -> None:
+        """Go on from the last checkpoint in the same driver, if the program's restart strategy says so."""
+        self.last_failure = error
+        if isinstance(error, PenstockError) and error.lasting:
+            raise error
+        decision = self._restarts.handle(Failed(int(self._now()), isinstance(error, UserFunctionFailed)))
+        if not isinstance(decision, Restart):
+            raise error
+        self._wait(decision.delay_ms / 1000)
+        self._open_engine()
+        self._recover()
+        self._driver.metrics.restarts = self.restarts
+
     def lose_replicas(self) -> None:
         """Delete every local replica; they are caches."""
         shutil.rmtree(f"{self._directory}/replicas", ignore_errors=True)
@@ -242,6 +285,11 @@ class JobHarness:
     def metrics(self) -> JobMetrics:
         """Counted in completed epochs since the start or the last crash, as on Spark since the driver started."""
         return self._driver.metrics.read()
+
+    @property
+    def checkpoints(self) -> CheckpointHistory:
+        """What the driver knows of its checkpoints, since the start or the last crash."""
+        return self._driver.checkpoints
 
     def timers(self, operator: str | None = None) -> list[tuple[int, Any, str]]:
         """(time, key, kind) of every timer that is set, in order; `operator` is a uid or name, if several have any."""
@@ -331,7 +379,13 @@ class JobHarness:
         self._take = {uid: self._waiting(uid) if records is None else records for uid in self._log}
         self._passed = []
         try:
-            statistics = self._driver.run_epoch(None, {}, ends_input)
+            while True:
+                try:
+                    statistics = self._driver.run_epoch(None, {}, ends_input)
+                    break
+                except Exception as error:  # the user's sinks may raise anything
+                    self._restart_after(error)
+            self._restarts.handle(Completed())
         except SimulatedCrash:
             self._crash_point = None
             self._start()
@@ -360,10 +414,9 @@ class JobHarness:
             self._driver.version,
             "",
             self._driver.lineage,
-            self._settings.backend,
+            self._backend,
             self._settings.inline_bytes,
-            f"{self._directory}/replicas",
-            self._driver.epoch_clock(),
+            timestamp=self._driver.epoch_clock(),
         )
 
     @contextmanager

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from penstock.checkpoint.bases import block_state
+from penstock.checkpoint.bases import block_groups
 from penstock.checkpoint.history import ManifestHistory
+from penstock.checkpoint.lineages import Lineages, SharedStorage
 from penstock.checkpoint.manifest import Manifest, latest
 from penstock.errors import PenstockError
 from penstock.state.entries import entry_prefix, state_id
@@ -17,12 +18,13 @@ from penstock.state.storage import LocalStorage, Storage
 from penstock.state.ttl import STAMP, timed_name
 
 
-def newest_lineage(job_directory: str | Path) -> Storage:
+def newest_lineage(job: str | Path | SharedStorage) -> Storage:
     """The storage of the newest run of a job, below `state.checkpoints.dir`/job name."""
-    lineages = sorted(path for path in Path(job_directory).iterdir() if (path / "manifests").is_dir())
-    if not lineages:
-        raise PenstockError(f"No checkpoint in {job_directory}.")
-    return LocalStorage(str(lineages[-1]))
+    root = LocalStorage(job) if isinstance(job, (str, Path)) else job
+    lineage = Lineages(root).newest()
+    if lineage is None:
+        raise PenstockError(f"No checkpoint in {root.where}.")
+    return root.below(lineage)
 
 
 def last_manifest(storage: Storage) -> Manifest:
@@ -46,7 +48,7 @@ def read_values(storage: Storage, uid: str, state: str, value_type: Any) -> dict
     skipped = {state_id(state).to_bytes(4, "big"): 0, state_id(timed_name(state)).to_bytes(4, "big"): STAMP.size}
     values = {}
     for block in range(block_count(max_parallelism)):
-        for changes in block_state(history, uid, block, max_parallelism):
+        for changes in block_groups(history, uid, block, max_parallelism):
             for key, value in changes.entries:
                 skip = skipped.get(key[2:6])
                 if skip is not None and value is not None:

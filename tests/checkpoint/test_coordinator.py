@@ -12,6 +12,7 @@ from penstock.checkpoint.coordinator import (
     CommitSinks,
     Coordinator,
     Decline,
+    Expire,
     InvalidTransition,
     Publish,
     Published,
@@ -261,6 +262,42 @@ class TestWhatCannotHappen:
             coordinator.handle(PUBLISHED)
         acknowledge_all(coordinator)
         assert coordinator.handle(AllIn(1, at=20)) == [Publish(1, tuple(reports()))]
+
+
+class TestACheckpointThatIsStopped:
+    def test_expires_though_what_came_of_it_looks_like_a_loss(self, coordinator):
+        coordinator.handle(trigger())
+        coordinator.handle(Decline(1, failure("the job was cancelled", from_user=False), at=TIMEOUT))
+        coordinator.handle(Expire(1, at=TIMEOUT))
+        (abort,) = coordinator.handle(AllIn(1, at=TIMEOUT))
+        assert abort.status is CheckpointStatus.EXPIRED
+        assert abort.failures == ()
+
+    def test_shows_the_users_failure_if_there_was_one(self, coordinator):
+        coordinator.handle(trigger())
+        coordinator.handle(Decline(1, failure(), at=10))
+        coordinator.handle(Expire(1, at=TIMEOUT))
+        (abort,) = coordinator.handle(AllIn(1, at=TIMEOUT))
+        assert (abort.status, abort.failures) == (CheckpointStatus.DECLINED, (failure(),))
+
+
+class TestADriverThatGoesOnFromTheLastManifest:
+    @pytest.mark.parametrize("next_epoch", [1, 2])
+    def test_may_find_that_the_checkpoint_under_way_was_published_or_not(self, coordinator, next_epoch):
+        coordinator.handle(trigger())
+        acknowledge_all(coordinator)
+        coordinator.handle(AllIn(1, at=20))
+        coordinator.forget(at=25)
+        assert coordinator.handle(trigger(next_epoch, at=30)) == []
+        assert [each.status.name for each in coordinator.history] == ["DECLINED", "TRIGGERED"]
+
+    def test_leaves_what_was_completed(self, coordinator):
+        coordinator.handle(trigger())
+        acknowledge_all(coordinator)
+        coordinator.handle(AllIn(1, at=20))
+        coordinator.handle(Published(1, at=22))
+        coordinator.forget(at=25)
+        assert [each.status.name for each in coordinator.history] == ["COMPLETED"]
 
 
 def test_only_so_many_checkpoints_are_remembered():

@@ -17,6 +17,7 @@ from penstock.graph.physical import build
 from penstock.runtime.report import DeltaHandle, OperatorReport, Report, encode_report
 from penstock.runtime.rows import FAILURE, REPORT, Failure, encode_struct
 from penstock.state.access import StateAccess
+from penstock.state.backends import Backend
 from penstock.state.descriptors import ValueStateDescriptor
 from penstock.state.engines.memory import MemoryEngine
 from penstock.state.keys import encode_key
@@ -146,7 +147,7 @@ def start(engine, storage):
         return EpochDriver(
             graph or program(),
             storage,
-            Settings(backend=backend, **settings),
+            Settings(backend=Backend(backend), **settings),
             engine.execute,
             {"out": sink or CommitLog()},
             probe,
@@ -414,7 +415,7 @@ class TestTheMemoryBackend:
         env.from_collection([]).uid("numbers").print().uid("out")
         graph = build(env._graph, parallelism=1)
         rows = lambda parameters: [(REPORT, encode_report(Report(0, 0, parameters.number, 1, [], [], [])))]  # noqa: E731
-        driver = EpochDriver(graph, storage, Settings(backend="memory"), rows, {"out": CommitLog()})
+        driver = EpochDriver(graph, storage, Settings(), rows, {"out": CommitLog()})
         for _ in range(20):
             driver.run_epoch(None, {})
         assert storage.list("manifests/") == [manifest_name(19), manifest_name(20)]
@@ -444,12 +445,14 @@ class TestTheMemoryBackend:
         with pytest.raises(StateTooLarge) as caught:
             driver.run_epoch(None, {})
         text = str(caught.value)
-        assert text.startswith("State 'n' of operator 'count them' (uid 'count') has ")
-        assert "more than the Memory backend's limit of 20,000 (max_state_size)" in text
-        assert "state.checkpoints.dir" in text
-        assert "MemoryStateBackend(max_state_size=" in text
+        assert text.startswith("State 'n' of operator 'count them' (uid 'count') is too large for the Memory backend")
+        assert "state.backend.memory.max-state-size is 20,000" in text
         size = int(text.split(" has ")[1].split(" bytes")[0].replace(",", ""))
         assert 20_000 < size < 100_000
+        assert caught.value.fix == (
+            "Keep it in files: env.set_state_backend(FsStateBackend('file:///path/to/checkpoints')), or raise the "
+            f"limit: env.set_state_backend(MemoryStateBackend(max_state_size={2 * size}))."
+        )
 
     def test_does_not_count_what_was_overwritten(self, start, engine):
         driver = start(backend="memory", memory_limit=40_000)

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.checkpoint import history as history_module
-from penstock.checkpoint.bases import merge_bases
+from penstock.checkpoint.bases import Block, merge_block
 from penstock.checkpoint.history import ManifestHistory
 from penstock.checkpoint.manifest import (
     FORMAT,
@@ -20,7 +20,7 @@ from penstock.runtime.report import DeltaHandle
 from penstock.state.access import StateAccess
 from penstock.state.engines.memory import MemoryEngine
 from penstock.state.files import GroupChanges
-from penstock.state.key_groups import block_of
+from penstock.state.key_groups import block_count, block_of
 from penstock.state.replica import Replicas, StaleAttempt
 from penstock.state.storage import DriverStorage, MissingObject
 
@@ -54,7 +54,7 @@ class Chain:
             spark_log={},
             log_index={},
             bases={UID: self.bases},
-            delta_bytes={},
+            since_base={},
         )
         self.versions.append(publish(self.storage, manifest))
         return self.versions[-1]
@@ -238,7 +238,10 @@ def test_every_way_to_a_version_leads_to_the_same_state(epochs, data):
         version = chain.publish(handle)
         models.append(apply_to(models[-1], changes))
         if merges:
-            announced = merge_bases(chain.storage, version, UID, GROUPS)
+            announced = {
+                block: merge_block(chain.storage, version, Block(UID, block, GROUPS))
+                for block in range(block_count(GROUPS))
+            }
     engines = {}
     versions = data.draw(st.lists(st.integers(1, len(epochs)), min_size=1, max_size=4).map(sorted))
     for number in versions:

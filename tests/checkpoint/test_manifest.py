@@ -39,7 +39,7 @@ def manifest(number=1, parent=b"", token="driver", **fields):
         "spark_log": {f"offsets/{number - 1}": b"v1"},
         "log_index": {f"offsets/{number - 1}": number},
         "bases": {},
-        "delta_bytes": {},
+        "since_base": {},
     }
     return Manifest(**{**values, **fields})
 
@@ -74,7 +74,7 @@ class TestPublishing:
             },
             committables=[Committable("sink", 0, b"page")],
             bases={"c": {3: BaseHandle(1, "bases/1/x", 100)}},
-            delta_bytes={"c": 9},
+            since_base={"c": {0: 9}},
             batch=None,
             ended=True,
         )
@@ -100,7 +100,7 @@ class TestPublishing:
 
     def test_a_state_has_the_bytes_of_its_bases_and_of_the_deltas_since(self):
         bases = {"c": {0: BaseHandle(1, "a", 100), 5: BaseHandle(1, "b", 20)}}
-        assert manifest(bases=bases, delta_bytes={"c": 3}).state_bytes("c") == 123
+        assert manifest(bases=bases, since_base={"c": {0: 1, 5: 2}}).state_bytes("c") == 123
         assert manifest().state_bytes("c") == 0
 
 

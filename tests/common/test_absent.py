@@ -35,7 +35,7 @@ class TestNames:
     def test_the_error_is_both_ours_and_pythons(self) -> None:
         assert issubclass(AbsentName, PenstockError)
         with pytest.raises(ImportError):
-            from penstock.common import RestartStrategies  # noqa: F401
+            from penstock.common import ConfigOptions  # noqa: F401
 
     def test_a_name_that_nobody_has_is_an_ordinary_error(self) -> None:
         with pytest.raises(ImportError, match="cannot import name 'Nonsense'") as raised:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from penstock.common import Configuration
-from penstock.common.options import BadSetting, options_page, parse_lines
+from penstock.common.options import BadSetting, options_page, parse_lines, store_options
 from penstock.datastream import StreamExecutionEnvironment
 
 
@@ -75,6 +75,29 @@ def test_a_line_that_is_no_setting_is_named() -> None:
 
 def test_values_may_hold_colons() -> None:
     assert parse_lines("state.checkpoints.dir: file:///a/b", "x") == {"state.checkpoints.dir": "file:///a/b"}
+
+
+class TestOptionsOfTheCheckpointStore:
+    def test_go_to_it_as_text_truths_and_objects(self) -> None:
+        settings = {
+            "state.checkpoints.dir": "s3://bucket/x",
+            "state.checkpoints.fs.key": "123",
+            "state.checkpoints.fs.anon": "true",
+            "state.checkpoints.fs.client_kwargs": '{"region_name": "eu-central-1"}',
+        }
+        environment(**{key.replace(".", "__"): value for key, value in settings.items()})
+        options = {"key": "123", "anon": True, "client_kwargs": {"region_name": "eu-central-1"}}
+        assert store_options(settings) == options
+
+    def test_that_are_no_json_are_refused_without_showing_them(self) -> None:
+        with pytest.raises(BadSetting, match=r"state\.checkpoints\.fs\.x begins with \{") as error:
+            store_options({"state.checkpoints.fs.x": "{hidden"})
+        assert "hidden" not in str(error.value)
+
+    def test_are_hidden_where_a_configuration_is_shown(self) -> None:
+        config = Configuration.from_dict({"state.checkpoints.fs.key": "hidden", "state.backend": "memory"})
+        assert "hidden" not in f"{config} {config!r}"
+        assert "memory" in str(config)
 
 
 def test_the_page_of_settings_is_up_to_date() -> None:

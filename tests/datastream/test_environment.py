@@ -12,6 +12,7 @@ from penstock.common.options import BadSetting
 from penstock.connectors.sinks import CollectSink
 from penstock.datastream import CheckpointingMode, KeyedProcessFunction, StreamExecutionEnvironment
 from penstock.datastream.connectors import DiscardingSink
+from penstock.errors import PenstockError
 from penstock.graph.logical import GraphError
 from penstock.testing import keyed_harness
 from penstock.testing.harness import JobHarness
@@ -159,3 +160,57 @@ def test_a_closed_environment_still_runs_programs(env: StreamExecutionEnvironmen
     with keyed_harness(lambda value, ctx: [value]) as job:
         job.push("a").epoch()
         assert job.output == ["a"]
+
+
+class TestTheCheckpointDirectory:
+    """Is tried before Spark starts: no session is there in these tests, and none is made."""
+
+    def refused(self, **settings: str) -> PenstockError:
+        config = Configuration.from_dict({key.replace("__", "."): value for key, value in settings.items()})
+        env = StreamExecutionEnvironment(config)
+        env.from_collection([1]).print()
+        with pytest.raises(PenstockError) as error:
+            env.execute("numbers")
+        assert env._spark is None
+        return error.value
+
+    def test_that_cannot_be_written_is_refused(self, tmp_path: Path) -> None:
+        (tmp_path / "file").write_text("a user's own")
+        error = self.refused(state__checkpoints__dir=str(tmp_path / "file" / "checkpoints"))
+        assert f"Nothing can be written to {tmp_path}/file/checkpoints/numbers: {tmp_path}/file is not" in error.problem
+        assert "state.checkpoints.dir" in error.fix
+        assert (tmp_path / "file").read_text() == "a user's own"
+
+    def test_in_a_bucket_that_is_missing_is_refused(self, s3_options: dict[str, str]) -> None:
+        settings = {f"state__checkpoints__fs__{key}": value for key, value in s3_options.items()}
+        error = self.refused(state__checkpoints__dir="s3://no-such-bucket/x", **settings)
+        assert "in s3://no-such-bucket/x/numbers: FileNotFoundError: The specified bucket does not exist" in str(error)
+        assert "state.checkpoints.fs.*" in error.fix
+        assert s3_options["secret"] not in str(error)
+
+    def test_on_a_store_that_does_not_answer_is_refused(self) -> None:
+        error = self.refused(
+            state__checkpoints__dir="s3://bucket/x",
+            state__checkpoints__fs__endpoint_url="http://127.0.0.1:1",
+            state__checkpoints__fs__key="my-key",
+            state__checkpoints__fs__secret="my-secret",
+            state__checkpoints__fs__config_kwargs='{"retries": {"max_attempts": 0}}',
+        )
+        assert "http://127.0.0.1:1" in str(error)
+        assert "my-" not in str(error)
+
+    def test_with_an_option_that_the_store_does_not_know_is_refused(self, s3_options: dict[str, str]) -> None:
+        settings = {f"state__checkpoints__fs__{key}": value for key, value in s3_options.items()}
+        error = self.refused(
+            state__checkpoints__dir="s3://bucket/x", **settings, state__checkpoints__fs__client_kwargs='{"nonsense": 1}'
+        )
+        assert "nonsense" in str(error)
+
+    def test_in_the_memory_of_one_process_is_refused(self) -> None:
+        error = self.refused(state__checkpoints__dir="memory://x")
+        assert "no task would see it" in str(error)
+        assert "state.backend" in error.fix
+
+    def test_with_a_password_in_its_uri_is_refused_without_showing_it(self) -> None:
+        error = self.refused(state__checkpoints__dir="s3://me:hidden@bucket/x")
+        assert "hidden" not in str(error)

@@ -75,11 +75,11 @@ def test_an_entry_for_what_pyflink_does_not_have_is_named(monkeypatch: pytest.Mo
 
 def test_an_absent_name_without_an_entry_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(ALTERNATIVES, "SourceFunction")
-    monkeypatch.delitem(ALTERNATIVES, "datastream.checkpoint_config")
+    monkeypatch.delitem(ALTERNATIVES, "datastream.checkpoint_storage")
     with pytest.raises(StaleEntries) as raised:
         render()
     assert "SourceFunction is absent and has no entry" in str(raised.value)
-    assert "datastream.checkpoint_config is absent and has no entry" in str(raised.value)
+    assert "datastream.checkpoint_storage is absent and has no entry" in str(raised.value)
 
 
 class TestCalls:

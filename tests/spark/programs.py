@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import sys
+import uuid
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 from penstock.common import Configuration
 from penstock.datastream import KeyedProcessFunction, RuntimeContext, StreamExecutionEnvironment
-from penstock.datastream.connectors import DiscardingSink
+from penstock.datastream.connectors import Commit, DiscardingSink, Sink, SinkWriter
 from penstock.datastream.state import ValueStateDescriptor
+from penstock.testing.snapshots import newest_lineage, read_values
 
 
 class Count(KeyedProcessFunction):
@@ -90,7 +92,9 @@ def run_everywhere(directory: str, master: str, cases: list[list[int]], left: li
             Path(directory, f"output-{parallelism}-{epochs}.json").write_text(json.dumps(list(results)))
 
 
-def run_two_stages(directory: str, master: str, left: list[str], right: list[str], per_epoch: int) -> None:
+def run_two_stages(
+    directory: str, master: str, left: list[str], right: list[str], per_epoch: int, settings: dict[str, str]
+) -> None:
     """The job of the crash tests: every record of it must be counted once, whatever dies."""
     configuration = Configuration.from_dict(
         {
@@ -101,6 +105,7 @@ def run_two_stages(directory: str, master: str, left: list[str], right: list[str
             "execution.checkpointing.interval": "100 ms",
             "execution.checkpointing.externalized-checkpoint-retention": "RETAIN_ON_CANCELLATION",
             "penstock.epoch.max-records": per_epoch,
+            **settings,
         }
     )
     env = StreamExecutionEnvironment.get_execution_environment(configuration)
@@ -112,9 +117,115 @@ def run_two_stages(directory: str, master: str, left: list[str], right: list[str
     Path(directory, "counters.json").write_text(json.dumps(result.get_all_accumulator_results()))
 
 
+class NotedSink(Sink):
+    """Notes in a file of this driver's own which epochs it commits."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def create_writer(self, context: RuntimeContext) -> SinkWriter:
+        return Values()
+
+    def commit(self, commits: list[Commit]) -> None:
+        with open(self._path, "a") as file:
+            file.writelines(f"{commit.epoch}\n" for commit in commits)
+
+
+class FolderSink(NotedSink):
+    """One file of a folder for each epoch and subtask, with its values as JSON."""
+
+    def commit(self, commits: list[Commit]) -> None:
+        Path(self._path).mkdir(exist_ok=True)
+        for commit in commits:
+            Path(self._path, f"{commit.epoch}-{commit.subtask}").write_bytes(commit.payload)
+
+
+class Values(SinkWriter):
+    def begin_epoch(self, epoch: Any) -> None:
+        self.values: list[Any] = []
+
+    def write(self, value: Any) -> None:
+        self.values.append(value)
+
+    def prepare_commit(self) -> bytes | None:
+        return json.dumps(self.values).encode()
+
+
+def run_with_rival(directory: str, left: list[str], right: list[str], retain: bool, commits: str) -> None:
+    """The two stages in one of several drivers of the same job."""
+    settings = {
+        "spark.master": "local[2]",
+        "state.checkpoints.dir": f"{directory}/checkpoints",
+        "state.backend.local-dir": f"{directory}/replicas",
+        "execution.checkpointing.interval": "100 ms",
+        "penstock.epoch.max-records": 10,
+    }
+    if retain:
+        settings["execution.checkpointing.externalized-checkpoint-retention"] = "RETAIN_ON_CANCELLATION"
+    env = StreamExecutionEnvironment.get_execution_environment(Configuration.from_dict(settings))
+    env.set_parallelism(2)
+    stream = two_stages(env.from_collection(left).uid("left"), env.from_collection(right).uid("right"))
+    stream.sink_to(NotedSink(commits)).uid("sink")
+    env.execute("crash")
+
+
+class Tag(KeyedProcessFunction):
+    """Gives every record a tag that no other attempt gives, and keeps it."""
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        self.tags = runtime_context.get_state(ValueStateDescriptor("tags", str))
+
+    def process_element(self, value: Any, ctx: Any) -> Any:
+        tag = uuid.uuid4().hex
+        self.tags.update(f"{self.tags.value() or ''} {tag}")
+        yield value, tag
+
+
+class Gather(Tag):
+    """Keeps the tags it is given, and gives them on."""
+
+    def process_element(self, value: Any, ctx: Any) -> Any:
+        self.tags.update(f"{self.tags.value() or ''} {value[1]}")
+        yield value[1]
+
+
+def run_tagged(directory: str, master: str, tagged: list[str], per_epoch: int) -> None:
+    """Tags in stage 1, gathered in stage 2; after every checkpoint the two must hold the same."""
+    configuration = Configuration.from_dict(
+        {
+            "spark.master": master,
+            "state.checkpoints.dir": f"{directory}/checkpoints",
+            "state.backend.local-dir": "replicas",
+            "execution.checkpointing.interval": "100 ms",
+            "execution.checkpointing.externalized-checkpoint-retention": "RETAIN_ON_CANCELLATION",
+            "penstock.epoch.max-records": per_epoch,
+        }
+    )
+    env = StreamExecutionEnvironment.get_execution_environment(configuration)
+    env.set_parallelism(2)
+
+    def compare(epoch: Any) -> None:
+        storage = newest_lineage(f"{directory}/checkpoints/tags")
+        first, second = (
+            {tag for text in read_values(storage, uid, "tags", str).values() for tag in text.split()}
+            for uid in ("tag", "gather")
+        )
+        print("the same tags" if first == second else f"{len(first ^ second)} tags in one stage only", flush=True)
+
+    env.add_epoch_listener(compare)
+    tagging = env.from_collection(tagged).uid("words").key_by(lambda word: word).process(Tag()).uid("tag")
+    gathered = tagging.key_by(lambda pair: pair[0][0]).process(Gather()).uid("gather")
+    gathered.sink_to(FolderSink(f"{directory}/output")).uid("sink")
+    env.execute("tags")
+
+
 if __name__ == "__main__":
     arguments = json.loads(Path(sys.argv[1]).read_text())
-    if "per_epoch" in arguments:
+    if "tagged" in arguments:
+        run_tagged(**arguments)
+    elif "retain" in arguments:
+        run_with_rival(**arguments)
+    elif "per_epoch" in arguments:
         run_two_stages(**arguments)
     else:
         run_everywhere(**arguments)

@@ -51,7 +51,14 @@ def run(directory: Path, master: str, crashes: str) -> subprocess.CompletedProce
     arguments = directory / "arguments.json"
     arguments.write_text(
         json.dumps(
-            {"directory": str(directory), "master": master, "left": LEFT, "right": RIGHT, "per_epoch": PER_EPOCH}
+            {
+                "directory": str(directory),
+                "master": master,
+                "left": LEFT,
+                "right": RIGHT,
+                "per_epoch": PER_EPOCH,
+                "settings": {},
+            }
         )
     )
     return subprocess.run(

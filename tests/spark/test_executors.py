@@ -7,21 +7,28 @@ import pytest
 
 from penstock.spark import executors
 from penstock.spark.executors import ExecutorsNotReady, check_executors
+from penstock.state.storage import LocalStorage
 
 pytestmark = pytest.mark.spark
 
 
 def test_executors_that_see_the_directory_leave_nothing_in_it(session: Any, tmp_path: Path) -> None:
-    check_executors(session, str(tmp_path / "checkpoints"))
+    check_executors(session, LocalStorage(tmp_path / "checkpoints"))
     assert list((tmp_path / "checkpoints").iterdir()) == []
 
 
 def test_a_directory_that_only_executors_see_is_refused(
     session: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Path, "exists", lambda self: False)
+    monkeypatch.setattr(LocalStorage, "exists", lambda self, name: False)
     with pytest.raises(ExecutorsNotReady, match=r"state\.checkpoints\.dir must be on storage that all hosts share"):
-        check_executors(session, str(tmp_path))
+        check_executors(session, LocalStorage(tmp_path))
+
+
+def test_a_directory_that_only_the_driver_can_write_is_refused(session: Any, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ExecutorsNotReady, match=r"An executor cannot write to .*/file/x.*: Cannot write.*all hosts"):
+        check_executors(session, LocalStorage(tmp_path / "file" / "x"))
 
 
 def test_executors_of_another_version_are_refused(session: Any, monkeypatch: pytest.MonkeyPatch) -> None:

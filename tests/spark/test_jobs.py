@@ -11,6 +11,7 @@ import pytest
 from programs import Count, expected_counts, expected_output, expected_sums, words
 
 from penstock.datastream import RuntimeExecutionMode, StreamExecutionEnvironment
+from penstock.state.storage import LocalStorage
 from penstock.testing.snapshots import last_manifest, newest_lineage, read_values
 
 pytestmark = pytest.mark.spark
@@ -142,5 +143,6 @@ def test_a_finished_job_leaves_nothing_behind_unless_asked(make_env: Any, tmp_pa
     )
     with env.from_collection(["a"]).key_by(lambda v: v).process(Count()).execute_and_collect("gone") as results:
         assert list(results) == [("a", 1)]
-    assert list((tmp_path / "checkpoints" / "gone").iterdir()) == []
+    assert LocalStorage(tmp_path / "checkpoints" / "gone").list("") == ["lineages/000000000001.removed"]
+    assert len(list((tmp_path / "checkpoints" / "gone").iterdir())) == 1
     assert not any((tmp_path / "replicas").glob("*/*"))

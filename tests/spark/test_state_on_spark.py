@@ -12,6 +12,7 @@ from penstock.common import Types
 from penstock.datastream import KeyedProcessFunction, MemoryStateBackend, RuntimeContext
 from penstock.datastream.state import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
 from penstock.errors import PenstockError
+from penstock.testing.snapshots import last_manifest, newest_lineage, read_values
 
 pytestmark = pytest.mark.spark
 
@@ -86,8 +87,8 @@ def test_the_memory_backend_refuses_state_over_its_limit(make_env: Any) -> None:
     message = str(raised.value)
     assert "'text'" in message
     assert "'hoard' (uid 'h')" in message
-    assert "max_state_size" in message
-    assert "state.checkpoints.dir" in message
+    assert "state.backend.memory.max-state-size is 100,000" in message
+    assert "FsStateBackend(" in message
 
 
 def test_state_over_many_epochs_in_memory_is_held_once(make_env: Any, tmp_path: Path) -> None:
@@ -97,3 +98,18 @@ def test_state_over_many_epochs_in_memory_is_held_once(make_env: Any, tmp_path: 
     stream = env.from_collection([n % 5 for n in range(2000)]).key_by(lambda n: n).process(Count())
     with stream.execute_and_collect() as results:
         assert Counter(results) == Counter((key, n + 1) for key in range(5) for n in range(400))
+
+
+def test_bases_are_made_beside_the_epochs_and_old_files_go(make_env: Any, tmp_path: Path) -> None:
+    env = make_env(records=60, checkpoints=True)
+    config = env.get_configuration()
+    config.set_integer("penstock.checkpoint.base.min-bytes", 0)
+    config.set_string("execution.checkpointing.interval", "1 ms")
+    (env.from_collection([n % 40 for n in range(2400)]).key_by(lambda n: n).process(Count()).uid("count").print())
+    env.execute("bases")
+    storage = newest_lineage(tmp_path / "checkpoints" / "bases")
+    manifest = last_manifest(storage)
+    assert manifest.id >= 40
+    assert any(base.name for base in manifest.bases["count"].values())
+    assert len(storage.list("manifests/")) < manifest.id
+    assert read_values(storage, "count", "n", int) == dict.fromkeys(range(40), 60)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pyarrow as pa
@@ -23,6 +24,7 @@ from penstock.state.files import (
     merge_changes,
     prefix_end,
     read_changes,
+    write_changes,
 )
 
 SMALL = [
@@ -104,6 +106,20 @@ def test_the_same_changes_give_the_same_bytes_in_every_process() -> None:
         for _ in range(2)
     }
     assert names == {content_name(encode_changes(SMALL)) + "\n"}
+
+
+@settings(deadline=None)
+@given(groups)
+def test_a_file_written_group_by_group_is_the_same_to_the_byte(changes: list[GroupChanges]) -> None:
+    with tempfile.TemporaryFile() as file:
+        written = write_changes(iter(changes), file)
+        file.seek(0)
+        data = file.read()
+    assert data == encode_changes(changes)
+    assert written.digest == content_name(data)
+    assert written.size == len(data)
+    assert written.entries == sum(len(change.entries) for change in changes)
+    assert written.groups == [change.group for change in read_changes(data)]
 
 
 def test_the_name_is_a_hash_of_the_content() -> None:

@@ -11,7 +11,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from penstock.checkpoint.bases import merge_bases
+from penstock.checkpoint.bases import Block, merge_block
 from penstock.checkpoint.history import ManifestHistory
 from penstock.checkpoint.manifest import FORMAT, Manifest, OperatorSnapshot, publish
 from penstock.common import Row, Types
@@ -30,8 +30,9 @@ from penstock.state.descriptors import (
 from penstock.state.engines.lmdb import LmdbEngine
 from penstock.state.engines.memory import MemoryEngine
 from penstock.state.entries import StateError, state_id
+from penstock.state.key_groups import block_count
 from penstock.state.keys import encode_key
-from penstock.state.overlay import Nothing, Overlay
+from penstock.state.overlay import OVERLAY_BYTES, Nothing, Overlay
 from penstock.state.storage import DriverStorage
 from penstock.testing import keyed_harness
 
@@ -66,7 +67,8 @@ DESCRIPTORS = {
 class Job:
     """One keyed operator over real replicas: its epochs end in manifests, its crashes lose what no manifest holds."""
 
-    def __init__(self, engine, max_parallelism=4):
+    def __init__(self, engine, max_parallelism=4, limit=OVERLAY_BYTES):
+        self.limit = limit
         self.max_parallelism = max_parallelism
         self.storage = DriverStorage()
         self.directory = tempfile.mkdtemp(prefix="penstock-overlay-") if engine == "lmdb" else None
@@ -87,7 +89,7 @@ class Job:
         history = ManifestHistory(self.storage, self.version)
         self.access = StateAccess(history, None, self.open_engine, 0)
         self.replicas = self.access.replicas("uid", self.max_parallelism)
-        self.overlay.begin(self.number, self.replicas)
+        self.overlay.begin(self.number, self.replicas, limit=self.limit)
 
     def open_engine(self, uid, block):
         if self.directory is None:
@@ -96,7 +98,7 @@ class Job:
 
     def cut(self):
         """End the epoch and begin the next."""
-        changes = self.overlay.changes()
+        changes = list(self.overlay.changes())
         written = self.access.write_delta(self.number, changes, self.max_parallelism)
         delta = DeltaHandle(written.name, written.size, written.entries, written.blocks, written.inline)
         snapshot = OperatorSnapshot("name", 1, self.max_parallelism, self.overlay.schemas(), [delta] if changes else [])
@@ -116,7 +118,7 @@ class Job:
             spark_log={},
             log_index={},
             bases={"uid": self.bases},
-            delta_bytes={},
+            since_base={},
         )
         self.version = publish(self.storage, manifest)
         self.begin()
@@ -124,7 +126,10 @@ class Job:
 
     def merge(self):
         if self.version is not None:
-            self.bases = merge_bases(self.storage, self.version, "uid", self.max_parallelism)
+            self.bases = {
+                block: merge_block(self.storage, self.version, Block("uid", block, self.max_parallelism))
+                for block in range(block_count(self.max_parallelism))
+            }
 
     def crash(self):
         self.replicas.close()
@@ -169,10 +174,10 @@ class OverlayMachine(RuleBasedStateMachine):
 
     engine = ""
 
-    @initialize(cache_limit=st.sampled_from([0, 1, 200_000]))
-    def start(self, cache_limit):
+    @initialize(cache_limit=st.sampled_from([0, 1, 200_000]), limit=st.sampled_from([0, 5_000, OVERLAY_BYTES]))
+    def start(self, cache_limit, limit):
         keyed_module._CACHE_LIMIT = cache_limit
-        self.job = Job(self.engine)
+        self.job = Job(self.engine, limit=limit)
         self.model = {}
         self.committed = {}
         self.use(KEYS[0])
@@ -295,6 +300,14 @@ class OverlayMachine(RuleBasedStateMachine):
     @rule()
     def merge(self):
         self.job.merge()
+
+    @rule()
+    def spill(self):
+        self.job.overlay.spill()
+
+    @rule(size=st.integers(0, 2000))
+    def grow(self, size):
+        self.job.overlay.grown(size, 1)
 
 
 class MemoryMachine(OverlayMachine):

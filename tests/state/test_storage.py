@@ -8,6 +8,7 @@ import os
 import socket
 import struct
 import threading
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -16,6 +17,7 @@ import pytest
 
 from penstock.state import serving
 from penstock.state.files import GroupChanges, encode_changes, read_changes
+from penstock.state.object_storage import ObjectStorage
 from penstock.state.storage import (
     AlreadyPublished,
     DriverStorage,
@@ -32,14 +34,18 @@ spawn = multiprocessing.get_context("spawn")
 fork = multiprocessing.get_context("fork")
 
 
-@pytest.fixture(params=["local", "driver"])
+@pytest.fixture(params=["local", "driver", "memory", "s3"])
 def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Storage]:
-    if request.param == "local":
+    if request.param == "driver":
+        driver = DriverStorage()
+        yield driver
+        driver.close()
+    elif request.param == "local":
         yield LocalStorage(tmp_path / "check points" / "root")
-        return
-    driver = DriverStorage()
-    yield driver
-    driver.close()
+    elif request.param == "memory":
+        yield ObjectStorage(f"memory://{uuid.uuid4().hex}/root")
+    else:
+        yield request.getfixturevalue("s3")()
 
 
 @pytest.fixture
@@ -67,9 +73,8 @@ class TestEveryStorage:
         assert storage.exists("deltas/1/abc")
 
     def test_publishing_twice_is_refused_and_changes_nothing(self, storage: Storage) -> None:
-        data = b"one"
-        storage.publish("manifests/1", data)
-        for again in (b"two", data):
+        storage.publish("manifests/1", b"one")
+        for again in (b"two", b""):
             with pytest.raises(AlreadyPublished, match="manifests/1"):
                 storage.publish("manifests/1", again)
         assert storage.read("manifests/1") == b"one"
@@ -99,6 +104,17 @@ class TestEveryStorage:
         assert storage.list("") == ["a/d"]
         storage.write("a/b/c", b"3")
         assert storage.read("a/b/c") == b"3"
+
+    def test_all_below_a_name_is_deleted_and_nothing_beside_it(self, storage: Storage) -> None:
+        for name in ("a/1", "a/b/2", "ab", "abc/3"):
+            storage.write(name, b"x")
+        for _ in range(2):
+            storage.delete_below("a")
+        assert storage.list("") == ["ab", "abc/3"]
+
+    def test_a_storage_that_can_be_used_is_found_fit_and_left_empty(self, storage: Storage) -> None:
+        storage.check()
+        assert storage.list("") == []
 
     def test_a_deleted_name_can_be_published_again(self, storage: Storage) -> None:
         storage.publish("a", b"1")
@@ -135,6 +151,13 @@ class TestEveryStorage:
         storage.write("delta", encode_changes(changes))
         assert list(read_changes(storage.view("delta"), range(1, 2))) == changes[1:2]
 
+    def test_an_open_file_is_written_from_where_it_stands(self, storage: Storage, tmp_path: Path) -> None:
+        with open(tmp_path / "source", "w+b") as file:
+            file.write(b"not this" + b"large" * 1_000_000)
+            file.seek(8)
+            storage.write_file("a/b", file)
+        assert storage.read("a/b") == b"large" * 1_000_000
+
     def test_threads_that_publish_one_name_have_one_winner(self, storage: Storage) -> None:
         results: list[str] = []
         barrier = threading.Barrier(8)
@@ -157,6 +180,10 @@ class TestEveryStorage:
 
     def test_its_uri_opens_it_in_another_process(self, storage: Storage) -> None:
         storage.write("a", b"x" * 3_000_000)
+        if storage.where.startswith("memory:"):
+            # Of one process only.
+            read_in_process(storage.uri, "a", b"x" * 3_000_000)
+            return
         process = spawn.Process(target=read_in_process, args=(storage.uri, "a", b"x" * 3_000_000))
         process.start()
         process.join()
@@ -184,20 +211,28 @@ def write_and_delete(root: Path, number: int) -> None:
         storage.delete(f"deltas/1/{number}")
 
 
+@pytest.mark.parametrize("place", ["local", "s3"])
+def test_of_processes_that_publish_exactly_one_wins(request: pytest.FixtureRequest, place: str, tmp_path: Path) -> None:
+    storage = LocalStorage(tmp_path) if place == "local" else request.getfixturevalue("s3")()
+    barrier, results = spawn.Barrier(3), spawn.Queue()
+    processes = [
+        spawn.Process(target=race_to_publish, args=(storage.uri, barrier, results, number)) for number in range(3)
+    ]
+    for process in processes:
+        process.start()
+    won = dict(results.get(timeout=60) for _ in processes)
+    for process in processes:
+        process.join()
+    assert sorted(won[0] + won[1] + won[2]) == list(range(30))
+    for number, rounds in won.items():
+        assert all(storage.read(f"manifests/{round_}") == b"%d" % number for round_ in rounds)
+
+
 class TestLocalStorage:
-    def test_of_two_processes_that_publish_exactly_one_wins(self, local: LocalStorage) -> None:
-        barrier, results = spawn.Barrier(2), spawn.Queue()
-        processes = [
-            spawn.Process(target=race_to_publish, args=(local.uri, barrier, results, number)) for number in range(2)
-        ]
-        for process in processes:
-            process.start()
-        won = dict(results.get(timeout=60) for _ in processes)
-        for process in processes:
-            process.join()
-        assert sorted(won[0] + won[1]) == list(range(30))
-        for number, rounds in won.items():
-            assert all(local.read(f"manifests/{round_}") == b"%d" % number for round_ in rounds)
+    def test_the_same_bytes_cannot_be_published_again_either(self, local: LocalStorage) -> None:
+        local.publish("m", b"one")
+        with pytest.raises(AlreadyPublished):
+            local.publish("m", b"one")
 
     def test_nothing_is_visible_before_it_is_whole(
         self, local: LocalStorage, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -284,7 +319,7 @@ class TestLocalStorage:
         assert storage.uri.startswith("file:///")
         assert open_storage(storage.uri).read("x") == b"1"
 
-    @pytest.mark.parametrize("uri", ["", "/tmp/x", "file:x", "file://host/x", "s3://bucket/x"])
+    @pytest.mark.parametrize("uri", ["", "/tmp/x", "file:x", "file://host/x", "s3:bucket"])
     def test_other_uris_are_refused(self, uri: str) -> None:
         with pytest.raises(StorageError, match="file:///"):
             open_storage(uri)
@@ -374,7 +409,7 @@ class TestDriverStorage:
             lambda: task.read("a"),
             lambda: task.write("a", b""),
             lambda: driver.uri,
-            lambda: open_storage(f"drivr://host:1/{secret}"),
+            lambda: open_storage(f"drivr://host:1/{secret}").read("a"),
             lambda: open_storage(f"driver://host/{secret}"),
             lambda: open_storage(f"driver://host:port/{secret}"),
             lambda: RemoteDriverStorage(f"http://host:1/{secret}"),

@@ -42,7 +42,7 @@ class Operator:
         with self.engine.reader() as reader:
             self.overlay.begin(number, Standing(reader))
             work(self)
-            changes = self.overlay.changes()
+            changes = list(self.overlay.changes())
             self.overlay.release()
         self.delta = [entry for change in changes for entry in change.entries]
         assert self.engine.apply(self.engine.position(), changes, b"%d" % number)
@@ -62,6 +62,7 @@ def over(kind, type_info=None):
 steps = st.one_of(
     st.tuples(st.just("add"), st.sampled_from(KEYS), st.sampled_from(TIMES), st.integers()),
     st.tuples(st.just("remove"), st.sampled_from(KEYS), st.sampled_from(TIMES)),
+    st.tuples(st.just("spill"), st.sampled_from(KEYS)),
     st.tuples(st.just("look"), st.sampled_from(KEYS), st.sampled_from([*TIMES, -(2**70)]), st.sampled_from(TIMES)),
 )
 
@@ -85,6 +86,8 @@ def test_equals_a_dict_of_lists(epochs, kind, type_info):
                 elif step == "remove":
                     state.remove(rest[0])
                     expected.pop(rest[0], None)
+                elif step == "spill":
+                    operator.overlay.spill()
                 else:
                     low, high = rest
                     assert list(state.between(low, high)) == [

@@ -6,15 +6,14 @@ import tempfile
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from penstock.state import timers as timers_module
 from penstock.state.engines.lmdb import LmdbEngine
 from penstock.state.engines.memory import MemoryEngine
-from penstock.state.files import GroupChanges
 from penstock.state.key_groups import block_of, key_group_of, range_of_subtask
 from penstock.state.keys import decode_key, encode_key
-from penstock.state.overlay import Overlay
-from penstock.state.timers import Timers
+from penstock.state.overlay import OVERLAY_BYTES, Overlay
 
 GROUPS = 32
 KEYS = ["a", "b", 1, None, (1, "x"), "long " * 90]
@@ -52,17 +51,15 @@ class Store:
 class Subtasks:
     """All subtasks of one operator in one epoch."""
 
-    def __init__(self, store, parallelism):
+    def __init__(self, store, parallelism, limit=OVERLAY_BYTES):
         self.store = store
         self.contexts = []
         self.readers = {}
         self.parts = []
         for subtask in range(parallelism):
             overlay = Overlay(GROUPS)
-            overlay.begin(1, self)
-            timers = Timers(overlay, "event")
-            timers.begin(store.least, range_of_subtask(subtask, parallelism, GROUPS))
-            self.parts.append((overlay, timers))
+            overlay.begin(1, self, store.least, range_of_subtask(subtask, parallelism, GROUPS), limit)
+            self.parts.append((overlay, overlay.timers["EVENT_TIME"]))
 
     def reader(self, group):
         block = block_of(group, GROUPS)
@@ -86,22 +83,34 @@ class Subtasks:
         return [timer for each in fired for timer in each]
 
     def take(self, until):
-        """As `fire`, all at once; what nothing is due for is not asked."""
-        taken = [timer for _, timers in self.parts if timers.is_due(until) for timer in timers.take(until)]
-        assert not any(timers.is_due(until) for _, timers in self.parts)
+        """As `fire`, many at once; what nothing is due for is not asked."""
+        taken = []
+        for _, timers in self.parts:
+            reached = -(2**63)
+            while timers.is_due(until):
+                some, far = timers.take(until)
+                assert all(reached <= timer[0] <= far for timer in some)
+                reached = far
+                taken += some
         return [(time, decode_key(key), namespace) for time, key, namespace in taken]
 
     def end(self):
-        groups: dict[int, GroupChanges] = {}
+        changes = []
         least = {}
-        for _, timers in self.parts:
-            timers.drain(groups)
+        for overlay, timers in self.parts:
+            changes += overlay.changes()
             for block, time in timers.least().items():
                 least[block] = min(time, least.get(block, time))
         self.release()
-        self.store.commit([groups[group] for group in sorted(groups)], least)
+        self.store.commit(changes, {"EVENT_TIME": least})
+
+    def spill(self):
+        for overlay, _ in self.parts:
+            overlay.spill()
 
     def release(self):
+        for overlay, _ in self.parts:
+            overlay.release()
         for context in self.contexts:
             context.__exit__(None, None, None)
 
@@ -113,16 +122,20 @@ namespaces = st.sampled_from([b"", b"w1", b"w2"])
 class TimerMachine(RuleBasedStateMachine):
     kind = ""
 
-    @initialize()
-    def start(self):
+    @initialize(portion=st.sampled_from([1, 2, 3, 1000]), limit=st.sampled_from([0, OVERLAY_BYTES]))
+    def start(self, portion, limit):
+        timers_module._PORTION = portion
+        timers_module._BETWEEN_LOOKS = portion
+        self.limit = limit
         self.store = Store(self.kind)
-        self.parallelism = 1
-        self.epoch = Subtasks(self.store, 1)
+        self.epoch = Subtasks(self.store, 1, limit)
         self.model = set()
+        self.stored = set()
         self.committed = set()
         self.exact = True
 
     def teardown(self):
+        timers_module._PORTION, timers_module._BETWEEN_LOOKS = 32_768, 1024
         if hasattr(self, "store"):
             self.epoch.release()
             self.store.close()
@@ -145,25 +158,33 @@ class TimerMachine(RuleBasedStateMachine):
         assert set(fired) == due
         self.model -= due
 
+    @precondition(lambda self: self.limit > 0)
     @rule(time=times)
     def look_at_one_time(self, time):
-        expected = {key_group_of(encode_key(key), GROUPS) for at, key, _ in self.committed if at == time}
-        _, timers = self.epoch.parts[0]
-        assert {group for group in range(GROUPS) if timers.is_stored(time, group)} == expected
+        expected = {key_group_of(encode_key(key), GROUPS) for at, key, _ in self.stored if at == time}
+        parts = self.epoch.parts
+        owners = [parts[group * len(parts) // GROUPS][1] for group in range(GROUPS)]
+        assert {group for group, timers in enumerate(owners) if timers.is_stored(time, group)} == expected
 
     @rule(parallelism=st.sampled_from([1, 2, 3, 7]))
     def next_epoch(self, parallelism):
         self.epoch.end()
-        self.committed = set(self.model)
-        self.epoch = Subtasks(self.store, parallelism)
+        self.stored = self.committed = set(self.model)
+        self.epoch = Subtasks(self.store, parallelism, self.limit)
         # Three or seven subtasks share blocks: what one deletes the other may still believe in.
         self.exact = self.exact and parallelism in (1, 2)
+
+    @rule()
+    def spill(self):
+        self.epoch.spill()
+        self.stored = set(self.model)
 
     @rule()
     def crash(self):
         self.epoch.release()
         self.model = set(self.committed)
-        self.epoch = Subtasks(self.store, 2)
+        self.stored = self.committed
+        self.epoch = Subtasks(self.store, 2, self.limit)
 
     @invariant()
     def the_least_time_is_kept_for_each_block(self):
@@ -172,9 +193,10 @@ class TimerMachine(RuleBasedStateMachine):
             for time, key, _ in self.committed:
                 block = block_of(key_group_of(encode_key(key), GROUPS), GROUPS)
                 expected[block] = min(time, expected.get(block, time))
+            least = self.store.least.get("EVENT_TIME", {})
             if self.exact:
-                assert self.store.least == expected
-            assert all(self.store.least[block] <= time for block, time in expected.items())
+                assert least == expected
+            assert all(least[block] <= time for block, time in expected.items())
 
 
 class MemoryTimers(TimerMachine):
@@ -202,7 +224,7 @@ def test_a_timer_that_sets_the_next_one_fires_until_the_time_is_reached():
         epoch.of("a").register(time + 10)
     assert seen == [10, 20, 30]
     epoch.end()
-    assert list(store.least.values()) == [40]
+    assert list(store.least["EVENT_TIME"].values()) == [40]
 
 
 def test_an_epoch_in_which_nothing_is_due_reads_nothing():

@@ -4,7 +4,7 @@ import itertools
 import shutil
 import tempfile
 
-from penstock.checkpoint.bases import merge_bases
+from penstock.checkpoint.bases import Block, merge_block
 from penstock.checkpoint.history import ManifestHistory
 from penstock.checkpoint.manifest import FORMAT, Manifest, OperatorSnapshot, publish
 from penstock.common import Time, Types
@@ -23,6 +23,7 @@ from penstock.state.access import StateAccess
 from penstock.state.engines.lmdb import LmdbEngine
 from penstock.state.engines.memory import MemoryEngine
 from penstock.state.entries import HEADER, state_id
+from penstock.state.key_groups import block_count
 from penstock.state.keys import decode_key, encode_key
 from penstock.state.overlay import Overlay
 from penstock.state.storage import DriverStorage
@@ -142,7 +143,7 @@ class TtlJob:
     def cut(self):
         """End the epoch and begin the next."""
         self.overlay.records = self.records
-        changes = self.overlay.changes()
+        changes = list(self.overlay.changes())
         written = self.access.write_delta(self.number, changes, self.max_parallelism)
         delta = DeltaHandle(written.name, written.size, written.entries, written.blocks, written.inline)
         snapshot = OperatorSnapshot(
@@ -170,7 +171,7 @@ class TtlJob:
             spark_log={},
             log_index={},
             bases={"uid": self.bases},
-            delta_bytes={},
+            since_base={},
             times={"uid": OperatorTime([self.clock.watermark])},
         )
         self.version = publish(self.storage, manifest)
@@ -179,7 +180,10 @@ class TtlJob:
 
     def merge(self):
         if self.version is not None:
-            self.bases = merge_bases(self.storage, self.version, "uid", self.max_parallelism)
+            self.bases = {
+                block: merge_block(self.storage, self.version, Block("uid", block, self.max_parallelism))
+                for block in range(block_count(self.max_parallelism))
+            }
 
     def crash(self):
         """Lose the process, and what no manifest holds."""
@@ -222,6 +226,7 @@ def _nothing(job):
 
 BETWEEN = {
     "nothing": _nothing,
+    "spill": lambda job: job.overlay.spill(),
     "epoch": TtlJob.cut,
     "crash": lambda job: (job.cut(), job.crash()),
     "lost replicas": lambda job: (job.cut(), job.lose_replicas(), job.crash()),

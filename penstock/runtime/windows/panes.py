@@ -24,6 +24,8 @@ from penstock.runtime.windows.window import NAME_LENGTH, TimeWindow, TimeWindowS
 from penstock.state.entries import StateError, key_hash
 from penstock.state.overlay import Overlay
 from penstock.state.serializers import Hinted, serializer_for
+from penstock.state.timers import Timer
+from penstock.state.weight import MEMBER_BYTES, weigh
 
 
 class _Pane(dict[bytes, Any]):
@@ -81,6 +83,7 @@ class PaneOperator(WindowOperator):
         self._first_end = GREATEST
         """The least time at which one of them ends."""
         self._serializer = TimeWindowSerializer()
+        self.overlay.hold(self)
 
     def begin_epoch(self, epoch: EpochInfo) -> None:
         super().begin_epoch(epoch)
@@ -198,31 +201,45 @@ class PaneOperator(WindowOperator):
 
     def _end_windows(self, watermark: int) -> None:
         """Fire every window that ends by now, in the order of their ends, and forget it."""
-        stored: dict[bytes, list[bytes]] = {}
-        """By the name of the window, the keys that have it in state."""
-        for _, key, name in self._timers.take(watermark):
-            stored.setdefault(name, []).append(key)
-        ended = {pane.name: pane for pane in self._panes.values() if pane.window.end - 1 <= watermark}
         moment, overlay = self.moment, self.overlay
         assert overlay is not None
         before = moment.timestamp
+        while True:
+            taken, until = self._timers.take(watermark)
+            self._fire_taken(taken, until, overlay)
+            overlay.key = None
+            self._first_end = min((pane.window.end - 1 for pane in self._panes.values()), default=GREATEST)
+            overlay.grown(0, len(taken))
+            if not self._timers.is_due(watermark):
+                break
+        moment.timestamp = before
+
+    def _fire_taken(self, taken: list[Timer], until: int, overlay: Overlay) -> None:
+        stored: dict[bytes, list[bytes]] = {}
+        """By the name of the window, the keys that have it in state."""
+        for _, key, name in taken:
+            stored.setdefault(name, []).append(key)
+        ended = {pane.name: pane for pane in self._panes.values() if pane.window.end - 1 <= until}
         for name in sorted(stored.keys() | ended.keys(), key=_by_end):
             pane = ended.get(name)
             if pane is None:
                 pane = _Pane(self._serializer.decode(name), name)
-            for key in stored.get(name, ()):
+            keys = stored.get(name, [])
+            for key in keys:
                 if key not in pane:
                     pane[key] = self._load(pane, key)
-            moment.timestamp = pane.window.end - 1
+            self.moment.timestamp = pane.window.end - 1
             self._fire_pane(pane, overlay)
-            for key in stored.get(name, ()):
+            # Of a very large window not all timers are taken at once: those of keys that have fired must not come.
+            for key in sorted(pane.stored.difference(keys)):
+                overlay.key = key
+                self._timers.delete(pane.window.end - 1, name)
+                keys.append(key)
+            for key in keys:
                 self.scopes.contents.key = key + name
                 self._state.clear()
             if name in ended:
                 del self._panes[pane.window.start]
-        moment.timestamp = before
-        overlay.key = None
-        self._first_end = min((pane.window.end - 1 for pane in self._panes.values()), default=GREATEST)
 
     def _fire_pane(self, pane: _Pane, overlay: Overlay) -> None:
         emit, result = self.emit, self._result
@@ -240,6 +257,12 @@ class PaneOperator(WindowOperator):
                 self.function.clear(self.window_context.begin(pane.window))
 
     def end_epoch(self) -> None:
+        self.flush()
+
+    def weight(self) -> int:
+        return sum(weigh(pane) + MEMBER_BYTES * len(pane.stored) for pane in self._panes.values())
+
+    def flush(self) -> None:
         """What windows still hold becomes state, with a timer for each key that is new to a window."""
         overlay, state, scope, register = self.overlay, self._state, self.scopes.contents, self._timers.register
         assert overlay is not None

@@ -1,0 +1,138 @@
+"""`python -m bench.interval [--plot FILE]`: the same stream at several checkpoint intervals, each killed and restarted.
+
+For every interval: the share of time that epochs take (what checkpoints cost), bytes written a second, and how many
+records were processed again after a `kill -9` at a random moment (what a longer interval costs).
+"""
+
+import argparse
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from bench.interval.plot import chart
+
+INTERVALS_MS = (250, 500, 1000, 2000, 4000, 8000)
+RATE = 20_000
+
+
+@dataclass
+class Point:
+    interval_ms: int
+    epochs: int
+    busy: float
+    """Share of the time in which an epoch was under way."""
+    bytes_per_second: float
+    replayed: float
+    """Records processed again after the kill; mean of the kills."""
+
+
+class _Job:
+    def __init__(self, work: Path, interval: int, began: float) -> None:
+        command = [sys.executable, "-m", "bench.interval.job", "--work", str(work), "--interval", str(interval)]
+        self._process = subprocess.Popen(
+            [*command, "--began", str(began), "--rate", str(RATE)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            start_new_session=True,
+        )
+
+    def epochs(self, seconds: float, at_least: int) -> list[dict[str, Any]]:
+        """The next epochs, for so long and so many; what was waiting at the start is not counted."""
+        assert self._process.stdout is not None
+        told: list[dict[str, Any]] = []
+        for line in self._process.stdout:
+            if line.startswith("{"):
+                told.append(json.loads(line))
+            if len(told) > at_least + 2 and time.time() - told[2]["at"] > seconds:
+                return told[2:]
+        raise SystemExit("the job ended by itself")
+
+    def kill(self) -> None:
+        os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+
+def measure(interval: int, directory: Path, seconds: float, kills: int, dice: random.Random) -> Point:
+    work = Path(tempfile.mkdtemp(dir=directory))
+    began = time.time()
+    replayed = []
+    job = _Job(work, interval, began)
+    told = job.epochs(seconds, 3)
+    for kill in range(kills):
+        if kill:
+            job = _Job(work, interval, began)
+            job.epochs(0, 2)
+        time.sleep(dice.uniform(0, interval / 1000))
+        job.kill()
+        noted = _noted(work)
+        job = _Job(work, interval, began)
+        job.epochs(0, 1)
+        job.kill()
+        again = _noted(work)
+        replayed.append(sum(again[number] - noted[number] for number in noted))
+    elapsed = told[-1]["at"] - told[0]["at"]
+    return Point(
+        interval,
+        len(told),
+        sum(epoch["ms"] for epoch in told[1:]) / 1000 / elapsed,
+        sum(epoch["bytes"] for epoch in told[1:]) / elapsed,
+        sum(replayed) / len(replayed),
+    )
+
+
+def _noted(work: Path) -> Counter[int]:
+    data = (work / "noted").read_bytes()
+    return Counter(int.from_bytes(data[place : place + 8], "big") for place in range(0, len(data) - 7, 8))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench.interval", description=__doc__)
+    parser.add_argument("--plot", type=Path, help="write the chart to this SVG file")
+    parser.add_argument("--seconds", type=float, default=12, help="how long each interval is watched")
+    parser.add_argument("--kills", type=int, default=3)
+    parser.add_argument("--seed", type=int, default=1)
+    chosen = parser.parse_args()
+    dice = random.Random(chosen.seed)
+    points = []
+    with tempfile.TemporaryDirectory(prefix="penstock-bench-") as directory:
+        for interval in INTERVALS_MS:
+            points.append(measure(interval, Path(directory), chosen.seconds, chosen.kills, dice))
+            print(points[-1], file=sys.stderr)
+    table = Table(title=f"{RATE:,} records a second, counted over 100,000 keys, FileSystem backend, local[2]")
+    for heading in ("interval", "epochs under way", "bytes written", "replayed after a kill"):
+        table.add_column(heading, justify="right")
+    for point in points:
+        table.add_row(
+            f"{point.interval_ms / 1000:g} s",
+            f"{point.busy:.0%} of the time",
+            f"{point.bytes_per_second / 1e6:.2f} MB/s",
+            f"{point.replayed:,.0f} records",
+        )
+    Console(width=120).print(table)
+    if chosen.plot:
+        chosen.plot.write_text(
+            chart(
+                f"{RATE:,} records/s, FileSystem backend, local[2]",
+                [f"{point.interval_ms / 1000:g} s" for point in points],
+                ("time in epochs, %", [point.busy * 100 for point in points]),
+                ("records replayed after a kill", [point.replayed for point in points]),
+            )
+        )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,82 @@
+"""A stream of constant rate, counted by key, checkpointed at an interval; run until it is killed by the parent.
+
+Prints a line of JSON for every epoch. Every record that is processed is noted in a file, once more if it is replayed.
+"""
+
+import argparse
+import json
+import os
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from bench.settings import MASTER, PARALLELISM, both_ways_conf, session
+from penstock.common import Configuration
+from penstock.datastream import KeyedProcessFunction, RuntimeContext, StreamExecutionEnvironment
+from penstock.datastream.connectors import DiscardingSink, Source
+from penstock.datastream.state import ValueStateDescriptor
+
+KEYS = 100_000
+
+
+class Paced(Source):
+    """`rate` numbers a second since `began`, whoever asks: a log that grows while the job is down too."""
+
+    bounded = False
+
+    def __init__(self, began: float, rate: int) -> None:
+        self._began = began
+        self._rate = rate
+
+    def start(self, parallelism: int) -> dict[str, Any]:
+        return {"only": 0}
+
+    def advance(self, positions: dict[str, Any], limit: int | None) -> dict[str, Any]:
+        return {"only": max(positions["only"], int((time.time() - self._began) * self._rate))}
+
+    def read(self, split: str, start: Any, end: Any) -> Iterable[Any]:
+        return range(start, end)
+
+
+class Count(KeyedProcessFunction):
+    def __init__(self, noted: str) -> None:
+        self._noted = noted
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        self.n = runtime_context.get_state(ValueStateDescriptor("n", int))
+        self._file = os.open(self._noted, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+
+    def process_element(self, value: Any, ctx: Any) -> Iterable[int]:
+        os.write(self._file, value.to_bytes(8, "big"))
+        self.n.update((self.n.value() or 0) + 1)
+        return ()
+
+
+def main(options: argparse.Namespace) -> None:
+    work = Path(options.work)
+    session(both_ways_conf(work))
+    config = Configuration()
+    config.set_string("spark.master", MASTER)
+    config.set_string("state.checkpoints.dir", (work / "checkpoints").as_uri())
+    config.set_string("state.backend.local-dir", str(work / "replicas"))
+    env = StreamExecutionEnvironment.get_execution_environment(config)
+    env.set_parallelism(PARALLELISM)
+    env.enable_checkpointing(options.interval)
+    numbers = env.from_source(Paced(options.began, options.rate), name="numbers").uid("numbers")
+    counted = numbers.key_by(lambda n: n * 7919 % KEYS).process(Count(str(work / "noted"))).uid("count")
+    counted.sink_to(DiscardingSink())
+    env.add_epoch_listener(_tell)
+    env.execute("interval")
+
+
+def _tell(epoch: Any) -> None:
+    told = {"at": time.time(), "records": epoch.records, "ms": epoch.duration_ms, "bytes": epoch.delta_bytes}
+    print(json.dumps(told), flush=True)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    for name, kind in (("work", str), ("interval", int), ("began", float), ("rate", int)):
+        parser.add_argument(f"--{name}", type=kind, required=True)
+    main(parser.parse_args())

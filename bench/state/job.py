@@ -1,0 +1,91 @@
+"""The job: every record replaces the 80 bytes of its key. Run as `python -m bench.state.job OPTIONS` by the parent.
+
+The last line of its output is JSON: what each epoch took and wrote, and the memory of the workers.
+"""
+
+import argparse
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from bench.settings import MASTER, PARALLELISM, both_ways_conf, session
+from bench.state.memory import WorkerMemory
+from penstock.common import Configuration
+from penstock.datastream import KeyedProcessFunction, RuntimeContext, StreamExecutionEnvironment
+from penstock.datastream.connectors import DiscardingSink
+from penstock.datastream.state import ValueStateDescriptor
+from penstock.state.entries import entry_prefix
+from penstock.state.keys import encode_key
+
+# Bytes that do not compress: every key takes another piece of them.
+_NOISE = os.urandom(1 << 16)
+_ENTRY = len(entry_prefix(0, 0, encode_key(5_000_000))) + 80
+"""Bytes of an entry, key and value, as they are stored."""
+
+
+class Replace(KeyedProcessFunction):
+    """How often the key came, in 8 bytes, and 72 that differ from key to key."""
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        self.held = runtime_context.get_state(ValueStateDescriptor("held", bytes))
+
+    def process_element(self, value: Any, ctx: Any) -> Iterator[int]:
+        held = self.held.value()
+        count = 1 if held is None else int.from_bytes(held[:8], "big") + 1
+        place = value[0] * 37 & 0xFF7F
+        self.held.update(count.to_bytes(8, "big") + _NOISE[place : place + 72])
+        yield count
+
+
+def main(options: argparse.Namespace) -> None:
+    work = Path(options.work)
+    spark = session(both_ways_conf(work))
+    config = Configuration()
+    config.set_string("spark.master", MASTER)
+    config.set_string("state.backend", options.backend)
+    config.set_string("state.checkpoints.dir", (work / "checkpoints").as_uri())
+    config.set_string("state.backend.local-dir", str(work / "replicas"))
+    config.set_string("execution.checkpointing.interval", "10 ms")
+    env = StreamExecutionEnvironment.get_execution_environment(config)
+    env.set_parallelism(PARALLELISM)
+    stream = spark.readStream.schema("key long, value long").option("maxFilesPerTrigger", options.files_per_epoch)
+    records = env.from_spark(stream.parquet(options.input), bounded=True)
+    records.key_by(lambda row: row[0]).process(Replace()).uid("replace").sink_to(DiscardingSink())
+    first: list[float] = []
+
+    def on_epoch(epoch: Any) -> None:
+        if epoch.records and not first:
+            first.append(time.time())
+        if epoch.number == options.die_after:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    env.add_epoch_listener(on_epoch)
+    with WorkerMemory() as memory:
+        result = env.execute("bench-state")
+    epochs = [
+        msgspec.to_builtins(epoch) | {"entry_bytes": epoch.delta_entries * _ENTRY}
+        for epoch in result.epochs
+        if epoch.records
+    ]
+    told = {"epochs": epochs, "first": first[0], "anonymous": memory.anonymous, "peak": memory.peak}
+    sys.stdout.write("\n" + json.dumps(told) + "\n")
+    sys.stdout.flush()
+    # The JVM's own shutdown takes a second and is nobody's business here.
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--backend", required=True)
+    parser.add_argument("--input", required=True)
+    parser.add_argument("--work", required=True)
+    parser.add_argument("--files-per-epoch", type=int, default=1)
+    parser.add_argument("--die-after", type=int, default=-1, help="kill this process after that epoch")
+    main(parser.parse_args())

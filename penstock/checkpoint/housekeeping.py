@@ -1,0 +1,151 @@
+"""What the driver does beside its epochs: make bases, and remove files that no retained checkpoint needs.
+
+In a thread of its own, so that epochs do not wait for it, unless snapshots are synchronous or checkpoints are in
+memory. What it makes is announced by the next manifest; until then it does not exist for anyone.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+
+from penstock.checkpoint.bases import LONGEST_WALK, Block, carried_on, due, merge_block, oldest_walk
+from penstock.checkpoint.manifest import BaseHandle, Manifest, Version
+from penstock.checkpoint.retention import Retention
+from penstock.state.storage import Storage
+
+Merge = Callable[[Storage, Version, list[Block]], list[BaseHandle]]
+
+_AT_A_TIME = 8
+"""Blocks that are merged in one go: the next manifest announces them, and their deltas can go."""
+_SWEEP_EVERY = 16
+"""Epochs between two listings of the storage."""
+
+_log = logging.getLogger(__name__)
+
+
+def merge_here(storage: Storage, version: Version, blocks: list[Block]) -> list[BaseHandle]:
+    """Merge in this process."""
+    return [merge_block(storage, version, block) for block in blocks]
+
+
+class Housekeeping:
+    """Order of calls: for each epoch `bases` and `since_base` when its manifest is made, `published` when it is."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        blocks: list[Block],
+        merge: Merge,
+        retained: int,
+        asynchronous: bool,
+        merge_bytes: int,
+        base_bytes: int,
+        memory_limit: int,
+    ) -> None:
+        self.bases_written = 0
+        """Bytes of bases so far."""
+        self._storage = storage
+        self._blocks = blocks
+        self._merge = merge
+        self._merge_bytes = merge_bytes
+        self._base_bytes = base_bytes
+        self._memory_limit = memory_limit
+        self._retention = Retention(storage, retained)
+        self._merged: dict[Block, BaseHandle] = {}
+        self._before: dict[Block, int] = {}
+        """Of the blocks that are being merged or were: the bytes of deltas that went into the base."""
+        self._reading: int | None = None
+        """The checkpoint a merge reads or has read, until its bases are announced."""
+        self._swept = 0
+        self._closed = False
+        self._work: Future[dict[Block, BaseHandle]] | None = None
+        self._thread = (
+            ThreadPoolExecutor(1, "penstock-housekeeping") if asynchronous and not storage.in_memory else None
+        )
+
+    def bases(self, last: Manifest) -> dict[str, dict[int, BaseHandle]]:
+        """What the next manifest says of bases."""
+        self._collect()
+        # In memory the manifests since the oldest base are most of what the driver holds.
+        longest_walk = 0 if self._storage.in_memory and self._merged else LONGEST_WALK // 2
+        return carried_on(last, self._blocks, self._merged, longest_walk)
+
+    def since_base(self, last: Manifest) -> dict[str, dict[int, int]]:
+        """Bytes of deltas up to `last` that are not in the bases which the next manifest announces; after `bases`."""
+        since = {uid: dict(blocks) for uid, blocks in last.since_base.items()}
+        for block in self._merged:
+            rest = since[block.uid][block.number] - self._before[block]
+            if rest:
+                since[block.uid][block.number] = rest
+            else:
+                del since[block.uid][block.number]
+        return since
+
+    def merged(self, uid: str) -> list[BaseHandle]:
+        """The bases of an operator that the next manifest announces."""
+        return [handle for block, handle in self._merged.items() if block.uid == uid]
+
+    def published(self, manifest: Manifest, version: Version) -> None:
+        self._retention.published(manifest)
+        if self._merged and all(
+            manifest.bases.get(block.uid, {}).get(block.number) == handle for block, handle in self._merged.items()
+        ):
+            self._merged, self._before, self._reading = {}, {}, None
+            self._swept = 0
+        self._collect()
+        if self._work is not None or self._closed:
+            return
+        blocks = [] if self._merged else self._due(manifest)
+        sweep = self._storage.in_memory or manifest.id - self._swept >= _SWEEP_EVERY or not self._swept
+        if blocks:
+            self._reading = manifest.id
+            self._before = {block: manifest.since_base[block.uid][block.number] for block in blocks}
+        if not (blocks or sweep):
+            return
+        if sweep:
+            self._swept = manifest.id
+        if self._thread is None:
+            self._take(self._run(manifest, version, blocks, sweep))
+        else:
+            self._work = self._thread.submit(self._run, manifest, version, blocks, sweep)
+
+    def close(self) -> None:
+        """Finish what is under way, and begin nothing more."""
+        self._closed = True
+        if self._thread is not None:
+            self._thread.shutdown(wait=True)
+
+    def _run(self, manifest: Manifest, version: Version, blocks: list[Block], sweep: bool) -> dict[Block, BaseHandle]:
+        if sweep:
+            self._retention.sweep(manifest, self._reading)
+        return dict(zip(blocks, self._merge(self._storage, version, blocks), strict=True)) if blocks else {}
+
+    def _take(self, merged: dict[Block, BaseHandle]) -> None:
+        self._merged |= merged
+        self.bases_written += sum(handle.size for handle in merged.values())
+
+    def _collect(self) -> None:
+        """See whether the thread is done; what failed there is tried again later, for no checkpoint depends on it."""
+        work = self._work
+        if work is None or not work.done():
+            return
+        self._work = None
+        error = work.exception()
+        if error is None:
+            self._take(work.result())
+        else:
+            self._before, self._reading = {}, None
+            _log.error("Bases could not be made, or old files not removed; this is tried again: %s", error)
+
+    def _due(self, last: Manifest) -> list[Block]:
+        if not self._storage.in_memory:
+            return due(last, self._blocks, self._base_bytes)[:_AT_A_TIME]
+        # All operators at once: one old base would keep all the manifests since, with everyone's deltas.
+        deltas = sum(last.delta_bytes(uid) for uid in last.since_base)
+        bases = sum(base.size for handles in last.bases.values() for base in handles.values())
+        too_large = any(last.state_bytes(uid) > self._memory_limit for uid in last.since_base)
+        if deltas > max(2 * bases, self._merge_bytes) or too_large or last.id - oldest_walk(last) > LONGEST_WALK:
+            return [block for block in self._blocks if block.number in last.since_base.get(block.uid, {})]
+        return []

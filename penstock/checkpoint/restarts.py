@@ -1,0 +1,153 @@
+"""Restart strategies: a state machine without I/O. Failures and completed checkpoints in, decisions out."""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class NoRestart:
+    """The first failure ends the job."""
+
+
+@dataclass(frozen=True)
+class FixedDelay:
+    attempts: int
+    delay_ms: int
+
+
+@dataclass(frozen=True)
+class FailureRate:
+    """One failure more than `max_failures` within `interval_ms` ends the job."""
+
+    max_failures: int
+    interval_ms: int
+    delay_ms: int
+
+
+@dataclass(frozen=True)
+class ExponentialDelay:
+    initial_ms: int = 1000
+    max_ms: int = 60_000
+    multiplier: float = 1.5
+    reset_ms: int = 3_600_000
+    """A time without failure after which the delay is the first one again."""
+    jitter: float = 0.1
+    """The part of a delay by which it may be longer or shorter: jobs that failed together do not restart together."""
+    attempts: int | None = None
+    """Restarts before the delay is reset; one more ends the job. None: without end."""
+    same_error: int | None = None
+    """Failures of user code in a row, with no checkpoint completed between, of which one more ends the job."""
+
+
+RestartStrategy = NoRestart | FixedDelay | FailureRate | ExponentialDelay
+
+WITH_CHECKPOINTS = ExponentialDelay(same_error=10)
+"""Where nothing is chosen and checkpointing is on. What comes from outside may pass, so that is waited for without
+end. A bug in a function does not: ten restarts that come no further, two minutes, show that it is one."""
+
+
+@dataclass(frozen=True)
+class Failed:
+    at: int
+    from_user: bool
+
+
+@dataclass(frozen=True)
+class Completed:
+    """A checkpoint was completed: the job has come further."""
+
+
+@dataclass(frozen=True)
+class Restart:
+    """Wait, then go on from the last checkpoint. `number` counts the restarts of the job's life, from 1."""
+
+    number: int
+    delay_ms: int
+
+
+@dataclass(frozen=True)
+class GiveUp:
+    reason: str
+
+
+class Restarts:
+    """All events go through `handle`; only a failure has an answer. Times are in milliseconds."""
+
+    def __init__(self, strategy: RestartStrategy, chance: Callable[[float, float], float] = random.uniform) -> None:
+        self.strategy = strategy
+        self.number = 0
+        self._chance = chance
+        self._failures: deque[int] = deque()
+        """When it failed: under a failure rate, the last ones; otherwise, only the last."""
+        self._since_reset = 0
+        self._last_delay = 0
+        self._same_error = 0
+
+    def handle(self, event: Failed | Completed) -> Restart | GiveUp | None:
+        if isinstance(event, Completed):
+            self._same_error = 0
+            return None
+        self._same_error = self._same_error + 1 if event.from_user else 0
+        strategy = self.strategy
+        if isinstance(strategy, NoRestart):
+            return GiveUp("")
+        if isinstance(strategy, FixedDelay):
+            decision = self._fixed_delay(strategy)
+        elif isinstance(strategy, FailureRate):
+            decision = self._failure_rate(strategy, event.at)
+        else:
+            decision = self._exponential_delay(strategy, event.at)
+        if isinstance(decision, GiveUp):
+            return decision
+        self.number += 1
+        return Restart(self.number, decision)
+
+    def _fixed_delay(self, strategy: FixedDelay) -> int | GiveUp:
+        if self.number >= strategy.attempts:
+            return GiveUp(f"it was restarted {_times(self.number)}, as often as the fixed delay strategy allows")
+        return strategy.delay_ms
+
+    def _failure_rate(self, strategy: FailureRate, at: int) -> int | GiveUp:
+        self._failures.append(at)
+        if len(self._failures) > strategy.max_failures:
+            first = self._failures.popleft()
+            if at - first <= strategy.interval_ms:
+                return GiveUp(
+                    f"it failed more than {_times(strategy.max_failures)} within {strategy.interval_ms} ms, which the "
+                    f"failure rate strategy does not allow"
+                )
+        return strategy.delay_ms
+
+    def _exponential_delay(self, strategy: ExponentialDelay, at: int) -> int | GiveUp:
+        if self._failures and at - self._failures.pop() >= strategy.reset_ms + self._last_delay:
+            self._since_reset = 0
+        self._failures.append(at)
+        if strategy.attempts is not None and self._since_reset >= strategy.attempts:
+            return GiveUp(
+                f"it was restarted {_times(self._since_reset)}, as often as the exponential delay strategy allows"
+            )
+        if strategy.same_error is not None and self._same_error > strategy.same_error:
+            return GiveUp(
+                f"the program's own code failed {_times(self._same_error)} in a row and no checkpoint was completed "
+                f"in between"
+            )
+        # A power of a large number of restarts is more than a float holds.
+        steps = min(self._since_reset, 1000)
+        self._since_reset += 1
+        try:
+            delay = min(strategy.initial_ms * strategy.multiplier**steps, strategy.max_ms)
+        except OverflowError:
+            delay = strategy.max_ms
+        self._last_delay = int(delay)
+        if strategy.jitter:
+            delay = self._chance(delay * (1 - strategy.jitter), delay * (1 + strategy.jitter))
+            delay = max(strategy.initial_ms, min(delay, strategy.max_ms))
+        return int(delay)
+
+
+def _times(number: int) -> str:
+    return "once" if number == 1 else f"{number} times"

@@ -1,0 +1,111 @@
+"""Retention: which files the retained checkpoints need, and the removal of all others.
+
+Everything is found by listing, nothing by remembering what is to be removed: a driver that dies in the middle leaves
+files that the next sweep finds. Nothing that belongs to an epoch under way is touched, nor what another driver did
+after this one was thought dead.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from penstock.checkpoint.bases import oldest_walk
+from penstock.checkpoint.manifest import Manifest, load, manifest_name
+from penstock.state.storage import Storage
+
+
+class _Delta(NamedTuple):
+    uid: str
+    name: str
+    blocks: list[int]
+
+
+class Retention:
+    """The files of one lineage, for the driver that publishes its manifests."""
+
+    def __init__(self, storage: Storage, retained: int) -> None:
+        """`retained`: how many completed checkpoints stay usable."""
+        self._storage = storage
+        self._retained = retained
+        self._manifests: dict[int, Manifest] = {}
+        self._deltas: dict[int, list[_Delta]] = {}
+        """Of every manifest that may have to be walked, the deltas that are files."""
+
+    def published(self, manifest: Manifest) -> None:
+        self._remember(manifest)
+
+    def needed(self, last: Manifest, reading: int | None = None) -> set[str]:
+        """All files that the retained checkpoints need. `reading`: an older one that a merge still reads."""
+        kept = [self._manifest(number) for number in self.kept(last, reading)]
+        files = {base.name for each in kept for handles in each.bases.values() for base in handles.values()}
+        files |= {manifest_name(number) for each in kept for number in each.log_index.values()}
+        oldest = kept[0]
+        for number in range(min(oldest_walk(oldest) + 1, oldest.id), last.id + 1):
+            files.add(manifest_name(number))
+            for delta in self._deltas_of(number):
+                # A later base of a retained checkpoint does not help those before it.
+                handles = oldest.bases.get(delta.uid, {})
+                if any(block not in handles or handles[block].id < number for block in delta.blocks):
+                    files.add(delta.name)
+        return files
+
+    def kept(self, last: Manifest, reading: int | None = None) -> list[int]:
+        """The retained checkpoints and the one before them, whose link to the next is checked at a recovery."""
+        numbers = [number for number in range(last.id - self._retained, last.id) if self._there(number)]
+        if reading is not None and reading < last.id:
+            numbers.append(reading)
+        return sorted({*numbers, last.id})
+
+    def sweep(self, last: Manifest, reading: int | None = None) -> list[str]:
+        """Remove what no retained checkpoint needs; gives the names of what was removed."""
+        needed = self.needed(last, reading)
+        gone = [name for name in self._storage.list("manifests/") if name not in needed and _last_part(name) <= last.id]
+        gone += [name for name in self._storage.list("deltas/") if name not in needed and _epoch(name) <= last.id]
+        # A base of the last checkpoint may be one that another driver is about to announce.
+        gone += [
+            name
+            for name in self._storage.list("bases/")
+            if name not in needed and _epoch(name) < last.id and _epoch(name) != reading
+        ]
+        for name in gone:
+            self._storage.delete(name)
+        kept = self.kept(last, reading)
+        oldest = oldest_walk(self._manifest(kept[0]))
+        self._manifests = {number: each for number, each in self._manifests.items() if number in kept}
+        self._deltas = {number: each for number, each in self._deltas.items() if number >= oldest}
+        return gone
+
+    def _there(self, number: int) -> bool:
+        return number > 0 and (number in self._manifests or self._storage.exists(manifest_name(number)))
+
+    def _manifest(self, number: int) -> Manifest:
+        if number not in self._manifests:
+            self._remember(load(self._storage, number)[0])
+        return self._manifests[number]
+
+    def _deltas_of(self, number: int) -> list[_Delta]:
+        deltas = self._deltas.get(number)
+        if deltas is None:
+            deltas = self._deltas[number] = _deltas_in(load(self._storage, number)[0])
+        return deltas
+
+    def _remember(self, manifest: Manifest) -> None:
+        self._manifests[manifest.id] = manifest
+        self._deltas[manifest.id] = _deltas_in(manifest)
+
+
+def _deltas_in(manifest: Manifest) -> list[_Delta]:
+    return [
+        _Delta(uid, delta.name, delta.blocks)
+        for uid, snapshot in manifest.operators.items()
+        for delta in snapshot.deltas
+        if delta.inline is None
+    ]
+
+
+def _last_part(name: str) -> int:
+    return int(name.rsplit("/", 1)[1])
+
+
+def _epoch(name: str) -> int:
+    return int(name.split("/")[1])

@@ -1,0 +1,117 @@
+"""What a driver remembers of its checkpoints: how long, how large, who acknowledged when, and what failed."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+
+import msgspec
+
+from penstock.checkpoint.coordinator import Abort, CheckpointStatus
+from penstock.checkpoint.manifest import Manifest
+from penstock.runtime.metrics import TaskMetrics
+from penstock.runtime.report import Report
+
+_REMEMBERED = 100
+
+
+class SubtaskAcknowledgement(msgspec.Struct, frozen=True):
+    subtask: int
+    delta_bytes: int
+    delta_entries: int
+    acknowledged_ms: int | None
+    """From the trigger to the task's acknowledgement, by the clock of the task's host; None if Spark lost the note."""
+
+
+class OperatorCheckpoint(msgspec.Struct, frozen=True):
+    uid: str
+    name: str
+    state_bytes: int
+    """Stored for it in all: bases, and the deltas since."""
+    delta_bytes: int
+    subtasks: list[SubtaskAcknowledgement]
+
+
+class CheckpointStatistics(msgspec.Struct, frozen=True):
+    id: int
+    status: str
+    """COMPLETED, DECLINED or EXPIRED."""
+    triggered_at: int
+    duration_ms: int
+    """From the trigger to the published manifest, or to the failure."""
+    delta_bytes: int
+    state_bytes: int
+    operators: list[OperatorCheckpoint]
+    failure: str | None = None
+
+
+class CheckpointHistory:
+    """All counts since the driver started; details of the last 100 checkpoints."""
+
+    def __init__(self) -> None:
+        self.completed = 0
+        self.failed = 0
+        self.restored: int | None = None
+        """The checkpoint this driver went on from, if any."""
+        self.recent: deque[CheckpointStatistics] = deque(maxlen=_REMEMBERED)
+
+    @property
+    def latest_completed(self) -> CheckpointStatistics | None:
+        return next((each for each in reversed(self.recent) if each.status == CheckpointStatus.COMPLETED.value), None)
+
+    @property
+    def latest_failed(self) -> CheckpointStatistics | None:
+        return next((each for each in reversed(self.recent) if each.status != CheckpointStatus.COMPLETED.value), None)
+
+    def add_failed(self, abort: Abort, triggered_at: int, now: int) -> None:
+        self.failed += 1
+        self.recent.append(
+            CheckpointStatistics(
+                abort.epoch, abort.status.value, triggered_at, now - triggered_at, 0, 0, [], abort.reason
+            )
+        )
+
+    def add_completed(
+        self,
+        manifest: Manifest,
+        reports: Iterable[Report],
+        measured: Iterable[TaskMetrics],
+        names: dict[str, str],
+        triggered_at: int,
+        now: int,
+    ) -> None:
+        self.completed += 1
+        acknowledged = {(each.chain, each.subtask): each.acknowledged_at for each in measured}
+        subtasks: dict[str, list[SubtaskAcknowledgement]] = {}
+        for report in sorted(reports, key=lambda report: (report.chain, report.subtask)):
+            at = acknowledged.get((report.chain, report.subtask))
+            for part in report.operators:
+                subtasks.setdefault(part.uid, []).append(
+                    SubtaskAcknowledgement(
+                        report.subtask,
+                        sum(delta.size for delta in part.deltas),
+                        sum(delta.entries for delta in part.deltas),
+                        None if at is None else at - triggered_at,
+                    )
+                )
+        operators = [
+            OperatorCheckpoint(
+                uid,
+                names[uid],
+                manifest.state_bytes(uid),
+                sum(each.delta_bytes for each in acknowledgements),
+                acknowledgements,
+            )
+            for uid, acknowledgements in sorted(subtasks.items())
+        ]
+        self.recent.append(
+            CheckpointStatistics(
+                manifest.id,
+                CheckpointStatus.COMPLETED.value,
+                triggered_at,
+                now - triggered_at,
+                sum(each.delta_bytes for each in operators),
+                sum(manifest.state_bytes(uid) for uid in manifest.keyed()),
+                operators,
+            )
+        )

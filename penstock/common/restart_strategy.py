@@ -1,0 +1,284 @@
+"""What happens when a job fails, as a program says it. docs/restarts.md tells what each strategy does."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from datetime import timedelta
+
+from penstock.common.configuration import Configuration
+from penstock.common.options import BadSetting, milliseconds
+from penstock.common.time import Duration, Time, to_millis
+
+Length = Time | Duration | timedelta | int
+"""A length of time; a plain int is milliseconds."""
+
+_TYPE = "restart-strategy.type"
+_FIXED = "restart-strategy.fixed-delay"
+_RATE = "restart-strategy.failure-rate"
+_EXPONENTIAL = "restart-strategy.exponential-delay"
+
+_DEFAULTS = {
+    f"{_FIXED}.attempts": "1",
+    f"{_FIXED}.delay": "1 s",
+    f"{_RATE}.max-failures-per-interval": "1",
+    f"{_RATE}.failure-rate-interval": "1 min",
+    f"{_RATE}.delay": "1 s",
+    f"{_EXPONENTIAL}.initial-backoff": "1 s",
+    f"{_EXPONENTIAL}.max-backoff": "1 min",
+    f"{_EXPONENTIAL}.backoff-multiplier": "1.5",
+    f"{_EXPONENTIAL}.reset-backoff-threshold": "1 h",
+    f"{_EXPONENTIAL}.jitter-factor": "0.1",
+}
+
+
+class RestartStrategyConfiguration(ABC):
+    """Made by the functions of `RestartStrategies`."""
+
+    @abstractmethod
+    def settings(self) -> dict[str, str]:
+        """The configuration keys this strategy stands for."""
+
+    @abstractmethod
+    def get_description(self) -> str: ...
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and isinstance(other, type(self)) and other.settings() == self.settings()
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self.settings().items()))
+
+    def __repr__(self) -> str:
+        return f"<{self.get_description()}>"
+
+
+class RestartStrategies:
+    """One function for each strategy; give what it returns to `env.set_restart_strategy`."""
+
+    class NoRestartStrategyConfiguration(RestartStrategyConfiguration):
+        def settings(self) -> dict[str, str]:
+            return {_TYPE: "none"}
+
+        def get_description(self) -> str:
+            return "No restarts: the first failure ends the job"
+
+    class FixedDelayRestartStrategyConfiguration(RestartStrategyConfiguration):
+        def __init__(self, restart_attempts: int, delay_between_attempts_interval: Length) -> None:
+            self._attempts = _whole("restart_attempts", restart_attempts, 0)
+            self._delay = _time("delay_between_attempts", delay_between_attempts_interval)
+
+        def get_restart_attempts(self) -> int:
+            return self._attempts
+
+        def get_delay_between_attempts_interval(self) -> timedelta:
+            return timedelta(milliseconds=self._delay)
+
+        def settings(self) -> dict[str, str]:
+            return {
+                _TYPE: "fixed-delay",
+                f"{_FIXED}.attempts": str(self._attempts),
+                f"{_FIXED}.delay": f"{self._delay} ms",
+            }
+
+        def get_description(self) -> str:
+            return f"Fixed delay: {self._attempts} restarts, {self._delay} ms after a failure"
+
+    class FailureRateRestartStrategyConfiguration(RestartStrategyConfiguration):
+        def __init__(
+            self, max_failure_rate: int, failure_interval: Length, delay_between_attempts_interval: Length
+        ) -> None:
+            self._failures = _whole("failure_rate", max_failure_rate, 1)
+            self._interval = _time("failure_interval", failure_interval)
+            self._delay = _time("delay_interval", delay_between_attempts_interval)
+
+        def get_max_failure_rate(self) -> int:
+            return self._failures
+
+        def get_failure_interval(self) -> timedelta:
+            return timedelta(milliseconds=self._interval)
+
+        def get_delay_between_attempts_interval(self) -> timedelta:
+            return timedelta(milliseconds=self._delay)
+
+        def settings(self) -> dict[str, str]:
+            return {
+                _TYPE: "failure-rate",
+                f"{_RATE}.max-failures-per-interval": str(self._failures),
+                f"{_RATE}.failure-rate-interval": f"{self._interval} ms",
+                f"{_RATE}.delay": f"{self._delay} ms",
+            }
+
+        def get_description(self) -> str:
+            return (
+                f"Failure rate: up to {self._failures} failures in {self._interval} ms, restarts after {self._delay} ms"
+            )
+
+    class ExponentialDelayRestartStrategyConfiguration(RestartStrategyConfiguration):
+        def __init__(
+            self,
+            initial_backoff: Length,
+            max_backoff: Length,
+            backoff_multiplier: float,
+            reset_backoff_threshold: Length,
+            jitter_factor: float,
+            attempts_before_reset_backoff: int | None = None,
+        ) -> None:
+            self._initial = _time("initial_backoff", initial_backoff)
+            self._max = _time("max_backoff", max_backoff)
+            self._multiplier = float(backoff_multiplier)
+            self._reset = _time("reset_backoff_threshold", reset_backoff_threshold)
+            self._jitter = float(jitter_factor)
+            self._attempts = attempts_before_reset_backoff
+            if self._initial < 1 or self._max < self._initial:
+                raise BadSetting(
+                    f"max_backoff is {self._max} ms and initial_backoff {self._initial} ms.",
+                    fix="Let initial_backoff be at least 1 ms and max_backoff no less than it.",
+                )
+            if self._multiplier < 1:
+                raise BadSetting(f"backoff_multiplier must be at least 1, not {backoff_multiplier!r}.")
+            if not 0 <= self._jitter <= 1:
+                raise BadSetting(f"jitter_factor must be between 0 and 1, not {jitter_factor!r}.")
+            if self._attempts is not None:
+                _whole("attempts_before_reset_backoff", self._attempts, 1)
+
+        def get_initial_backoff(self) -> timedelta:
+            return timedelta(milliseconds=self._initial)
+
+        def get_max_backoff(self) -> timedelta:
+            return timedelta(milliseconds=self._max)
+
+        def get_backoff_multiplier(self) -> float:
+            return self._multiplier
+
+        def get_reset_backoff_threshold(self) -> timedelta:
+            return timedelta(milliseconds=self._reset)
+
+        def get_jitter_factor(self) -> float:
+            return self._jitter
+
+        def get_attempts_before_reset_backoff(self) -> int | None:
+            return self._attempts
+
+        def settings(self) -> dict[str, str]:
+            settings = {
+                _TYPE: "exponential-delay",
+                f"{_EXPONENTIAL}.initial-backoff": f"{self._initial} ms",
+                f"{_EXPONENTIAL}.max-backoff": f"{self._max} ms",
+                f"{_EXPONENTIAL}.backoff-multiplier": str(self._multiplier),
+                f"{_EXPONENTIAL}.reset-backoff-threshold": f"{self._reset} ms",
+                f"{_EXPONENTIAL}.jitter-factor": str(self._jitter),
+            }
+            if self._attempts is not None:
+                settings[f"{_EXPONENTIAL}.attempts-before-reset-backoff"] = str(self._attempts)
+            return settings
+
+        def get_description(self) -> str:
+            return f"Exponential delay: {self._initial} ms, times {self._multiplier} each time, up to {self._max} ms"
+
+    class FallbackRestartStrategyConfiguration(RestartStrategyConfiguration):
+        """What the configuration says, and the default where it says nothing."""
+
+        def settings(self) -> dict[str, str]:
+            return {}
+
+        def get_description(self) -> str:
+            return "As configured"
+
+    @staticmethod
+    def no_restart() -> NoRestartStrategyConfiguration:
+        return RestartStrategies.NoRestartStrategyConfiguration()
+
+    @staticmethod
+    def fall_back_restart() -> FallbackRestartStrategyConfiguration:
+        return RestartStrategies.FallbackRestartStrategyConfiguration()
+
+    @staticmethod
+    def fixed_delay_restart(
+        restart_attempts: int, delay_between_attempts: Length
+    ) -> FixedDelayRestartStrategyConfiguration:
+        return RestartStrategies.FixedDelayRestartStrategyConfiguration(restart_attempts, delay_between_attempts)
+
+    @staticmethod
+    def failure_rate_restart(
+        failure_rate: int, failure_interval: Length, delay_interval: Length
+    ) -> FailureRateRestartStrategyConfiguration:
+        return RestartStrategies.FailureRateRestartStrategyConfiguration(failure_rate, failure_interval, delay_interval)
+
+    @staticmethod
+    def exponential_delay_restart(
+        initial_backoff: Length,
+        max_backoff: Length,
+        backoff_multiplier: float,
+        reset_backoff_threshold: Length,
+        jitter_factor: float,
+        attempts_before_reset_backoff: int | None = None,
+    ) -> ExponentialDelayRestartStrategyConfiguration:
+        return RestartStrategies.ExponentialDelayRestartStrategyConfiguration(
+            initial_backoff,
+            max_backoff,
+            backoff_multiplier,
+            reset_backoff_threshold,
+            jitter_factor,
+            attempts_before_reset_backoff,
+        )
+
+
+def configured_strategy(configuration: Configuration) -> RestartStrategyConfiguration:
+    """The strategy that a configuration says; FallbackRestartStrategyConfiguration where it says nothing."""
+    values = _DEFAULTS | configuration.to_dict()
+    kind = values.get(_TYPE, "").lower()
+
+    def time(key: str) -> int:
+        return milliseconds(key, values[key])
+
+    if not kind:
+        return RestartStrategies.fall_back_restart()
+    if kind in ("none", "off", "disable"):
+        return RestartStrategies.no_restart()
+    if kind in ("fixed-delay", "fixeddelay"):
+        return RestartStrategies.fixed_delay_restart(_number(values, f"{_FIXED}.attempts"), time(f"{_FIXED}.delay"))
+    if kind in ("failure-rate", "failurerate"):
+        return RestartStrategies.failure_rate_restart(
+            _number(values, f"{_RATE}.max-failures-per-interval"),
+            time(f"{_RATE}.failure-rate-interval"),
+            time(f"{_RATE}.delay"),
+        )
+    if kind in ("exponential-delay", "exponentialdelay"):
+        attempts = f"{_EXPONENTIAL}.attempts-before-reset-backoff"
+        return RestartStrategies.exponential_delay_restart(
+            time(f"{_EXPONENTIAL}.initial-backoff"),
+            time(f"{_EXPONENTIAL}.max-backoff"),
+            _part(values, f"{_EXPONENTIAL}.backoff-multiplier"),
+            time(f"{_EXPONENTIAL}.reset-backoff-threshold"),
+            _part(values, f"{_EXPONENTIAL}.jitter-factor"),
+            _number(values, attempts) if attempts in values else None,
+        )
+    raise BadSetting(
+        f"{_TYPE} is '{values[_TYPE]}'.", fix="Set it to none, fixed-delay, failure-rate or exponential-delay."
+    )
+
+
+def _number(values: Mapping[str, str], key: str) -> int:
+    if not values[key].strip().isdigit():
+        raise BadSetting(f"{key} is '{values[key]}', which is no whole number.", fix="Write for example 3.")
+    return int(values[key])
+
+
+def _part(values: Mapping[str, str], key: str) -> float:
+    try:
+        return float(values[key])
+    except ValueError:
+        raise BadSetting(f"{key} is '{values[key]}', which is no number.", fix="Write for example 1.5.") from None
+
+
+def _whole(name: str, number: int, least: int) -> int:
+    if not isinstance(number, int) or isinstance(number, bool) or number < least:
+        raise BadSetting(f"{name} must be a whole number of at least {least}, not {number!r}.")
+    return number
+
+
+def _time(name: str, length: Length) -> int:
+    length = to_millis(length)
+    if length < 0:
+        raise BadSetting(f"{name} must not be less than 0, and is {length} ms.")
+    return length

@@ -1,0 +1,82 @@
+"""The backend that a job's settings name, checked before anything runs."""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+
+from penstock.common.configuration import Configuration
+from penstock.common.options import BadSetting
+from penstock.state.backends import Allocation, Backend, BadBackend, factory_of
+
+_NAMES = {
+    "memory": "memory",
+    "jobmanager": "memory",
+    "hashmap": "memory",
+    "heap": "memory",
+    "filesystem": "filesystem",
+    "fs": "filesystem",
+    "rocksdb": "rocksdb",
+}
+_IN_THE_DRIVER = ("memory", "jobmanager")
+"""Their checkpoints are in the driver's memory, whatever directory is set."""
+_PREFIX = "state.backend."
+
+
+def backend_settings(config: Configuration) -> tuple[Backend, bool]:
+    """The backend, and whether checkpoints are files."""
+    directory = config.get_string("state.checkpoints.dir", "")
+    given = config.get_string("state.backend", "filesystem" if directory else "memory")
+    name = given if ":" in given else _NAMES.get(given.lower())
+    if name is None:
+        raise BadSetting(
+            f"state.backend is '{given}'.",
+            fix="Set it to memory, hashmap, filesystem, rocksdb or package.module:Class.",
+        )
+    if not directory and given.lower() not in (*_IN_THE_DRIVER, "hashmap", "heap"):
+        raise BadSetting(
+            f"state.backend is {given}, but state.checkpoints.dir is not set: where to put checkpoints?",
+            fix="Set state.checkpoints.dir to a directory, e.g. file:///var/checkpoints.",
+        )
+    backend = Backend(name, _directories(config), _allocation(config), _options(config))
+    try:
+        factory_of(backend)
+    except BadBackend as error:
+        raise BadSetting(error.problem, fix=error.fix) from error
+    return backend, bool(directory) and given.lower() not in _IN_THE_DRIVER
+
+
+def _directories(config: Configuration) -> list[str]:
+    default = os.path.join(tempfile.gettempdir(), f"penstock-{os.getuid()}", "replicas")
+    given = config.get_string("state.backend.local-dir", default)
+    return [path.removeprefix("file://") for path in re.split(r"\s*,\s*", given.strip()) if path] or [default]
+
+
+def _allocation(config: Configuration) -> Allocation:
+    key = "state.backend.local-dir.allocation"
+    given = config.get_string(key, Allocation.RANDOM_START.value)
+    try:
+        return Allocation[given.upper()]
+    except KeyError:
+        raise BadSetting(f"{key} is '{given}'.", fix=f"Set it to {', '.join(Allocation.__members__)}.") from None
+
+
+def _options(config: Configuration) -> dict[str, str]:
+    settings = config.to_dict()
+    timers = settings.get("state.backend.rocksdb.timer-service.factory", "ROCKSDB")
+    if timers.upper() not in ("ROCKSDB", "HEAP"):
+        raise BadSetting(
+            f"state.backend.rocksdb.timer-service.factory is '{timers}'.", fix="Set it to ROCKSDB or HEAP."
+        )
+    return {key.removeprefix(_PREFIX): value for key, value in sorted(settings.items()) if key.startswith(_PREFIX)}
+
+
+def retained_checkpoints(config: Configuration) -> int:
+    key = "execution.checkpointing.num-retained"
+    number = config.get_integer(key, 1)
+    if number < 1:
+        raise BadSetting(
+            f"{key} is {number}.", fix="Set it to 1 or more: the last checkpoint is what a recovery needs."
+        )
+    return number

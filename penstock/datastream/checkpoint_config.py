@@ -1,0 +1,131 @@
+"""The settings of a program's checkpoints, as an object: another view of the environment's own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.absent import explain_absent
+from penstock.common.options import BadSetting
+from penstock.common.restart_strategy import Length
+from penstock.common.time import to_millis
+from penstock.datastream.checkpoint_settings import (
+    INTERVAL,
+    MAX_CONCURRENT,
+    MIN_PAUSE,
+    MODE,
+    MOST,
+    RETENTION,
+    TIMEOUT,
+    TOLERABLE,
+    check_max_concurrent,
+    checkpointing_mode,
+    length_of,
+    retention,
+    whole_number,
+)
+from penstock.datastream.checkpointing_mode import CheckpointingMode
+from penstock.datastream.externalized_checkpoint_retention import ExternalizedCheckpointRetention
+
+if TYPE_CHECKING:
+    from penstock.datastream.environment import StreamExecutionEnvironment
+
+
+class CheckpointConfig:
+    """Given by `env.get_checkpoint_config()`. What is set here is set in the environment. docs/checkpoints.md."""
+
+    DEFAULT_MODE = CheckpointingMode.EXACTLY_ONCE
+    DEFAULT_TIMEOUT = 10 * 60 * 1000
+    DEFAULT_MIN_PAUSE_BETWEEN_CHECKPOINTS = 0
+    DEFAULT_MAX_CONCURRENT_CHECKPOINTS = 1
+
+    def __init__(self, env: StreamExecutionEnvironment) -> None:
+        self._env = env
+        self._configuration = env.get_configuration()
+
+    def is_checkpointing_enabled(self) -> bool:
+        return self.get_checkpoint_interval() > 0
+
+    def get_checkpointing_mode(self) -> CheckpointingMode:
+        return checkpointing_mode(self._configuration)
+
+    def set_checkpointing_mode(self, checkpointing_mode: CheckpointingMode) -> CheckpointConfig:
+        self._configuration.set_string(MODE, checkpointing_mode.name)
+        return self
+
+    def get_checkpoint_interval(self) -> int:
+        """Milliseconds; -1 when checkpointing is off."""
+        return self._env.get_checkpoint_interval()
+
+    def set_checkpoint_interval(self, checkpoint_interval: Length) -> CheckpointConfig:
+        return self._set_length(INTERVAL, checkpoint_interval, 1)
+
+    def get_checkpoint_timeout(self) -> int:
+        return length_of(self._configuration, TIMEOUT, "10 min")
+
+    def set_checkpoint_timeout(self, checkpoint_timeout: Length) -> CheckpointConfig:
+        """From the trigger of a checkpoint to its completion; one that takes longer is given up."""
+        return self._set_length(TIMEOUT, checkpoint_timeout, 1)
+
+    def get_min_pause_between_checkpoints(self) -> int:
+        return length_of(self._configuration, MIN_PAUSE, "0 ms")
+
+    def set_min_pause_between_checkpoints(self, min_pause_between_checkpoints: Length) -> CheckpointConfig:
+        """Least time from the end of a checkpoint to the trigger of the next."""
+        return self._set_length(MIN_PAUSE, min_pause_between_checkpoints, 0)
+
+    def get_max_concurrent_checkpoints(self) -> int:
+        return whole_number(self._configuration, MAX_CONCURRENT, 1)
+
+    def set_max_concurrent_checkpoints(self, max_concurrent_checkpoints: int) -> CheckpointConfig:
+        """Takes 1 only."""
+        check_max_concurrent(max_concurrent_checkpoints)
+        self._configuration.set_integer(MAX_CONCURRENT, max_concurrent_checkpoints)
+        return self
+
+    def is_fail_on_checkpointing_errors(self) -> bool:
+        return self.get_tolerable_checkpoint_failure_number() == 0
+
+    def set_fail_on_checkpointing_errors(self, fail_on_checkpointing_errors: bool) -> CheckpointConfig:
+        """False: an epoch whose checkpoint fails is run again in its place without end."""
+        return self.set_tolerable_checkpoint_failure_number(0 if fail_on_checkpointing_errors else MOST)
+
+    def get_tolerable_checkpoint_failure_number(self) -> int:
+        return whole_number(self._configuration, TOLERABLE, 0)
+
+    def set_tolerable_checkpoint_failure_number(self, tolerable_checkpoint_failure_number: int) -> CheckpointConfig:
+        """How often the same epoch may expire, or be declined, before the restart strategy is asked."""
+        if tolerable_checkpoint_failure_number < 0:
+            raise BadSetting(
+                f"The number of tolerable failures must not be negative, and is {tolerable_checkpoint_failure_number}."
+            )
+        self._configuration.set_integer(TOLERABLE, tolerable_checkpoint_failure_number)
+        return self
+
+    def set_externalized_checkpoint_retention(
+        self, retention_mode: ExternalizedCheckpointRetention
+    ) -> CheckpointConfig:
+        self._configuration.set_string(RETENTION, retention_mode.name)
+        return self
+
+    def is_externalized_checkpoints_enabled(self) -> bool:
+        return retention(self._configuration) is not ExternalizedCheckpointRetention.NO_EXTERNALIZED_CHECKPOINTS
+
+    def get_externalized_checkpoint_retention(self) -> ExternalizedCheckpointRetention | None:
+        """None where none was set."""
+        return retention(self._configuration) if self._configuration.contains_key(RETENTION) else None
+
+    def is_unaligned_checkpoints_enabled(self) -> bool:
+        return self._env.is_unaligned_checkpoints_enabled()
+
+    def is_force_unaligned_checkpoints(self) -> bool:
+        return self._env.is_force_unaligned_checkpoints()
+
+    def _set_length(self, key: str, length: Length, least: int) -> CheckpointConfig:
+        milliseconds = to_millis(length)
+        if milliseconds < least:
+            raise BadSetting(f"{key} must be at least {least} ms, and is {milliseconds} ms.")
+        self._configuration.set_string(key, f"{milliseconds} ms")
+        return self
+
+
+explain_absent(__name__)

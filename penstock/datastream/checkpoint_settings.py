@@ -1,0 +1,109 @@
+"""The settings of checkpoints and restarts, from the keys of a configuration to what a driver is given."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock.checkpoint.restarts import (
+    WITH_CHECKPOINTS,
+    ExponentialDelay,
+    FailureRate,
+    FixedDelay,
+    NoRestart,
+    RestartStrategy,
+)
+from penstock.common.configuration import Configuration
+from penstock.common.options import BadSetting, milliseconds
+from penstock.common.restart_strategy import RestartStrategies, configured_strategy
+from penstock.common.time import to_millis
+from penstock.datastream.checkpointing_mode import CheckpointingMode
+from penstock.datastream.externalized_checkpoint_retention import ExternalizedCheckpointRetention
+
+MODE = "execution.checkpointing.mode"
+INTERVAL = "execution.checkpointing.interval"
+TIMEOUT = "execution.checkpointing.timeout"
+MIN_PAUSE = "execution.checkpointing.min-pause"
+MAX_CONCURRENT = "execution.checkpointing.max-concurrent-checkpoints"
+TOLERABLE = "execution.checkpointing.tolerable-failed-checkpoints"
+RETENTION = "execution.checkpointing.externalized-checkpoint-retention"
+
+MOST = 2**31 - 1
+"""Tolerated failures, if none is to end anything."""
+
+
+def checkpoint_settings(configuration: Configuration) -> dict[str, Any]:
+    """Fields of `penstock.checkpoint.epochs.Settings`."""
+    check_max_concurrent(whole_number(configuration, MAX_CONCURRENT, 1))
+    retention(configuration)
+    return {
+        "timeout_ms": length_of(configuration, TIMEOUT, "10 min"),
+        "min_pause_ms": length_of(configuration, MIN_PAUSE, "0 ms"),
+        "tolerable_failures": whole_number(configuration, TOLERABLE, 0),
+        "at_least_once": checkpointing_mode(configuration) is CheckpointingMode.AT_LEAST_ONCE,
+        "asynchronous": configuration.get_boolean("state.backend.async", True),
+    }
+
+
+def checkpointing_mode(configuration: Configuration) -> CheckpointingMode:
+    text = configuration.get_string(MODE, "EXACTLY_ONCE")
+    mode = CheckpointingMode.__members__.get(text.upper().replace("-", "_"))
+    if mode is None:
+        raise BadSetting(f"{MODE} is '{text}'.", fix="Set it to EXACTLY_ONCE or AT_LEAST_ONCE.")
+    return mode
+
+
+def retention(configuration: Configuration) -> ExternalizedCheckpointRetention:
+    text = configuration.get_string(RETENTION, "NO_EXTERNALIZED_CHECKPOINTS")
+    name = text.upper()
+    found = ExternalizedCheckpointRetention.__members__.get(
+        "NO_EXTERNALIZED_CHECKPOINTS" if name == "NO_EXTERNALIZED" else name
+    )
+    if found is None:
+        raise BadSetting(
+            f"{RETENTION} is '{text}'.",
+            fix="Set it to RETAIN_ON_CANCELLATION, DELETE_ON_CANCELLATION or NO_EXTERNALIZED_CHECKPOINTS.",
+        )
+    return found
+
+
+def check_max_concurrent(number: int) -> None:
+    if number != 1:
+        raise BadSetting(
+            f"{MAX_CONCURRENT} is {number}. Every epoch ends in a checkpoint and the next one builds on it, so there "
+            f"is one at a time.",
+            fix="Leave it out, or set it to 1.",
+        )
+
+
+def length_of(configuration: Configuration, key: str, default: str) -> int:
+    return milliseconds(key, configuration.get_string(key, default))
+
+
+def whole_number(configuration: Configuration, key: str, default: int) -> int:
+    text = configuration.get_string(key, str(default)).strip()
+    if not text.isdigit():
+        raise BadSetting(f"{key} is '{text}', which is no whole number.", fix="Write for example 3.")
+    return int(text)
+
+
+def restart_strategy(configuration: Configuration, checkpointing: bool) -> RestartStrategy:
+    """The strategy that is configured; where none is, that of jobs with checkpoints, or none at all."""
+    chosen = configured_strategy(configuration)
+    if isinstance(chosen, RestartStrategies.FixedDelayRestartStrategyConfiguration):
+        delay = to_millis(chosen.get_delay_between_attempts_interval())
+        return FixedDelay(chosen.get_restart_attempts(), delay)
+    if isinstance(chosen, RestartStrategies.FailureRateRestartStrategyConfiguration):
+        interval = to_millis(chosen.get_failure_interval())
+        delay = to_millis(chosen.get_delay_between_attempts_interval())
+        return FailureRate(chosen.get_max_failure_rate(), interval, delay)
+    if isinstance(chosen, RestartStrategies.ExponentialDelayRestartStrategyConfiguration):
+        return ExponentialDelay(
+            to_millis(chosen.get_initial_backoff()),
+            to_millis(chosen.get_max_backoff()),
+            chosen.get_backoff_multiplier(),
+            to_millis(chosen.get_reset_backoff_threshold()),
+            chosen.get_jitter_factor(),
+            chosen.get_attempts_before_reset_backoff(),
+        )
+    by_default = isinstance(chosen, RestartStrategies.FallbackRestartStrategyConfiguration)
+    return WITH_CHECKPOINTS if by_default and checkpointing else NoRestart()

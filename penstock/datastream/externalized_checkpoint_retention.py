@@ -1,0 +1,9 @@
+from enum import Enum
+
+
+class ExternalizedCheckpointRetention(Enum):
+    """What becomes of the checkpoints of a job that has ended. Those of a failed one are always kept."""
+
+    DELETE_ON_CANCELLATION = 0
+    RETAIN_ON_CANCELLATION = 1
+    NO_EXTERNALIZED_CHECKPOINTS = 2

@@ -1,0 +1,46 @@
+"""Bases made by Spark: a job beside the epochs, one block after the other in each of its few tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+
+from pyspark.sql import SparkSession
+
+from penstock.checkpoint.bases import Block, merge_block
+from penstock.checkpoint.manifest import BaseHandle, Version
+from penstock.state.storage import Storage, open_storage
+
+_SHARE = 4
+"""One of so many cores makes bases; the others are the epochs'."""
+
+
+class SparkMerge:
+    """The `Merge` of a job on Spark. Called in the housekeeping thread."""
+
+    def __init__(self, spark: SparkSession, job: str) -> None:
+        self._context = spark.sparkContext
+        self._group = f"penstock-bases-{job}"
+
+    def __call__(self, storage: Storage, version: Version, blocks: list[Block]) -> list[BaseHandle]:
+        context = self._context
+        context.setJobGroup(self._group, "Penstock makes bases", interruptOnCancel=True)
+        parts = max(1, min(len(blocks), context.defaultParallelism // _SHARE))
+        merged = context.parallelize(list(enumerate(blocks)), parts).mapPartitions(_Part(storage.uri, version))
+        return [handle for _, handle in sorted(merged.collect(), key=lambda each: each[0])]
+
+    def cancel(self) -> None:
+        # The JVM may be gone, and with it what is to be cancelled.
+        with suppress(Exception):
+            self._context.cancelJobGroup(self._group)
+
+
+class _Part:
+    def __init__(self, uri: str, version: Version) -> None:
+        self._uri = uri
+        self._version = version
+
+    def __call__(self, blocks: Iterable[tuple[int, Block]]) -> Iterator[tuple[int, BaseHandle]]:
+        storage = open_storage(self._uri)
+        for place, block in blocks:
+            yield place, merge_block(storage, self._version, block)

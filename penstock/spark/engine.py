@@ -1,0 +1,98 @@
+"""Runs an epoch's tasks as one Spark job, which is given up when the checkpoint's timeout has passed."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable, Iterable
+
+import msgspec
+from pyspark.sql import DataFrame, SparkSession
+
+from penstock.checkpoint.epochs import EngineLost, EpochParameters, TookTooLong
+from penstock.runtime.plan import PhysicalGraph
+from penstock.runtime.rows import METRICS
+from penstock.spark.metrics import collect_metrics
+from penstock.spark.stages import Exchange, Stage
+from penstock.spark.worker import EPOCH_PROPERTY, ROW_SCHEMA, LevelStage, ShippedGraph, SilentStage, SourceStage
+
+
+class SparkEngine:
+    """Order of calls: `ship` before the first epoch and after each failure; then, for each epoch, `frame` is set to
+    what the sources give, or None, and `execute` is called. `stop` from any thread."""
+
+    def __init__(
+        self, spark: SparkSession, graph: PhysicalGraph, timeout_ms: int, check_cancelled: Callable[[], None]
+    ) -> None:
+        """`check_cancelled` raises if the job was cancelled."""
+        self._spark = spark
+        self._graph = graph
+        self._timeout_ms = timeout_ms
+        self._check_cancelled = check_cancelled
+        self._metrics = collect_metrics(spark)
+        self._tag: str | None = None
+        self.frame: DataFrame | None = None
+
+    def ship(self, restarts: int) -> None:
+        """Make the stages. To workers each restart's graph is a new one, so that all functions are opened anew."""
+        self._shipped = ShippedGraph(self._graph, restarts)
+        self._line: list[Exchange | Stage] = []
+        for level in range(1, len(self._graph.levels)):
+            stage = Stage(LevelStage(self._shipped, self._metrics, level))
+            self._line += [Exchange(self._graph.targets(level)), stage]
+
+    def first_chain(self, chain: int, frame: DataFrame) -> DataFrame:
+        """A source's stream with its first chain, as a part of the streaming plan."""
+        return frame.mapInArrow(SourceStage(self._shipped, self._metrics, chain), ROW_SCHEMA)
+
+    def execute(self, parameters: EpochParameters) -> Iterable[tuple[int, bytes]]:
+        """The sources' chains, then level after level. Gives their reports and failures, and metrics."""
+        context = self._spark.sparkContext
+        context.setLocalProperty(EPOCH_PROPERTY, msgspec.json.encode(parameters).decode())
+        self._metrics.value = []
+        # A task may hang for ever. Each attempt has a tag of its own: a late timer must not end the next one.
+        self._tag = tag = f"penstock-{uuid.uuid4().hex}"
+        context.addJobTag(tag)
+        expired = threading.Event()
+        timer = threading.Timer(self._timeout_ms / 1000, self._expire, (tag, expired))
+        timer.daemon = True
+        timer.start()
+        try:
+            self._check_cancelled()
+            rows = self._plan().collect()
+        except Exception as error:  # Spark wraps every loss of a worker, executor or stage in classes of its own
+            self._check_cancelled()
+            raise (TookTooLong if expired.is_set() else EngineLost)(brief(error)) from None
+        finally:
+            timer.cancel()
+            context.removeJobTag(tag)
+        reports = [(row.kind, bytes(row.payload)) for row in rows]
+        return reports + [(METRICS, measured) for measured in self._metrics.value]
+
+    def stop(self) -> None:
+        """Give up the epoch under way."""
+        if self._tag is not None:
+            self._spark.sparkContext.cancelJobsWithTag(self._tag)
+
+    def _expire(self, tag: str, expired: threading.Event) -> None:
+        expired.set()
+        self._spark.sparkContext.cancelJobsWithTag(tag)
+
+    def _plan(self) -> DataFrame:
+        frame = self.frame
+        if frame is None:
+            frame = self._spark.range(0, 1, 1, 1).mapInArrow(SilentStage(self._shipped, self._metrics), ROW_SCHEMA)
+        for part in self._line:
+            frame = part.over(frame)
+        return frame
+
+
+def brief(error: Exception) -> str:
+    """A Spark error without its JVM frames; of a Python worker's, the exception itself."""
+    lines = [line for line in str(error).splitlines() if line.strip() and not line.lstrip().startswith(("at ", "... "))]
+    for index, line in enumerate(lines):
+        if line.startswith("Traceback (most recent call last)"):
+            # The frames are indented; the first line that is not names the exception.
+            after = [last for last in lines[index + 1 :] if not last.startswith(" ")]
+            return "\n".join(after[:3])
+    return "\n".join(lines[:4]) or type(error).__name__

@@ -1,0 +1,205 @@
+"""Each setting of checkpoints, changed alone, changes what the driver does."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+
+from penstock.checkpoint.coordinator import CheckpointStatus
+from penstock.checkpoint.epochs import EngineLost, EpochParameters, Settings, TookTooLong
+from penstock.checkpoint.failed import EpochFailed
+from penstock.datastream import RuntimeContext, StreamExecutionEnvironment
+from penstock.datastream.connectors import Sink, SinkWriter
+from penstock.testing import JobHarness
+
+
+def job(**settings: Any) -> JobHarness:
+    env = StreamExecutionEnvironment.get_execution_environment()
+    stream = env.from_collection([]).uid("numbers").key_by(lambda n: n).map(lambda n: n).uid("map")
+    return JobHarness(stream, settings=Settings(**settings)).set_clock(1_000_000)
+
+
+def fail(harness: JobHarness, times: int, error: Callable[[], Exception]) -> list[int]:
+    """Let the engine fail so often; returns the list in which its attempts are counted."""
+    execute, attempts = harness._engine.execute, list[int]()
+
+    def failing(parameters: EpochParameters) -> Iterable[tuple[int, bytes]]:
+        attempts.append(parameters.number)
+        if len(attempts) <= times:
+            raise error()
+        return execute(parameters)
+
+    harness._engine.execute = failing  # type: ignore[method-assign,assignment]
+    return attempts
+
+
+def lost() -> Exception:
+    return EngineLost("executor 2 is gone")
+
+
+def too_long() -> Exception:
+    return TookTooLong("cancelled")
+
+
+def barriers(harness: JobHarness) -> list[int]:
+    return [checkpoint.triggered_at - 1_000_000 for checkpoint in harness._driver.coordinator.history]
+
+
+class TestMinPause:
+    def test_holds_back_the_next_barrier_until_so_long_after_the_last_checkpoint(self) -> None:
+        with job(min_pause_ms=500) as harness:
+            harness.push(1).epoch()
+            harness.push(2).epoch()
+            harness.set_clock(1_000_900)
+            harness.push(3).epoch()
+            harness.set_clock(1_005_000)
+            harness.push(4).epoch()
+            assert barriers(harness) == [0, 500, 1000, 5000]
+
+    def test_is_none_by_default(self) -> None:
+        with job() as harness:
+            harness.push(1).epoch()
+            harness.push(2).epoch()
+            assert barriers(harness) == [0, 0]
+
+    def test_does_not_hold_back_another_attempt_at_the_same_epoch(self) -> None:
+        with job(min_pause_ms=500) as harness:
+            fail(harness, 1, lost)
+            harness.push(1).epoch()
+            assert barriers(harness) == [0, 0]
+
+
+class TestTimeout:
+    @pytest.mark.parametrize(("timeout_ms", "status"), [(5000, "EXPIRED"), (6000, "COMPLETED")])
+    def test_ends_a_checkpoint_that_takes_longer(self, timeout_ms: int, status: str) -> None:
+        with job(timeout_ms=timeout_ms) as harness:
+            execute = harness._engine.execute
+
+            def slow(parameters: EpochParameters) -> Iterable[tuple[int, bytes]]:
+                harness._clock_ms = 1_005_500
+                return execute(parameters)
+
+            harness._engine.execute = slow  # type: ignore[method-assign,assignment]
+            if status == "EXPIRED":
+                with pytest.raises(EpochFailed, match="it took 5500 ms, more than the checkpoint timeout of 5000 ms"):
+                    harness.push(1).epoch()
+            else:
+                harness.push(1).epoch()
+            assert [each.status.name for each in harness._driver.coordinator.history] == [status]
+
+    def test_is_no_failure_of_the_engine_though_it_had_to_be_stopped(self) -> None:
+        with job(tolerable_failures=1) as harness:
+            fail(harness, 1, too_long)
+            harness.push(1).epoch()
+            history = harness._driver.coordinator.history
+            assert [each.status for each in history] == [CheckpointStatus.EXPIRED, CheckpointStatus.COMPLETED]
+            assert harness.output == [1]
+
+
+class TestTolerableFailures:
+    @pytest.mark.parametrize(("tolerable", "attempts"), [(0, 1), (1, 2), (5, 6)])
+    def test_is_how_often_an_expired_epoch_runs_again(self, tolerable: int, attempts: int) -> None:
+        with job(tolerable_failures=tolerable) as harness:
+            made = fail(harness, 100, too_long)
+            harness.push(1)
+            with pytest.raises(EpochFailed, match="Epoch 1 was expired"):
+                harness.epoch()
+            assert len(made) == attempts
+
+    @pytest.mark.parametrize(("tolerable", "attempts"), [(0, 4), (1, 4), (5, 6)])
+    def test_what_the_engine_lost_is_run_three_times_more_in_any_case(self, tolerable: int, attempts: int) -> None:
+        with job(tolerable_failures=tolerable) as harness:
+            made = fail(harness, 100, lost)
+            harness.push(1)
+            with pytest.raises(EpochFailed, match="Epoch 1 was declined: executor 2 is gone"):
+                harness.epoch()
+            assert len(made) == attempts
+
+
+class Board(Sink):
+    """Shows what it is given, whenever it is given; only what a driver before may have committed, once."""
+
+    def __init__(self, at_once: bool) -> None:
+        self.at_once = at_once
+        self.shown: list[int] = []
+        self.epochs: set[int] = set()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"at_once": self.at_once}
+
+    def create_writer(self, context: RuntimeContext) -> SinkWriter:
+        return Numbers()
+
+    def commit(self, commits: list[Any]) -> None:
+        for commit in commits:
+            if not (commit.again and commit.epoch in self.epochs):
+                self.shown += commit.payload
+            self.epochs.add(commit.epoch)
+
+
+class Numbers(SinkWriter):
+    def begin_epoch(self, epoch: Any) -> None:
+        self.numbers = b""
+
+    def write(self, value: Any) -> None:
+        self.numbers += bytes([value])
+
+    def prepare_commit(self) -> bytes | None:
+        return self.numbers or None
+
+
+def board(at_least_once: bool, at_once: bool = True) -> tuple[JobHarness, Board]:
+    env = StreamExecutionEnvironment.get_execution_environment()
+    sink = Board(at_once)
+    sums = env.from_collection([]).uid("numbers").key_by(lambda n: 0).reduce(lambda a, b: a + b).uid("sum")
+    sums.sink_to(sink).uid("board")
+    return JobHarness(env, settings=Settings(at_least_once=at_least_once)), sink
+
+
+class TestMode:
+    def test_at_least_once_shows_output_before_the_checkpoint_is_complete_and_may_repeat_it(self) -> None:
+        harness, sink = board(at_least_once=True)
+        with harness:
+            harness.push(1).epoch()
+            harness.push(2, 3).crash_at("driver.collected")
+            assert harness.epoch() is None
+            assert (harness.checkpoint, sink.shown) == (1, [1, 3, 6])
+            harness.epoch()
+            # The output is there twice, what is in state only once.
+            assert (harness.checkpoint, sink.shown) == (2, [1, 3, 6, 3, 6])
+            harness.push(4).epoch()
+            assert sink.shown[-1] == 10
+
+    def test_what_was_shown_before_is_not_shown_by_every_driver_again(self) -> None:
+        harness, sink = board(at_least_once=True)
+        with harness:
+            harness.push(1).epoch()
+            harness.crash()
+            assert sink.shown == [1]
+
+    def test_exactly_once_shows_it_with_the_checkpoint(self) -> None:
+        harness, sink = board(at_least_once=False)
+        with harness:
+            harness.push(1).epoch()
+            harness.push(2, 3).crash_at("driver.collected")
+            harness.epoch()
+            assert sink.shown == [1]
+            harness.epoch()
+            assert sink.shown == [1, 3, 6]
+
+    def test_a_sink_that_cannot_repeat_itself_waits_for_the_checkpoint_in_both(self) -> None:
+        harness, sink = board(at_least_once=True, at_once=False)
+        with harness:
+            harness.push(1, 2).crash_at("driver.collected")
+            harness.epoch()
+            assert sink.shown == []
+            harness.epoch()
+            assert sink.shown == [1, 3]
+
+    def test_what_only_passes_through_the_driver_is_early_too(self) -> None:
+        env = StreamExecutionEnvironment.get_execution_environment()
+        stream = env.from_collection([]).uid("numbers").map(lambda n: n).uid("map")
+        with JobHarness(stream, settings=Settings(at_least_once=True)) as harness:
+            harness.push(1).crash_at("driver.collected")
+            harness.epoch()
+            assert (harness.checkpoint, harness.output) == (0, [1])

@@ -1,0 +1,306 @@
+"""Bases and retention: what is kept, what is removed, and that nothing needed is ever gone, crashes included."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_epochs import GROUPS, STATES, Clock, CommitLog, program
+
+from penstock.checkpoint.epochs import EpochDriver, Settings
+from penstock.checkpoint.history import ManifestHistory, _manifests
+from penstock.checkpoint.manifest import Version, load, manifest_name
+from penstock.checkpoint.retention import Retention
+from penstock.runtime.report import DeltaHandle, OperatorReport, Report, encode_report
+from penstock.runtime.rows import REPORT
+from penstock.state.access import StateAccess
+from penstock.state.descriptors import ValueStateDescriptor
+from penstock.state.engines.memory import MemoryEngine
+from penstock.state.keys import encode_key
+from penstock.state.overlay import Nothing, Overlay
+from penstock.state.replica import Replicas
+from penstock.state.storage import LocalStorage
+
+FILES = ("manifests/", "deltas/", "bases/")
+
+
+class Died(BaseException):
+    pass
+
+
+class Dying(LocalStorage):
+    """A storage whose process dies at its n-th change."""
+
+    left: int | None = None
+
+    def write(self, name, data):
+        self._count()
+        super().write(name, data)
+
+    def write_file(self, name, file):
+        self._count()
+        super().write_file(name, file)
+
+    def delete(self, name):
+        self._count()
+        super().delete(name)
+
+    def _count(self):
+        if self.left is not None:
+            self.left -= 1
+            if self.left < 0:
+                raise Died
+
+
+class Tasks:
+    """Run epochs that set keys to values, with deltas as files."""
+
+    def __init__(self, storage, inline_bytes=0):
+        self.storage = storage
+        self.inline_bytes = inline_bytes
+        self.values = {}
+
+    def execute(self, parameters):
+        number = parameters.number
+        overlay = Overlay(GROUPS)
+        state = overlay.register(ValueStateDescriptor("n", int))
+        overlay.begin(number, Nothing())
+        for key, value in self.values.items():
+            overlay.key = encode_key(key)
+            state.update(value)
+        deltas = []
+        if changes := overlay.changes():
+            access = StateAccess(None, self.storage, None, self.inline_bytes)
+            written = access.write_delta(number, changes, GROUPS)
+            deltas = [DeltaHandle(written.name, written.size, written.entries, written.blocks, written.inline)]
+        return [
+            (REPORT, encode_report(Report(0, 0, number, 1, [], [], []))),
+            (REPORT, encode_report(Report(1, 0, number, 0, [], [], [OperatorReport("count", STATES, deltas)]))),
+        ]
+
+
+class Lineage:
+    """One lineage on disk, and the state that each of its checkpoints should hold."""
+
+    def __init__(self, root, **options):
+        self.storage = Dying(root)
+        self.tasks = Tasks(self.storage)
+        self.options = {"asynchronous": False, "base_bytes": 0, "retained": 1} | options
+        self.models = [{}]
+        self.start()
+
+    def start(self):
+        self.driver = EpochDriver(
+            program(), self.storage, Settings(**self.options), self.tasks.execute, {"out": CommitLog()}, clock=Clock()
+        )
+        self.driver.recover()
+
+    def epoch(self, values, dies_after=None):
+        """One epoch; with `dies_after`, the driver dies at that change of the storage and is started again."""
+        self.tasks.values = values
+        self.storage.left = dies_after
+        before = self.driver.next_number
+        try:
+            self.driver.run_epoch(None, {})
+        except Died:
+            self.storage.left = None
+            self.start()
+        self.storage.left = None
+        if self.driver.next_number > before:
+            self.models.append({**self.models[-1], **values})
+
+    def retained(self):
+        """The checkpoints that are to be usable."""
+        last = self.driver.last.id
+        return range(max(1, last - self.options["retained"] + 1), last + 1)
+
+    def state_at(self, number):
+        _, version = load(self.storage, number)
+        history = ManifestHistory(self.storage, version)
+        replicas = Replicas("count", GROUPS, history, lambda uid, block: MemoryEngine())
+        overlay = Overlay(GROUPS)
+        state = overlay.register(ValueStateDescriptor("n", int))
+        overlay.begin(0, replicas)
+        values = {}
+        for key in self.models[-1]:
+            overlay.key = encode_key(key)
+            if (value := state.value()) is not None:
+                values[key] = value
+        replicas.close()
+        return values
+
+    def check(self):
+        for number in self.retained():
+            expected = {key: value for key, value in self.models[number].items() if value is not None}
+            assert self.state_at(number) == expected, number
+
+    def files(self):
+        """All there are, but for bases that the next manifest is to announce."""
+        names = {name for folder in FILES for name in self.storage.list(folder)}
+        return {name for name in names if not name.startswith(f"bases/{self.driver.last.id:012d}")}
+
+    def sweep(self):
+        """What a driver that goes on removes."""
+        Retention(self.storage, self.options["retained"]).sweep(self.driver.last)
+
+    def needed(self):
+        """Straight from the definition: what restoring each retained checkpoint, and its parent, reads."""
+        last = self.driver.last.id
+        read = set()
+
+        class Watching(LocalStorage):
+            def read(self, name):
+                read.add(name)
+                return super().read(name)
+
+            def view(self, name):
+                read.add(name)
+                return super().view(name)
+
+        watching = Watching(self.storage._root)
+        for number in range(max(1, last - self.options["retained"]), last + 1):
+            _, version = load(watching, number)
+            history = ManifestHistory(watching, Version(number, version.digest))
+            _manifests.clear()
+            for block in range(16):
+                history.steps("count", block, None)
+        return read
+
+
+@pytest.fixture
+def lineage(tmp_path):
+    return lambda **options: Lineage(tmp_path / "lineage", **options)
+
+
+class TestBases:
+    def test_follow_when_deltas_are_twice_as_large(self, lineage):
+        line = lineage(base_bytes=2000)
+        sizes = []
+        for number in range(40):
+            line.epoch({f"key {key}": number for key in range(20)})
+            sizes.append(sum(len(line.storage.read(name)) for name in line.files()))
+        line.check()
+        assert line.storage.list("bases/")
+        # What is stored goes up and down but does not grow with the epochs.
+        assert max(sizes[20:]) <= 1.2 * max(sizes[:20])
+
+    def test_of_blocks_that_do_not_change_are_not_written_again(self, lineage):
+        line = lineage()
+        for _ in range(5):
+            line.epoch({f"key {key}": 0 for key in range(200)})
+        for _ in range(3):
+            line.epoch({})
+        before = {base.name for base in line.driver.last.bases["count"].values()}
+        for number in range(10):
+            line.epoch({"key 7": number})
+        after = {base.name for base in line.driver.last.bases["count"].values()}
+        assert len(before) == 16
+        assert len(before & after) == 15
+
+    def test_are_made_of_small_changes_before_there_are_too_many_to_walk(self, lineage, monkeypatch):
+        monkeypatch.setattr("penstock.checkpoint.bases.LONGEST_WALK", 20)
+        monkeypatch.setattr("penstock.checkpoint.housekeeping.LONGEST_WALK", 20)
+        line = lineage(base_bytes=1 << 30)
+        for number in range(100):
+            line.epoch({f"key {number % 3}": number})
+        line.check()
+        assert len(line.storage.list("manifests/")) < 60
+
+    def test_made_beside_the_epochs_are_announced_when_they_are_done(self, lineage):
+        line = lineage(asynchronous=True)
+        for number in range(30):
+            line.epoch({f"key {key}": number for key in range(number % 5, 40)})
+        line.driver.stop()
+        line.epoch({"key 1": 31})
+        line.check()
+        assert any(base.name for base in line.driver.last.bases["count"].values())
+
+    def test_that_cannot_be_made_are_tried_again_and_fail_no_epoch(self, lineage, caplog):
+        line = lineage(asynchronous=True)
+        calls = []
+
+        def broken(storage, version, blocks):
+            calls.append(version.id)
+            raise OSError("the executor is gone")
+
+        line.driver._housekeeping._merge = broken
+        for number in range(20):
+            line.epoch({"a": number})
+        line.driver.stop()
+        line.driver._housekeeping._collect()
+        assert len(calls) > 1
+        assert "the executor is gone" in caplog.text
+        line.check()
+
+
+class TestRetention:
+    @pytest.mark.parametrize("retained", [1, 2, 5])
+    def test_keeps_so_many_checkpoints_usable_and_removes_the_others(self, lineage, retained):
+        line = lineage(retained=retained)
+        for number in range(40):
+            line.epoch({f"key {(number * 7 + each) % 50}": number for each in range(5)})
+            if number % 5 == 0:
+                line.check()
+        line.sweep()
+        assert line.files() == line.needed()
+
+    def test_removes_what_failed_attempts_and_dead_drivers_left(self, lineage):
+        line = lineage()
+        for number in range(3):
+            line.epoch({"a": number})
+        line.storage.write("deltas/000000000002/late.arrow", b"a zombie's")
+        line.storage.write("bases/000000000001/never-announced.arrow", b"a dead driver's")
+        line.start()
+        line.epoch({"a": 4})
+        assert not [name for name in line.files() if "late" in name or "never" in name]
+        line.check()
+
+    def test_touches_nothing_of_the_epoch_under_way_nor_of_a_driver_that_is_further(self, lineage):
+        line = lineage()
+        for number in range(5):
+            line.epoch({"a": number})
+        zombie = line.driver
+        line.start()
+        for number in range(5):
+            line.epoch({"a": 10 + number, f"key {number}": number})
+        before = line.files()
+        zombie._housekeeping._retention.sweep(zombie.last)
+        kept = {name for name in before if int(name.split("/")[1]) >= zombie.last.id}
+        assert kept <= line.files()
+
+    def test_an_old_manifest_that_holds_sparks_log_stays(self, lineage):
+        line = lineage()
+        line.tasks.values = {"a": 0}
+        line.driver.run_epoch(0, {"offsets/0": b"zero"}, log_index={"offsets/0": 1})
+        line.models.append({"a": 0})
+        for number in range(20):
+            line.epoch({"a": number})
+        assert manifest_name(1) in line.files()
+        assert manifest_name(5) not in line.files()
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    epochs=st.lists(
+        st.tuples(
+            st.dictionaries(
+                st.sampled_from([f"key {n}" for n in range(12)]), st.none() | st.integers(0, 99), max_size=5
+            ),
+            st.none() | st.integers(0, 12),
+        ),
+        min_size=1,
+        max_size=12,
+    ),
+    retained=st.sampled_from([1, 1, 3]),
+    base_bytes=st.sampled_from([0, 3000]),
+)
+def test_a_driver_that_dies_anywhere_loses_nothing_and_leaves_no_orphans(
+    tmp_path_factory, epochs, retained, base_bytes
+):
+    line = Lineage(tmp_path_factory.mktemp("lineage"), retained=retained, base_bytes=base_bytes)
+    for values, dies_after in epochs:
+        line.epoch(values, dies_after)
+        if line.driver.last is not None:
+            line.check()
+    line.epoch({"last": 1})
+    line.check()
+    line.sweep()
+    assert line.files() == line.needed()

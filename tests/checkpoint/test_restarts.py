@@ -1,0 +1,102 @@
+"""What a restart strategy decides, with failures at given times and no clock."""
+
+from collections.abc import Callable
+
+import pytest
+
+from penstock.checkpoint.restarts import (
+    WITH_CHECKPOINTS,
+    Completed,
+    ExponentialDelay,
+    Failed,
+    FailureRate,
+    FixedDelay,
+    GiveUp,
+    NoRestart,
+    Restart,
+    Restarts,
+    RestartStrategy,
+)
+
+
+def delays(strategy: RestartStrategy, times: list[int]) -> list[int | None]:
+    """The delay after each failure; None where the job is given up."""
+    restarts = Restarts(strategy)
+    decisions = [restarts.handle(Failed(at, from_user=False)) for at in times]
+    return [each.delay_ms if isinstance(each, Restart) else None for each in decisions]
+
+
+def test_without_a_strategy_the_first_failure_ends_the_job() -> None:
+    assert Restarts(NoRestart()).handle(Failed(0, from_user=False)) == GiveUp("")
+
+
+def test_a_fixed_delay_of_three_attempts_ends_with_the_fourth_failure() -> None:
+    assert delays(FixedDelay(3, 1000), [0, 10, 10_000_000, 10_000_001]) == [1000, 1000, 1000, None]
+
+
+def test_a_fixed_delay_says_how_often_it_restarted() -> None:
+    restarts = Restarts(FixedDelay(1, 0))
+    assert restarts.handle(Failed(0, from_user=True)) == Restart(1, 0)
+    decision = restarts.handle(Failed(1, from_user=True))
+    assert decision == GiveUp("it was restarted once, as often as the fixed delay strategy allows")
+    assert restarts.number == 1
+
+
+def test_a_rate_of_three_in_ten_seconds_ends_with_the_fourth_failure_in_ten_seconds() -> None:
+    assert delays(FailureRate(3, 10_000, 5), [0, 1000, 2000, 10_000]) == [5, 5, 5, None]
+
+
+def test_a_rate_goes_on_while_failures_are_far_enough_apart() -> None:
+    assert delays(FailureRate(3, 10_000, 5), [0, 1000, 2000, 10_001, 11_001, 12_000]) == [5, 5, 5, 5, 5, None]
+
+
+EXPONENTIAL = ExponentialDelay(initial_ms=4, max_ms=100, multiplier=2.3, reset_ms=1000, jitter=0)
+
+
+def test_an_exponential_delay_grows_by_its_multiplier_up_to_its_limit() -> None:
+    assert delays(EXPONENTIAL, [0] * 6) == [4, 9, 21, 48, 100, 100]
+
+
+def test_an_exponential_delay_starts_over_after_a_quiet_period() -> None:
+    # The quiet period begins when the job runs again: 9 ms after the failure.
+    assert delays(EXPONENTIAL, [0, 10, 1018, 1019]) == [4, 9, 21, 48]
+    assert delays(EXPONENTIAL, [0, 10, 1019, 1020]) == [4, 9, 4, 9]
+
+
+def test_an_exponential_delay_has_no_largest_number_of_restarts() -> None:
+    assert delays(EXPONENTIAL, [0] * 5000)[-1] == 100
+
+
+def test_an_exponential_delay_may_have_a_number_of_attempts_until_its_reset() -> None:
+    limited = ExponentialDelay(4, 100, 2.3, 1000, 0, attempts=2)
+    assert delays(limited, [0, 10, 2000, 2010, 2020]) == [4, 9, 4, 9, None]
+
+
+@pytest.mark.parametrize(("chance", "expected"), [(min, [1000, 1350, 2025]), (max, [1100, 1650, 2400])])
+def test_jitter_moves_a_delay_but_never_out_of_its_bounds(
+    chance: Callable[[float, float], float], expected: list[int]
+) -> None:
+    restarts = Restarts(ExponentialDelay(1000, 2400, 1.5, jitter=0.1), chance)
+    decisions = [restarts.handle(Failed(0, from_user=False)) for _ in range(3)]
+    assert [each.delay_ms for each in decisions if isinstance(each, Restart)] == expected
+
+
+def test_by_default_an_error_of_the_program_that_never_passes_ends_the_job() -> None:
+    restarts = Restarts(WITH_CHECKPOINTS)
+    decisions = [restarts.handle(Failed(at, from_user=True)) for at in range(11)]
+    assert all(isinstance(each, Restart) for each in decisions[:10])
+    last = decisions[10]
+    assert isinstance(last, GiveUp)
+    assert "the program's own code failed 11 times in a row and no checkpoint was completed in between" in last.reason
+
+
+def test_by_default_what_comes_from_outside_is_waited_for_without_end() -> None:
+    assert None not in delays(WITH_CHECKPOINTS, list(range(1000)))
+
+
+def test_by_default_a_checkpoint_between_two_errors_of_the_program_says_that_it_comes_further() -> None:
+    restarts = Restarts(WITH_CHECKPOINTS)
+    for at in range(100):
+        assert isinstance(restarts.handle(Failed(at, from_user=True)), Restart)
+        if at % 10 == 9:
+            restarts.handle(Completed())

@@ -1,0 +1,71 @@
+"""What a job tells of its checkpoints."""
+
+import pytest
+
+from penstock.checkpoint.epochs import Settings
+from penstock.checkpoint.failed import EpochFailed
+from penstock.datastream import StreamExecutionEnvironment
+from penstock.datastream.functions import KeyedProcessFunction
+from penstock.datastream.state import ValueStateDescriptor
+from penstock.testing import JobHarness
+
+
+class Remember(KeyedProcessFunction):
+    def open(self, runtime_context):
+        self.last = runtime_context.get_state(ValueStateDescriptor("last", str))
+
+    def process_element(self, value, ctx):
+        if value == "fail":
+            raise ValueError("no")
+        self.last.update(value)
+        yield value
+
+
+@pytest.fixture
+def job():
+    env = StreamExecutionEnvironment.get_execution_environment()
+    stream = env.from_collection([]).key_by(lambda value: value).process(Remember()).name("remember").uid("r")
+    with JobHarness(stream, parallelism=2, backend="filesystem", settings=Settings(retries=0)) as harness:
+        yield harness
+
+
+def test_a_completed_checkpoint_has_its_size_and_who_acknowledged(job):
+    job.set_clock(1000)
+    job.push(*"abcdefgh").epoch()
+    told = job.checkpoints.latest_completed
+    operator = next(each for each in told.operators if each.uid == "r")
+    assert (told.id, told.status, told.triggered_at) == (1, "COMPLETED", 1000)
+    assert (operator.uid, operator.name) == ("r", "remember")
+    assert [each.subtask for each in operator.subtasks] == [0, 1]
+    assert sum(each.delta_entries for each in operator.subtasks) == 8
+    assert told.delta_bytes == operator.delta_bytes == sum(each.delta_bytes for each in operator.subtasks) > 0
+    assert told.state_bytes == operator.state_bytes >= operator.delta_bytes
+    assert all(each.acknowledged_ms is not None for each in operator.subtasks)
+
+
+def test_a_failed_one_says_why_and_is_counted(job):
+    job.push("a").epoch()
+    job.push("fail")
+    with pytest.raises(EpochFailed):
+        job.epoch()
+    history = job.checkpoints
+    assert (history.completed, history.failed) == (1, 1)
+    assert history.latest_failed.id == 2
+    assert "ValueError: no" in history.latest_failed.failure
+    assert [each.status for each in history.recent] == ["COMPLETED", "DECLINED"]
+
+
+def test_after_a_recovery_the_restored_one_is_named(job):
+    job.push("a").epoch()
+    job.push("b").epoch()
+    job.crash()
+    assert job.checkpoints.restored == 2
+    job.push("c").epoch()
+    assert job.checkpoints.latest_completed.id == 3
+
+
+def test_the_details_of_the_last_hundred_stay(job):
+    for number in range(110):
+        job.push(str(number)).epoch()
+    assert job.checkpoints.completed == 110
+    assert [each.id for each in job.checkpoints.recent] == list(range(11, 111))

@@ -1,0 +1,234 @@
+"""How a program says when it checkpoints and what happens when it fails: calls and settings are one."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from penstock.checkpoint.epochs import Settings
+from penstock.checkpoint.restarts import (
+    WITH_CHECKPOINTS,
+    ExponentialDelay,
+    FailureRate,
+    FixedDelay,
+    NoRestart,
+    RestartStrategy,
+)
+from penstock.common import Configuration, Duration, RestartStrategies, Time
+from penstock.common.options import BadSetting
+from penstock.datastream import (
+    CheckpointingMode,
+    ExternalizedCheckpointRetention,
+    StreamExecutionEnvironment,
+)
+from penstock.datastream.checkpoint_settings import restart_strategy, retention
+
+
+@pytest.fixture
+def env() -> StreamExecutionEnvironment:
+    return StreamExecutionEnvironment.get_execution_environment()
+
+
+def configured(**settings: Any) -> StreamExecutionEnvironment:
+    prefix = "execution.checkpointing."
+    named = {prefix + key.replace("_", "-"): value for key, value in settings.items()}
+    return StreamExecutionEnvironment(Configuration.from_dict(named))
+
+
+def settings(env: StreamExecutionEnvironment) -> Settings:
+    return env._settings("job")[0]
+
+
+class TestCheckpointConfig:
+    def test_has_flink_s_defaults(self, env: StreamExecutionEnvironment) -> None:
+        config = env.get_checkpoint_config()
+        assert not config.is_checkpointing_enabled()
+        assert config.get_checkpoint_interval() == -1
+        assert config.get_checkpointing_mode() is CheckpointingMode.EXACTLY_ONCE
+        assert config.get_checkpoint_timeout() == 600_000
+        assert config.get_min_pause_between_checkpoints() == 0
+        assert config.get_max_concurrent_checkpoints() == 1
+        assert config.get_tolerable_checkpoint_failure_number() == 0
+        assert config.is_fail_on_checkpointing_errors()
+        assert config.get_externalized_checkpoint_retention() is None
+        assert not config.is_externalized_checkpoints_enabled()
+        assert not config.is_unaligned_checkpoints_enabled()
+        assert not config.is_force_unaligned_checkpoints()
+
+    def test_what_is_set_in_it_reaches_the_driver(self, env: StreamExecutionEnvironment) -> None:
+        config = env.get_checkpoint_config().set_checkpoint_interval(timedelta(seconds=2))
+        config.set_checkpoint_timeout(Time.seconds(7)).set_min_pause_between_checkpoints(Duration.of_millis(300))
+        config.set_tolerable_checkpoint_failure_number(4).set_checkpointing_mode(CheckpointingMode.AT_LEAST_ONCE)
+        config.set_max_concurrent_checkpoints(1)
+        given = settings(env)
+        assert env.get_checkpoint_interval() == 2000
+        assert config.is_checkpointing_enabled()
+        assert (given.timeout_ms, given.min_pause_ms, given.tolerable_failures) == (7000, 300, 4)
+        assert given.at_least_once
+
+    def test_settings_say_the_same(self) -> None:
+        given = settings(
+            configured(timeout="7 s", min_pause="300 ms", tolerable_failed_checkpoints=4, mode="at_least_once")
+        )
+        assert (given.timeout_ms, given.min_pause_ms, given.tolerable_failures) == (7000, 300, 4)
+        assert given.at_least_once
+
+    def test_by_default_the_driver_is_given_flink_s_defaults(self, env: StreamExecutionEnvironment) -> None:
+        given = settings(env)
+        assert (given.timeout_ms, given.min_pause_ms, given.tolerable_failures) == (600_000, 0, 0)
+        assert (given.at_least_once, given.asynchronous) == (False, True)
+
+    def test_tolerates_every_failure_if_errors_are_not_to_fail_it(self, env: StreamExecutionEnvironment) -> None:
+        config = env.get_checkpoint_config().set_fail_on_checkpointing_errors(False)
+        assert not config.is_fail_on_checkpointing_errors()
+        assert settings(env).tolerable_failures == 2**31 - 1
+        assert config.set_fail_on_checkpointing_errors(True).get_tolerable_checkpoint_failure_number() == 0
+
+    @pytest.mark.parametrize("mode", list(ExternalizedCheckpointRetention))
+    def test_retention(self, env: StreamExecutionEnvironment, mode: ExternalizedCheckpointRetention) -> None:
+        config = env.get_checkpoint_config().set_externalized_checkpoint_retention(mode)
+        assert config.get_externalized_checkpoint_retention() is mode
+        assert config.is_externalized_checkpoints_enabled() is (
+            mode is not ExternalizedCheckpointRetention.NO_EXTERNALIZED_CHECKPOINTS
+        )
+        assert retention(env.get_configuration()) is mode
+
+    def test_bases_within_the_epoch(self, env: StreamExecutionEnvironment) -> None:
+        env.get_configuration().set_boolean("state.backend.async", False)
+        assert not settings(env).asynchronous
+
+    @pytest.mark.parametrize(
+        ("key", "value", "message"),
+        [
+            ("max_concurrent_checkpoints", 2, "is 2. Every epoch ends in a checkpoint and the next one builds on it"),
+            ("mode", "TWICE", "execution.checkpointing.mode is 'TWICE'. Set it to EXACTLY_ONCE or AT_LEAST_ONCE"),
+            ("tolerable_failed_checkpoints", "some", "is 'some', which is no whole number"),
+            ("min_pause", "soon", "is 'soon', which is no duration"),
+            ("externalized_checkpoint_retention", "KEEP", "is 'KEEP'. Set it to RETAIN_ON_CANCELLATION, DELETE_ON"),
+        ],
+    )
+    def test_a_setting_that_cannot_be_is_refused(self, key: str, value: Any, message: str) -> None:
+        with pytest.raises(BadSetting) as raised:
+            settings(configured(**{key: value}))
+        assert message in str(raised.value)
+
+    def test_a_call_that_cannot_be_is_refused(self, env: StreamExecutionEnvironment) -> None:
+        config = env.get_checkpoint_config()
+        with pytest.raises(BadSetting, match="max-concurrent-checkpoints is 3"):
+            config.set_max_concurrent_checkpoints(3)
+        with pytest.raises(BadSetting, match="must not be negative"):
+            config.set_tolerable_checkpoint_failure_number(-1)
+        with pytest.raises(BadSetting, match="interval must be at least 1 ms, and is 0 ms"):
+            config.set_checkpoint_interval(0)
+
+
+class TestRestartStrategies:
+    @pytest.mark.parametrize(
+        ("chosen", "expected"),
+        [
+            (RestartStrategies.no_restart(), NoRestart()),
+            (RestartStrategies.fixed_delay_restart(10, 1000), FixedDelay(10, 1000)),
+            (RestartStrategies.fixed_delay_restart(3, timedelta(seconds=2)), FixedDelay(3, 2000)),
+            (RestartStrategies.failure_rate_restart(3, Time.seconds(10), 500), FailureRate(3, 10_000, 500)),
+            (
+                RestartStrategies.exponential_delay_restart(4, 1000, 2.3, Duration.of_seconds(60), 0, 7),
+                ExponentialDelay(4, 1000, 2.3, 60_000, 0, 7),
+            ),
+        ],
+    )
+    def test_reach_the_driver_and_can_be_asked_for(
+        self, env: StreamExecutionEnvironment, chosen: Any, expected: RestartStrategy
+    ) -> None:
+        env.set_restart_strategy(chosen)
+        assert env.get_restart_strategy() == chosen
+        for checkpointing in (True, False):
+            assert restart_strategy(env.get_configuration(), checkpointing) == expected
+
+    def test_by_default_only_jobs_with_checkpoints_are_restarted(self, env: StreamExecutionEnvironment) -> None:
+        assert isinstance(env.get_restart_strategy(), RestartStrategies.FallbackRestartStrategyConfiguration)
+        assert restart_strategy(env.get_configuration(), checkpointing=True) == WITH_CHECKPOINTS
+        assert restart_strategy(env.get_configuration(), checkpointing=False) == NoRestart()
+
+    def test_falling_back_leaves_what_is_configured(self) -> None:
+        env = StreamExecutionEnvironment(Configuration.from_dict({"restart-strategy": "fixed-delay"}))
+        env.set_restart_strategy(RestartStrategies.fall_back_restart())
+        assert restart_strategy(env.get_configuration(), checkpointing=True) == FixedDelay(1, 1000)
+
+    @pytest.mark.parametrize(
+        ("given", "expected"),
+        [
+            ({"type": "none"}, NoRestart()),
+            ({"type": "fixed-delay", "fixed-delay.attempts": 3, "fixed-delay.delay": "2 s"}, FixedDelay(3, 2000)),
+            ({"type": "failure-rate"}, FailureRate(1, 60_000, 1000)),
+            (
+                {
+                    "type": "failure-rate",
+                    "failure-rate.max-failures-per-interval": 3,
+                    "failure-rate.failure-rate-interval": "10 s",
+                    "failure-rate.delay": "0 s",
+                },
+                FailureRate(3, 10_000, 0),
+            ),
+            ({"type": "exponential-delay"}, ExponentialDelay(1000, 60_000, 1.5, 3_600_000, 0.1, None)),
+            (
+                {
+                    "type": "exponential-delay",
+                    "exponential-delay.initial-backoff": "4 ms",
+                    "exponential-delay.max-backoff": "1 s",
+                    "exponential-delay.backoff-multiplier": 2.3,
+                    "exponential-delay.reset-backoff-threshold": "1 min",
+                    "exponential-delay.jitter-factor": 0,
+                    "exponential-delay.attempts-before-reset-backoff": 5,
+                },
+                ExponentialDelay(4, 1000, 2.3, 60_000, 0, 5),
+            ),
+        ],
+    )
+    def test_as_settings(self, given: dict[str, Any], expected: RestartStrategy) -> None:
+        named = {f"restart-strategy.{key}": value for key, value in given.items()}
+        env = StreamExecutionEnvironment(Configuration.from_dict(named))
+        assert restart_strategy(env.get_configuration(), checkpointing=True) == expected
+
+    @pytest.mark.parametrize(
+        ("given", "message"),
+        [
+            ({"type": "always"}, "restart-strategy.type is 'always'. Set it to none, fixed-delay"),
+            (
+                {"type": "fixed-delay", "fixed-delay.attempts": "many"},
+                "fixed-delay.attempts is 'many', which is no whole",
+            ),
+            (
+                {"type": "exponential-delay", "exponential-delay.jitter-factor": "some"},
+                "jitter-factor is 'some', which is no number",
+            ),
+            (
+                {"type": "exponential-delay", "exponential-delay.max-backoff": "1 ms"},
+                "max_backoff is 1 ms and initial_backoff 1000 ms",
+            ),
+        ],
+    )
+    def test_a_setting_that_cannot_be_is_refused(self, given: dict[str, Any], message: str) -> None:
+        named = {f"restart-strategy.{key}": value for key, value in given.items()}
+        env = StreamExecutionEnvironment(Configuration.from_dict(named))
+        with pytest.raises(BadSetting) as raised:
+            env.get_restart_strategy()
+        assert message in str(raised.value)
+
+    def test_numbers_that_cannot_be_are_refused(self) -> None:
+        with pytest.raises(BadSetting, match="restart_attempts must be a whole number of at least 0, not -1"):
+            RestartStrategies.fixed_delay_restart(-1, 0)
+        with pytest.raises(BadSetting, match="delay_between_attempts must not be less than 0"):
+            RestartStrategies.fixed_delay_restart(1, -5)
+        with pytest.raises(BadSetting, match="backoff_multiplier must be at least 1"):
+            RestartStrategies.exponential_delay_restart(1, 2, 0.5, 1, 0)
+
+    def test_know_what_they_were_made_with(self) -> None:
+        fixed = RestartStrategies.fixed_delay_restart(10, 1000)
+        assert fixed.get_restart_attempts() == 10
+        assert fixed.get_delay_between_attempts_interval() == timedelta(seconds=1)
+        rate = RestartStrategies.failure_rate_restart(3, 10_000, 500)
+        assert (rate.get_max_failure_rate(), rate.get_failure_interval()) == (3, timedelta(seconds=10))
+        assert fixed == RestartStrategies.fixed_delay_restart(10, timedelta(seconds=1))
+        assert fixed != RestartStrategies.fixed_delay_restart(10, 1001)
+        assert len({fixed, RestartStrategies.fixed_delay_restart(10, 1000), rate}) == 2
+        assert fixed.get_description() == "Fixed delay: 10 restarts, 1000 ms after a failure"

@@ -1,0 +1,45 @@
+"""Rows that wait to be sent: all of them, in order, whatever fits in memory."""
+
+import os
+
+import pytest
+
+from penstock.runtime.outbox import Outbox
+from penstock.runtime.rows import DATA, ExchangeRow
+
+
+def row(number):
+    return ExchangeRow(0, 0, 0, number, DATA, bytes([number]) * number)
+
+
+def nameless_files():
+    return [link for fd in os.listdir("/proc/self/fd") if "(deleted)" in (link := link_of(fd))]
+
+
+def link_of(descriptor):
+    try:
+        return os.readlink(f"/proc/self/fd/{descriptor}")
+    except FileNotFoundError:
+        return ""
+
+
+@pytest.mark.parametrize("budget", [0, 20, 10_000])
+def test_rows_come_in_their_order_whatever_fits_in_memory(budget):
+    outbox = Outbox(budget)
+    rows = [row(number) for number in range(50)]
+    for each in rows:
+        outbox.append(each)
+    assert list(outbox.drain()) == rows
+    assert not outbox
+    outbox.append(rows[3])
+    assert list(outbox.drain()) == [rows[3]]
+
+
+def test_what_is_not_sent_leaves_no_file_behind():
+    before = nameless_files()
+    outbox = Outbox(budget=10)
+    for number in range(50):
+        outbox.append(row(number))
+    assert len(nameless_files()) == len(before) + 1
+    outbox.clear()
+    assert nameless_files() == before

@@ -1,0 +1,134 @@
+"""The files of collections and batch DataFrames on a store that Spark cannot read. No Spark is needed for this."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from penstock.checkpoint.manifest import Manifest
+from penstock.common.options import BadSetting
+from penstock.spark.inputs import CopiedInputs, LocalInputs, inputs_of
+from penstock.spark.log import SparkLog
+from penstock.state.object_storage import ObjectStorage
+from penstock.state.storage import DriverStorage, LocalStorage, StorageError
+
+MakeStorage = Callable[..., ObjectStorage]
+
+
+def files_of(folder: Path) -> list[tuple[bytes, int]]:
+    """Contents and modification times, in the order of time: what Spark goes by."""
+    found = [(path.read_bytes(), path.stat().st_mtime_ns) for path in folder.iterdir()]
+    return sorted(found, key=lambda file: file[1])
+
+
+def write(*contents: bytes) -> Callable[[Path], None]:
+    def into(folder: Path) -> None:
+        for number, content in enumerate(contents):
+            (folder / f"{number:06d}.parquet").write_bytes(content)
+
+    return into
+
+
+def never(folder: Path) -> None:
+    raise AssertionError("the input was written before")
+
+
+def test_they_are_written_once_and_every_driver_has_the_same(s3: MakeStorage, tmp_path: Path) -> None:
+    storage = s3()
+    first = CopiedInputs(storage, tmp_path / "first", "local[2]").folder("source-0", "words", write(b"b", b"a", b"c"))
+    second = CopiedInputs(storage, tmp_path / "second", "local[2]").folder("source-0", "words", never)
+    assert [content for content, _ in files_of(first)] == [b"b", b"a", b"c"]
+    assert files_of(first) == files_of(second)
+    assert {path.name for path in first.iterdir()} == {path.name for path in second.iterdir()}
+
+
+def test_a_query_that_starts_again_has_its_files_and_a_copy_that_broke_off_is_made_anew(
+    s3: MakeStorage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage = s3()
+    inputs = CopiedInputs(storage, tmp_path, "local")
+    read, reads = storage.read, []
+
+    def broken(name: str) -> bytes:
+        reads.append(name)
+        if len(reads) == 3:
+            raise StorageError("gone")
+        return read(name)
+
+    monkeypatch.setattr(storage, "read", broken)
+    with pytest.raises(StorageError, match="gone"):
+        inputs.folder("source-0", "words", write(b"a", b"b"))
+    folder = inputs.folder("source-0", "words", never)
+    assert [content for content, _ in files_of(folder)] == [b"a", b"b"]
+    seen = len(reads)
+    assert inputs.folder("source-0", "words", never) == folder
+    assert len(reads) == seen
+
+
+@pytest.mark.parametrize("place", ["s3", "directory"])
+def test_drivers_that_write_at_the_same_moment_have_the_same(s3: MakeStorage, tmp_path: Path, place: str) -> None:
+    storage = s3() if place == "s3" else LocalStorage(tmp_path / "lineage")
+    barrier, folders = threading.Barrier(3), []
+
+    def start(number: int) -> None:
+        def into(folder: Path) -> None:
+            write(b"%d" % number, b"x" * number)(folder)
+            barrier.wait()
+
+        folders.append(inputs_of(storage, tmp_path / str(number), "local").folder("source-0", "words", into))
+
+    threads = [threading.Thread(target=start, args=(number,)) for number in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    first, *others = map(files_of, folders)
+    assert others == [first, first]
+    assert len(storage.list("inputs/")) == 3
+
+
+def test_an_upload_that_was_cut_off_is_done_again(s3: MakeStorage, tmp_path: Path) -> None:
+    storage = s3()
+    storage.write("inputs/source-0/half-000000.parquet", b"of another attempt")
+    folder = CopiedInputs(storage, tmp_path, "local").folder("source-0", "words", write(b"a"))
+    assert [content for content, _ in files_of(folder)] == [b"a"]
+
+
+def test_on_a_cluster_they_are_refused_with_what_to_do_instead(s3: MakeStorage, tmp_path: Path) -> None:
+    for master in ("yarn", "spark://host:7077", "k8s://https://host"):
+        with pytest.raises(BadSetting, match=r"source 'words'.*executors of .* do not see.*mounted on every host"):
+            CopiedInputs(s3(), tmp_path, master).folder("source-0", "words", never)
+    CopiedInputs(s3(), tmp_path, "local-cluster[2,1,1024]").folder("source-0", "words", write(b"a"))
+
+
+def test_a_directory_that_executors_see_needs_no_copies(tmp_path: Path) -> None:
+    lineage, scratch = tmp_path / "lineage", tmp_path / "scratch"
+    for storage, place in ((LocalStorage(lineage), lineage / "inputs"), (DriverStorage(), scratch)):
+        local = inputs_of(storage, scratch, "yarn")
+        assert isinstance(local, LocalInputs)
+        folder = local.folder("source-0", "words", write(b"a"))
+        assert folder.parent == place
+        assert [content for content, _ in files_of(folder)] == [b"a"]
+        assert inputs_of(storage, scratch, "yarn").folder("source-0", "words", never) == folder
+
+
+def test_spark_s_log_names_the_copies_of_the_driver_that_reads_it(tmp_path: Path) -> None:
+    """Else Spark would take another driver's copies for files it has not seen."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    log = SparkLog(first / "log", first / "inputs")
+    entry = f'v1\n{{"path":"{(first / "inputs").as_uri()}/source-0/a.parquet","timestamp":1}}'
+    for path, text in (("offsets/0", "v1\n{}"), ("sources/0/0", entry)):
+        (log.root / path).parent.mkdir(parents=True)
+        (log.root / path).write_text(text)
+    files = log.appeared(0)
+    assert b"first" not in files["sources/0/0"]
+
+    def manifest(number: int) -> Manifest:
+        return Manifest(1, "", number, 0, b"", "", 0, False, {}, [], {}, files, log.index(1, files), {}, {})
+
+    other = SparkLog(second / "log", second / "inputs")
+    other.rewrite(manifest(1), manifest)
+    assert (other.root / "sources/0/0").read_text() == entry.replace("first", "second")

@@ -1,0 +1,55 @@
+"""User code that gives something else at every attempt: no manifest may hold parts of two attempts."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from programs import words
+
+from penstock.testing.snapshots import newest_lineage, read_values
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+WORDS = words(160, 3)
+PER_EPOCH = 20
+POINTS = ["level1.processed", "level1.reported", "level2.received", "level2.processed", "level2.snapshot"]
+
+
+def tags(values: dict[str, str]) -> list[str]:
+    return sorted(tag for text in values.values() for tag in text.split())
+
+
+def test_tags_of_lost_executors_are_nowhere(tmp_path: Path) -> None:
+    """Each record gets a uuid4 in stage 1, which keeps it in state; stage 2 keeps it too, and so does the output.
+
+    Executors are killed in the middle of epochs: before and after stage 1 has handed over what it tagged.
+    """
+    markers = [tmp_path / f"crashed-{point}" for point in POINTS]
+    crashes = [f"executor:{point}:{2 + index}:{markers[index]}" for index, point in enumerate(POINTS)]
+    arguments = tmp_path / "arguments.json"
+    arguments.write_text(
+        json.dumps(
+            {"directory": str(tmp_path), "master": "local-cluster[2,1,1024]", "tagged": WORDS, "per_epoch": PER_EPOCH}
+        )
+    )
+    done = subprocess.run(
+        [sys.executable, str(Path(__file__).with_name("programs.py")), str(arguments)],
+        env={**os.environ, "PENSTOCK_CRASH": ";".join(crashes)},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=280,
+    )
+    assert done.returncode == 0, done.stderr
+    assert all(marker.exists() for marker in markers)
+    # The program compared the stages' state at every checkpoint: as many as there were epochs.
+    assert done.stdout.count("the same tags") == len(WORDS) // PER_EPOCH + 1
+    storage = newest_lineage(tmp_path / "checkpoints" / "tags")
+    first = tags(read_values(storage, "tag", "tags", str))
+    shown = [tag for path in (tmp_path / "output").iterdir() for tag in json.loads(path.read_text())]
+    assert len(set(first)) == len(WORDS)
+    assert tags(read_values(storage, "gather", "tags", str)) == first
+    assert sorted(shown) == first

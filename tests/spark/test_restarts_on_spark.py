@@ -1,0 +1,167 @@
+"""Restart strategies on Spark: the job goes on in the same driver and session, from its last checkpoint."""
+
+import logging
+import threading
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from programs import Count, expected_counts, words
+
+from penstock.checkpoint.coordinator import CheckpointStatus
+from penstock.checkpoint.failed import UserFunctionFailed
+from penstock.common import JobStatus, RestartStrategies
+from penstock.datastream.connectors import DiscardingSink, Source
+from penstock.testing.snapshots import last_manifest, newest_lineage, read_values
+
+pytestmark = pytest.mark.spark
+
+WORDS = [*words(45, 3), "poison", *words(15, 7)]
+INTERVAL = {"execution__checkpointing__interval": "100 ms"}
+
+
+class FailsOnPoison(Count):
+    """Fails so many times; how often it did is in a directory, for every attempt is another object."""
+
+    def __init__(self, times: int, directory: Path) -> None:
+        self.times, self.directory = times, directory
+
+    def process_element(self, value: Any, ctx: Any) -> Any:
+        if value == "poison":
+            before = len(list(self.directory.glob("failed-*")))
+            if before < self.times:
+                (self.directory / f"failed-{before}").touch()
+                raise ValueError(f"failure {before + 1}")
+        yield from super().process_element(value, ctx)
+
+
+def last_counts(results: list[tuple[str, int]]) -> dict[str, int]:
+    return dict(sorted(results, key=lambda pair: pair[1]))
+
+
+@pytest.mark.parametrize("files", [True, False])
+def test_a_user_s_error_passes_and_nothing_is_lost_or_twice(make_env: Any, tmp_path: Path, files: bool) -> None:
+    """With checkpoints in files, and with checkpoints in the memory of the driver, which lives on."""
+    env = make_env(records=10, checkpoints=files, **INTERVAL)
+    env.set_restart_strategy(RestartStrategies.fixed_delay_restart(3, 10))
+    failing = FailsOnPoison(2, tmp_path)
+    counted = env.from_collection(WORDS).uid("words").key_by(lambda word: word).process(failing).uid("count")
+    with counted.execute_and_collect("restarted") as results:
+        assert Counter(results) == Counter(
+            (word, n + 1) for word, count in expected_counts(WORDS).items() for n in range(count)
+        )
+    assert len(list(tmp_path.glob("failed-*"))) == 2
+    if files:
+        storage = newest_lineage(tmp_path / "checkpoints" / "restarted")
+        assert last_manifest(storage).records == {"words": len(WORDS)}
+        assert read_values(storage, "count", "n", int) == expected_counts(WORDS)
+
+
+def test_without_checkpoints_it_starts_from_scratch_and_says_so(
+    make_env: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    env = make_env(records=20)
+    env.set_restart_strategy(RestartStrategies.fixed_delay_restart(1, 10))
+    failing = FailsOnPoison(1, tmp_path)
+    counted = env.from_collection(WORDS).uid("words").key_by(lambda word: word).process(failing).uid("count")
+    with counted.execute_and_collect("scratch") as results:
+        seen = list(results)
+    # The epochs before the failure are seen twice, and no count is higher for it.
+    assert last_counts(seen) == expected_counts(WORDS)
+    assert len(seen) > len(WORDS)
+    assert "Job 'scratch' failed. Restart 1 in 0.0 s, from scratch, for it has no checkpoints." in caplog.text
+    assert "ValueError: failure 1" in caplog.text
+
+
+def test_when_it_has_failed_too_often_the_last_error_ends_the_job(
+    make_env: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    env = make_env(records=20, checkpoints=True)
+    env.set_restart_strategy(RestartStrategies.fixed_delay_restart(1, 10))
+    failing = FailsOnPoison(2, tmp_path)
+    counted = env.from_collection(WORDS).uid("words").key_by(lambda word: word).process(failing).uid("count")
+    counted.sink_to(DiscardingSink()).uid("sink")
+    client = env.execute_async("ends")
+    with pytest.raises(UserFunctionFailed, match="failure 2"):
+        client.result()
+    assert client.status() is JobStatus.FAILED
+    assert client.restarts() == client.get_metrics().restarts == 1
+    assert isinstance(client.last_failure(), UserFunctionFailed)
+    assert "Restart 1 in 0.0 s, from checkpoint 2." in caplog.text
+    assert "Job 'ends' is not restarted: it was restarted once, as often as the fixed delay" in caplog.text
+
+
+class FailsToPlan(Source):
+    """Ten records in each of three epochs; at the second it cannot say where it stands, once."""
+
+    def __init__(self, directory: Path) -> None:
+        self._marker = directory / "failed"
+
+    def advance(self, positions: dict[str, Any], limit: int | None) -> dict[str, Any]:
+        position = positions.get("only", 0)
+        if position == 10 and not self._marker.exists():
+            self._marker.touch()
+            raise ConnectionError("the broker is away")
+        return {"only": min(30, position + 10)}
+
+    def read(self, split: str, start: Any, end: Any) -> Any:
+        yield from range(start or 0, end)
+
+
+def test_a_source_that_fails_is_asked_again(make_env: Any, tmp_path: Path) -> None:
+    env = make_env(records=10, checkpoints=True)
+    env.set_restart_strategy(RestartStrategies.fixed_delay_restart(1, 10))
+    with env.from_source(FailsToPlan(tmp_path)).uid("numbers").execute_and_collect("planned") as results:
+        assert sorted(results) == list(range(30))
+    assert (tmp_path / "failed").exists()
+
+
+class Heard(logging.Handler):
+    """Knows when the job has said that it waits for its restart."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.event = threading.Event()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.event.set()
+
+
+def test_a_job_that_waits_for_its_restart_can_be_cancelled(make_env: Any, tmp_path: Path) -> None:
+    env = make_env(checkpoints=True)
+    env.set_restart_strategy(RestartStrategies.fixed_delay_restart(3, 3_600_000))
+    env.from_collection([0]).map(lambda n: 1 / n).sink_to(DiscardingSink())
+    heard = Heard()
+    logging.getLogger("penstock").addHandler(heard)
+    try:
+        client = env.execute_async("waits")
+        assert heard.event.wait(100)
+        assert client.status() is JobStatus.RESTARTING
+        client.cancel()
+        assert client.status() is JobStatus.CANCELED
+    finally:
+        logging.getLogger("penstock").removeHandler(heard)
+
+
+def test_a_task_that_hangs_is_given_up_when_the_timeout_has_passed(make_env: Any, tmp_path: Path) -> None:
+    marker = tmp_path / "hung"
+
+    def hang_once(word: str) -> str:
+        if not marker.exists():
+            marker.touch()
+            threading.Event().wait()
+        return word
+
+    env = make_env(checkpoints=True, execution__checkpointing__timeout="15 s")
+    env.get_checkpoint_config().set_tolerable_checkpoint_failure_number(2)
+    env.set_restart_strategy(RestartStrategies.no_restart())
+    counted = env.from_collection(WORDS).uid("words").map(hang_once).key_by(lambda word: word).process(Count())
+    counted.uid("count").sink_to(DiscardingSink()).uid("sink")
+    client = env.execute_async("hangs")
+    client.result()
+    statuses = [checkpoint.status for checkpoint in client._job.driver.coordinator.history]
+    assert statuses[0] is CheckpointStatus.EXPIRED
+    assert statuses[-1] is CheckpointStatus.COMPLETED
+    storage = newest_lineage(tmp_path / "checkpoints" / "hangs")
+    assert read_values(storage, "count", "n", int) == expected_counts(WORDS)

@@ -1,0 +1,29 @@
+"""How a replica is brought to a version: what an engine is given to apply."""
+
+from penstock.state.engines.memory import MemoryEngine
+from penstock.state.files import GroupChanges, encode_changes
+from penstock.state.replica import Replicas, Step
+
+
+class Twice(MemoryEngine):
+    """Goes through the changes twice, as one does that must start over."""
+
+    def apply(self, expect, changes, position):
+        self.first = list(changes)
+        return super().apply(expect, changes, position)
+
+
+class History:
+    wanted = b"version 2"
+
+    def steps(self, uid, block, position):
+        deltas = [[GroupChanges(0, [], [(b"\0\0a", b"1")])], [GroupChanges(0, [b"\0\0b"], [(b"\0\0a", b"2")])]]
+        return [Step(f"delta {number}", encode_changes(delta)) for number, delta in enumerate(deltas)]
+
+
+def test_changes_can_be_read_again_so_that_no_engine_needs_to_hold_them():
+    engine = Twice()
+    replicas = Replicas("uid", 1, History(), lambda uid, block: engine)
+    assert replicas.reader(0).get(b"\0\0a") == b"2"
+    assert [change.entries for change in engine.first] == [[(b"\0\0a", b"1")], [(b"\0\0a", b"2")]]
+    replicas.close()
