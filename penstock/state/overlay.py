@@ -236,18 +236,14 @@ class Overlay:
 
     def changes(self) -> Iterable[GroupChanges]:
         """The epoch's effect on committed state, by key group, sorted. After a spill, it is read as it is iterated."""
-        cleaned: dict[int, GroupChanges] = {}
-        self.ttl.clean_up(self._groups, cleaned)
+        self.ttl.clean_up(self._groups)
         if self._run is None:
-            return self._drain([*self._states.values(), *self.timers.values()], cleaned)
+            return self._drain([*self._states.values(), *self.timers.values()])
         self.spill()
-        self._run.put(self._drain([], cleaned))
         return self._run.changes() if self._run.holds_anything() else []
 
-    def _drain(
-        self, parts: list[KeyedState | Timers], groups: dict[int, GroupChanges] | None = None
-    ) -> list[GroupChanges]:
-        groups = {} if groups is None else groups
+    def _drain(self, parts: list[KeyedState | Timers]) -> list[GroupChanges]:
+        groups: dict[int, GroupChanges] = {}
         for part in parts:
             try:
                 part.drain(groups)

@@ -79,6 +79,7 @@ def next_form(
         )
     event_time = config.get_ttl_time_characteristic() is StateTtlConfig.TtlTimeCharacteristic.EventTime
     strategies = config.get_cleanup_strategies()
+    compacts = strategies.get_rocksdb_compact_filter_cleanup_strategy() is not None
     if stored is None:
         since = now if has_data else None
     else:
@@ -88,8 +89,9 @@ def next_form(
         config.get_ttl().to_milliseconds(),
         is_list,
         since,
-        strategies.in_full_snapshot() or strategies.is_cleanup_in_background(),
-        strategies.get_rocksdb_compact_filter_cleanup_strategy() is not None,
+        strategies.in_full_snapshot() or compacts or strategies.is_cleanup_in_background(),
+        # What a replica drops by itself a walk over it does not find, so it would never be in a delta.
+        compacts and strategies.get_incremental_cleanup_strategy() is None,
     )
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from penstock.state.entries import HEADER, state_id
-from penstock.state.files import GroupChanges, prefix_end
+from penstock.state.files import prefix_end
 from penstock.state.ttl import UNKNOWN
 from penstock.state.ttl_reader import with_time
 
@@ -34,7 +34,7 @@ class Cleaner:
         self._size = size
         self._every_record = every_record
 
-    def clean(self, overlay: Overlay, groups: range, changed: dict[int, GroupChanges]) -> None:
+    def clean(self, overlay: Overlay, groups: range) -> None:
         """At the end of an epoch: go on from where the last one stopped."""
         state = self.state
         steps = self._size * (state.accesses + (overlay.records if self._every_record else 0))
@@ -57,8 +57,7 @@ class Cleaner:
         oldest, stopped = self._walk(overlay, self._ranges(groups, start), steps, min(oldest, now))
         after = _CURSOR.pack(state.form.event_time, oldest, groups.stop) + stopped
         if after != before:
-            changes = changed.setdefault(groups.start, GroupChanges(groups.start, [], []))
-            changes.entries.append((at, after))
+            state.cursor = groups.start, at, after
 
     def _walk(
         self, overlay: Overlay, ranges: Iterator[tuple[bytes, bytes]], steps: int, oldest: int

@@ -10,6 +10,7 @@ from penstock.state.keyed import _List as List
 from penstock.state.keyed import _Map as Map
 from penstock.state.ttl import UNKNOWN, decode_elements, encode_elements
 from penstock.state.ttl_states import Timed, TimedState
+from penstock.state.weight import weigh_nested
 
 
 class TimedList(TimedState, List):
@@ -19,6 +20,9 @@ class TimedList(TimedState, List):
         super().reset()
         self._rewritten: dict[bytes, dict[bytes, list[Timed]]] = {}
         """By key and chunk, what is left of stored chunks."""
+
+    def weight(self) -> int:
+        return super().weight() + weigh_nested(self._rewritten)
 
     def add(self, value: Any) -> None:
         self.accesses += 1
@@ -97,7 +101,8 @@ class TimedList(TimedState, List):
                 continue
             if self._on_read and now > time:
                 changed = True
-                self._move_timer(time, now)
+                self._unset_timer(timed)
+                self._set_timer(now)
                 timed = now, held
             seen.append(held)
             kept.append(timed)
@@ -136,9 +141,15 @@ class TimedMap(TimedState, Map):
         self.accesses += 1
         if self.timers is not None and value is not None:
             map_key = self._map_key(key)
-            before = super()._find(map_key)
-            self._move_timer(None if before is None else before[0], self.now(), map_key)
+            self._unset_timer(super()._find(map_key), map_key)
+            self._set_timer(self.now(), map_key)
         super().put(key, value)
+
+    def remove(self, key: Any) -> None:
+        if self.timers is not None:
+            map_key = self._map_key(key)
+            self._unset_timer(super()._find(map_key), map_key)
+        super().remove(key)
 
     def is_empty(self) -> bool:
         self.accesses += 1
@@ -185,7 +196,8 @@ class TimedMap(TimedState, Map):
             self._of_key()[map_key] = None
             return held if self._shows_expired else None
         if self._on_read and now > time:
-            self._move_timer(time, now, map_key)
+            self._unset_timer(timed, map_key)
+            self._set_timer(now, map_key)
             self._of_key()[map_key] = now, held
         return held
 

@@ -15,7 +15,6 @@ from penstock.state.descriptors import (
     ValueStateDescriptor,
 )
 from penstock.state.entries import StateError, state_id
-from penstock.state.files import GroupChanges
 from penstock.state.ttl import Clock, Form, next_form, timed_name
 from penstock.state.ttl_cleanup import Cleaner, cursor_name
 from penstock.state.ttl_collections import TimedList, TimedMap
@@ -59,11 +58,6 @@ class TimedStates:
         self._stored = forms
         self._restored_at = now
 
-    def begin(self) -> None:
-        """An epoch begins."""
-        for state in self._states.values():
-            state.accesses = 0
-
     def make(self, descriptor: StateDescriptor, name: str) -> TimedState | None:
         """The state of a descriptor with TTL, or of one that is stored with it; None for all others."""
         config = descriptor.ttl_config
@@ -105,7 +99,12 @@ class TimedStates:
         forms.update((name, state.form) for name, state in self._states.items())
         return forms
 
-    def clean_up(self, groups: range, changed: dict[int, GroupChanges]) -> None:
+    def begin(self) -> None:
+        """An epoch begins."""
+        for state in self._states.values():
+            state.accesses = 0
+
+    def clean_up(self, groups: range) -> None:
         """Incremental clean-up, at the end of an epoch and before the states are drained."""
         for cleaner in self._cleaners:
-            cleaner.clean(self._overlay, groups, changed)
+            cleaner.clean(self._overlay, groups)

@@ -35,6 +35,8 @@ class TimedState(KeyedState):
     form: Form
     accesses = 0
     """In this epoch; what incremental clean-up goes by."""
+    cursor: tuple[int, bytes, bytes] | None = None
+    """The key group, key and value of the entry that says where incremental clean-up goes on, if it has moved."""
     timers: ExpiryTimers | None = None
     """Where values are removed by timers."""
 
@@ -48,6 +50,10 @@ class TimedState(KeyedState):
         self._on_read = config is not None and config.get_update_type() is StateTtlConfig.UpdateType.OnReadAndWrite
         visible = StateTtlConfig.StateVisibility.ReturnExpiredIfNotCleanedUp
         self._shows_expired = config is not None and config.get_state_visibility() is visible
+
+    def reset(self) -> None:
+        self.cursor = None
+        super().reset()
 
     @property
     def number(self) -> int:
@@ -91,6 +97,9 @@ class TimedState(KeyedState):
         return reader, entry
 
     def drain(self, groups: dict[int, GroupChanges]) -> None:
+        if self.cursor is not None:
+            group, at, cursor = self.cursor
+            groups.setdefault(group, GroupChanges(group, [], [])).entries.append((at, cursor))
         if self.form.since is None:
             self._write(groups)
             return
@@ -117,12 +126,9 @@ class TimedState(KeyedState):
         if self.timers is not None and time != UNKNOWN:
             self.timers.set(self, time + self._ttl, rest)
 
-    def _move_timer(self, before: int | None, time: int, rest: bytes = b"") -> None:
-        """One timer for each value, however often it is written."""
-        if self.timers is not None:
-            if before is not None and before != UNKNOWN:
-                self.timers.unset(self, before + self._ttl, rest)
-            self._set_timer(time, rest)
+    def _unset_timer(self, before: Timed | None, rest: bytes = b"") -> None:
+        if self.timers is not None and before is not None and before[0] != UNKNOWN:
+            self.timers.unset(self, before[0] + self._ttl, rest)
 
 
 class TimedValue(TimedState, Value):
@@ -149,11 +155,16 @@ class TimedValue(TimedState, Value):
         key = self._overlay.key or self._key()
         self.accesses += 1
         if value is None:
-            self._written[key] = None
+            self.clear()
         elif self.timers is None:
             self._written[key] = self._hold(value)
         else:
             self._put(key, self._hold(value))
+
+    def clear(self) -> None:
+        if self.timers is not None:
+            self._unset_timer(self._current(self._key()))
+        super().clear()
 
     def remove_expired(self, key: bytes, rest: bytes) -> None:
         timed = self._current(key)
@@ -176,7 +187,8 @@ class TimedValue(TimedState, Value):
             before = self._current(key)
             # What was written in this epoch has its timer already, unless time has gone on.
             if before is None or before[0] != timed[0] or key not in self._written:
-                self._move_timer(None if before is None else before[0], timed[0])
+                self._unset_timer(before)
+                self._set_timer(timed[0])
         self._written[key] = timed
 
     def _write(self, groups: dict[int, GroupChanges]) -> None:

@@ -416,7 +416,7 @@ class JobHarness:
             self._driver.lineage,
             self._backend,
             self._settings.inline_bytes,
-            self._driver.epoch_clock(),
+            timestamp=self._driver.epoch_clock(),
         )
 
     @contextmanager

@@ -2,6 +2,7 @@
 
 import pytest
 
+from penstock.checkpoint import housekeeping
 from penstock.common import Duration, Time, WatermarkStrategy
 from penstock.common.watermark_strategy import TimestampAssigner
 from penstock.datastream import KeyedProcessFunction, StreamExecutionEnvironment
@@ -77,13 +78,12 @@ class Jobs:
         self.backend = backend
         self.job = None
 
-    def start(self, config, **options):
+    def start(self, config, key_groups=16, **options):
         storage = None if self.job is None else self.job.storage
         before = self.job
         env = StreamExecutionEnvironment.get_execution_environment()
         stream = env.from_collection([]).key_by(lambda record: record[0]).process(Commands(config)).uid("commands")
-        options = {"max_parallelism": 16, **options}
-        self.job = JobHarness(stream.set_max_parallelism(16), backend=self.backend, storage=storage, **options)
+        self.job = JobHarness(stream.set_max_parallelism(key_groups), backend=self.backend, storage=storage, **options)
         if before is not None:
             before._engine.close()
         return self.job
@@ -231,15 +231,16 @@ def test_the_state_a_test_looks_at_is_that_of_now(jobs):
 
 
 def test_the_driver_leaves_out_of_bases_what_has_expired(monkeypatch):
-    monkeypatch.setattr("penstock.checkpoint.housekeeping.LONGEST_WALK", 0)
+    monkeypatch.setattr(housekeeping, "LONGEST_WALK", 0)
     jobs = Jobs("memory")
-    jobs.start(ttl().cleanup_full_snapshot().build())
+    # All keys in one block: a base is made only of blocks that have changed.
+    jobs.start(ttl().cleanup_full_snapshot().build(), key_groups=1)
     jobs.at(50, ("id1", "write", 1))
     jobs.at(170, ("id2", "write", 2))
-    jobs.at(230)
+    jobs.at(230, ("id3", "write", 3))
     jobs.at(231)
     # A longer time to live, as if the clock went back: only what is not stored any more does not come back.
-    jobs.start(ttl(10_000).build())
+    jobs.start(ttl(10_000).build(), key_groups=1)
     assert jobs.at(231, ("id1", "read"), ("id2", "read")) == [
         ("id1", *EMPTY),
         ("id2", 2, [2], {"m2": 2}, 2),

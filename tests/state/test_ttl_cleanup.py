@@ -136,7 +136,7 @@ class TestCleanUp:
         results = []
         for _ in range(3):
             job.value.value()
-            results.append(job.overlay.changes())
+            results.append(list(job.overlay.changes()))
             job.lose_replicas()
             job.crash()
         assert results[0]
@@ -187,7 +187,17 @@ class TestCleanUp:
             job.at(now).use("a").value.update(now)
             job.map.put("m", now)
             job.cut()
-        assert len(job.overlay.timers["TTL_PROCESSING_TIME"].take(10**6)) == 2
+        assert len(job.overlay.timers["TTL_PROCESSING_TIME"].take(10**6)[0]) == 2
+
+    def test_there_is_none_for_a_value_that_was_cleared(self, start):
+        job = start(ttl().cleanup_by_timers().build())
+        job.at(0).value.update(1)
+        job.map.put("m", 1)
+        job.cut()
+        job.at(10).value.clear()
+        job.map.remove("m")
+        job.cut()
+        assert job.overlay.timers["TTL_PROCESSING_TIME"].take(10**6)[0] == []
 
     def test_what_was_there_before_ttl_has_a_timer_from_the_next_write_on(self, start):
         job = start(None)

@@ -233,6 +233,10 @@ class TtlMachine(RuleBasedStateMachine):
         self.committed = copy.deepcopy(self.oracle)
 
     @rule()
+    def spill(self):
+        self.job.overlay.spill()
+
+    @rule()
     def crash(self):
         # The clocks go on: that of epochs is in the manifest, and the watermark comes back with the records.
         now = self.oracle.now

@@ -144,7 +144,7 @@ class TtlJob:
     def cut(self):
         """End the epoch and begin the next."""
         self.overlay.records = self.records
-        changes = self.overlay.changes()
+        changes = list(self.overlay.changes())
         written = self.access.write_delta(self.number, changes, self.max_parallelism)
         delta = DeltaHandle(written.name, written.size, written.entries, written.blocks, written.inline)
         snapshot = OperatorSnapshot(
@@ -227,6 +227,7 @@ def _nothing(job):
 
 BETWEEN = {
     "nothing": _nothing,
+    "spill": lambda job: job.overlay.spill(),
     "epoch": TtlJob.cut,
     "crash": lambda job: (job.cut(), job.crash()),
     "lost replicas": lambda job: (job.cut(), job.lose_replicas(), job.crash()),
