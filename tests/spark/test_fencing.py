@@ -68,7 +68,7 @@ def test_a_driver_stopped_before_it_publishes_is_fenced_when_it_goes_on(tmp_path
     assert first.returncode == 1
     assert "Fenced: Checkpoint 4 of this job" in errors
     assert "another driver" in errors
-    assert "estart" not in errors
+    assert "Restart 1" not in errors
     assert committed(tmp_path, "first") == [1, 2, 3]
     assert committed(tmp_path, "second")[0] == 3
     job = tmp_path / "checkpoints" / "crash"
