@@ -9,7 +9,10 @@ VENV := .venv
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 
-.PHONY: help install run test lint format bench compatibility clean java
+KILLS ?= 20
+BACKEND ?= filesystem
+
+.PHONY: help install run test lint format bench chaos compatibility clean java
 
 help:
 	@echo 'make install   set up $(VENV) (and Java, where it is missing)'
@@ -18,6 +21,7 @@ help:
 	@echo 'make lint      check style, types and the layers of imports'
 	@echo 'make format    rewrite the code in our style'
 	@echo 'make bench     run the benchmarks; CHECK=1 passes --check'
+	@echo 'make chaos     kill and damage a running job, check what it gives; KILLS=20 SEED=7 BACKEND=filesystem'
 	@echo 'make compatibility   write docs/compatibility.md anew from PyFlink and this code'
 	@echo 'make clean     remove $(VENV), caches and build output'
 
@@ -41,6 +45,9 @@ format: $(STAMP)
 
 bench: $(STAMP)
 	$(PY) -m bench $(if $(CHECK),--check)
+
+chaos: $(STAMP)
+	$(PY) -m chaos --kills $(KILLS) --backend $(BACKEND) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 compatibility: $(STAMP)
 	$(PY) -m scripts.compatibility
