@@ -6,6 +6,7 @@ import argparse
 import random
 import shlex
 import shutil
+import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -61,6 +62,8 @@ def command(chosen: argparse.Namespace) -> str:
 
 def main() -> int:
     chosen = arguments()
+    # Whoever ends the rig politely also ends the job, and can go on later.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     plan = make_plan(chosen.seed, chosen.kills, chosen.faults, [chosen.master] if chosen.master else (LOCAL, CLUSTER))
     console = Console() if sys.stdout.isatty() else Console(width=160)
     console.print(f"{command(chosen)}", highlight=False, soft_wrap=True)

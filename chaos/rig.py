@@ -19,6 +19,8 @@ from chaos.plan import KINDS, Fault, Life, digest
 from chaos.processes import Driver, Process
 from chaos.progress import Outcome, Progress
 from penstock.connectors.files.part_files import token_of
+from penstock.state.storage import LocalStorage
+from penstock.testing.snapshots import last_manifest
 
 PER_EPOCH = 40
 PACE_MS = 30
@@ -264,7 +266,8 @@ class Rig:
             return
         lineage = lineages(self.work / "checkpoints")[-1]
         self.progress.violations += oracle.check_output(runs, wanted)
-        output = runs.get(token_of(lineage.name, "files"), oracle.Output())
+        token = token_of(last_manifest(LocalStorage(lineage)).lineage, "files")
+        output = runs.get(token, oracle.Output())
         states, timers = committed_states(lineage, self.work / "total", self.work / "out")
         self.progress.violations += oracle.check_states(states, wanted, output)
         self.progress.violations += [f"a timer is still set: {timer}" for timer in timers[:5]]
