@@ -20,6 +20,7 @@ from chaos.job import SAYS
 
 _TASKS = "pyspark.daemon pyspark.worker"
 """How the command line of PySpark's daemon for tasks ends, and of the workers it forks; other daemons only plan."""
+_EXECUTOR = "CoarseGrainedExecutorBackend"
 _ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -135,6 +136,9 @@ class Driver:
     def look(self) -> list[Process]:
         found = list(below(self.python.pid))
         self.seen.update(found)
+        for each in found:
+            if _EXECUTOR in each.arguments() and (directory := each.directory()) is not None:
+                self.executor_directories.add(directory)
         return found
 
     def jvm(self) -> Process | None:
@@ -142,9 +146,7 @@ class Driver:
         return next((each for each in tree.get(self.python.pid, []) if "java" in each.arguments()), None)
 
     def executors(self) -> list[Process]:
-        found = [each for each in self.look() if "CoarseGrainedExecutorBackend" in each.arguments()]
-        self.executor_directories.update(filter(None, (each.directory() for each in found)))
-        return found
+        return [each for each in self.look() if _EXECUTOR in each.arguments()]
 
     def workers(self) -> list[Process]:
         """The Python processes that run tasks: the children of PySpark's daemon for tasks, not the daemon itself."""

@@ -54,6 +54,7 @@ class Rig:
         self._deadline = None if minutes is None else self._started + minutes * 60
         self._driver: Driver | None = None
         self._dead: list[Driver] = []
+        self._executor_directories: set[Path] = set()
         self._epoch = 0
         self.progress = Progress.load(work, digest(plan))
         if not self.progress.drivers and work.exists():
@@ -142,6 +143,7 @@ class Rig:
         for old in self._dead[:-1]:
             # It had a whole life of another driver to see that its own is gone.
             self.progress.left_behind += len(old.end_all(0))
+            self._executor_directories |= old.executor_directories
         self._dead = self._dead[-1:]
         number = self.progress.drivers
         arguments: dict[str, object] = {
@@ -279,13 +281,15 @@ class Rig:
             self._driver.kill()
             self._driver.wait(30)
             self._dead.append(self._driver)
+            self._driver = None
         for driver in self._dead:
             driver.end_all(5)
-            # Spark puts the directories of executors beside its own code, and nobody removes them.
-            for directory in driver.executor_directories:
-                shutil.rmtree(directory, ignore_errors=True)
+            self._executor_directories |= driver.executor_directories
         self._dead.clear()
-        self._driver = None
+        # Spark puts the directories of executors beside its own code, and nobody removes them.
+        for directory in self._executor_directories:
+            application = directory.parent
+            shutil.rmtree(application if application.name.startswith("app-") else directory, ignore_errors=True)
 
     def replica_roots(self, driver: Driver | None, master: str) -> list[Path]:
         if "cluster" not in master or driver is None:
