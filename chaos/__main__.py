@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from chaos import report
-from chaos.plan import BACKENDS, CLUSTER, KINDS, LOCAL, MEMORY_KINDS, make_plan
+from chaos.plan import BACKENDS, CLUSTER, HARNESS, HARNESS_KINDS, KINDS, LOCAL, MEMORY_KINDS, make_plan
 from chaos.rig import Rig
 
 TO_BE_CONTINUED = 3
@@ -26,7 +26,10 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--kills", type=int, default=20, help="how many faults (20)")
     parser.add_argument("--seed", type=int, help="what is done, and when; by chance, and printed, if left out")
     parser.add_argument("--backend", choices=BACKENDS, default="filesystem")
-    parser.add_argument("--master", help=f"run on this only; else some drivers run on {LOCAL}, some on {CLUSTER}")
+    parser.add_argument(
+        "--master",
+        help=f"run on this only; else some drivers run on {LOCAL}, some on {CLUSTER}. '{HARNESS}' is without a JVM",
+    )
     parser.add_argument("--kinds", help=f"only these faults, with commas between: {', '.join(KINDS)}")
     parser.add_argument("--without", default="", help="not these faults, with commas between")
     parser.add_argument(
@@ -36,7 +39,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--summary", type=Path, metavar="FILE", help="write the table as Markdown too")
     chosen = parser.parse_args()
     possible = [*MEMORY_KINDS, "driver"] if chosen.backend == "memory" else list(KINDS)
-    if chosen.master is not None and "cluster" not in chosen.master:
+    if chosen.master == HARNESS:
+        possible = [kind for kind in possible if kind in HARNESS_KINDS]
+    elif chosen.master is not None and "cluster" not in chosen.master:
         possible = [kind for kind in possible if not KINDS[kind].cluster]
     asked = chosen.kinds.split(",") if chosen.kinds else possible
     for kind in asked:

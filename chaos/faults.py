@@ -94,7 +94,8 @@ class Faults:
 
     def _limit_writes(self, driver: Driver, dice: random.Random) -> str:
         limit, milliseconds = dice.choice([0, 4096, 64 * 1024, 256 * 1024]), dice.randrange(200, 1200)
-        victim = driver.python if dice.random() < 0.3 else self._victim(driver, "worker", dice)
+        alone = dice.random() < 0.3 or driver.jvm() is None
+        victim = driver.python if alone else self._victim(driver, "worker", dice)
         if victim is None:
             return "no worker was there"
         who = "the driver" if victim == driver.python else f"worker {victim.pid}"

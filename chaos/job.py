@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
+import tempfile
 from pathlib import Path
 
+from chaos.plan import HARNESS
 from chaos.program import build
 from penstock.common import Configuration
 from penstock.datastream import StreamExecutionEnvironment
+from penstock.state.storage import LocalStorage
+from penstock.testing import JobHarness
 
 SAYS = "@@"
 """In front of the lines that are for the rig: `@@ session`, `@@ epoch 7`, `@@ finished`."""
@@ -41,5 +46,24 @@ def run(directory: str, master: str, backend: str, per_epoch: int, pace_ms: int)
     print(SAYS, "finished", flush=True)
 
 
+def run_in_harness(directory: str, master: str, backend: str, per_epoch: int, pace_ms: int) -> None:
+    """The same program, tasks, state, files and driver in one process, without Spark: it starts in a second."""
+    # Where the harness puts its replicas; each driver has its own.
+    tempfile.tempdir = f"{directory}/replicas"
+    os.makedirs(tempfile.tempdir, exist_ok=True)
+    env = StreamExecutionEnvironment.get_execution_environment()
+    build(env, f"{directory}/total", f"{directory}/out", per_epoch, 0)
+    storage = LocalStorage(f"{directory}/checkpoints/{NAME}/0001")
+    with JobHarness(env, parallelism=2, backend=backend, storage=storage) as job:
+        print(SAYS, "session", flush=True)
+        statistics = None
+        while statistics is None or statistics.records or not Path(directory, "total").exists():
+            statistics = job.epoch(per_epoch)
+            print(SAYS, "epoch", job.checkpoint, flush=True)
+        job.end()
+    print(SAYS, "finished", flush=True)
+
+
 if __name__ == "__main__":
-    run(**json.loads(Path(sys.argv[1]).read_text()))
+    arguments = json.loads(Path(sys.argv[1]).read_text())
+    (run_in_harness if arguments["master"] == HARNESS else run)(**arguments)

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 LOCAL, CLUSTER = "local[2]", "local-cluster[2,1,1024]"
+HARNESS = "harness"
+"""In the place of a master: no Spark, no JVM, no workers; the driver's process does it all."""
 BACKENDS = ("filesystem", "rocksdb", "memory")
 _LONGEST_DELAY_MS = 700
 """After an epoch began: longer than most epochs take, so that every instant of one is hit."""
@@ -52,6 +54,7 @@ KINDS = {
     "disk-slow": Kind(4, "every operation on those takes long for a moment"),
     "write-limit": Kind(4, "the kernel lets a worker or the driver write no large files for a moment (EFBIG)"),
 }
+HARNESS_KINDS = [name for name in KINDS if name not in ("driver-jvm", "driver-python", "executor", "worker", "pause")]
 MEMORY_KINDS = [name for name, kind in KINDS.items() if not kind.files]
 
 
