@@ -14,6 +14,7 @@ from chaos import oracle, storage_faults
 from chaos.committed import committed_states
 from chaos.damage import drop_replicas, lineages
 from chaos.faults import Faults, Violation
+from chaos.job import SAYS
 from chaos.observer import Observer
 from chaos.plan import KINDS, Fault, Life, digest
 from chaos.processes import Driver, Process
@@ -302,9 +303,10 @@ class Rig:
 
 
 def reason(log: Path) -> str:
-    """The last thing a driver said, short."""
-    lines = [text for text in tail(log).splitlines() if text.strip() and not text.startswith("@@")]
-    return lines[-1].strip()[:200] if lines else "without a word"
+    """The last error a driver told of, short: neither the source lines below it nor the advice."""
+    skipped = (SAYS, " ", "\t", "Fix:", "Operator ")
+    lines = [text for text in tail(log).splitlines() if text.strip() and not text.startswith(skipped)]
+    return lines[-1][:200] if lines else "without a word"
 
 
 def tail(log: Path, lines: int = 15) -> str:
