@@ -32,6 +32,8 @@ class Progress:
     """Process number and start time of the driver, to be ended by whoever goes on."""
     drivers: int = 0
     epochs: int = 0
+    highest: int = 0
+    """The number of the last epoch that any driver completed."""
     left_behind: int = 0
     """Processes that a dead driver left and that did not end by themselves."""
     total: int | None = None

@@ -197,6 +197,7 @@ class Rig:
     def _saw_epoch(self, driver: Driver, number: int) -> None:
         self._epoch = number
         self.progress.epochs += 1
+        self.progress.highest = max(number, self.progress.highest)
         if self._from_scratch:
             self._from_scratch = False
             if "from scratch" not in driver.log.read_text(errors="replace"):
@@ -236,7 +237,8 @@ class Rig:
             raise OutOfTime
         if self.progress.total is None:
             self._next_epochs(self._master, 1)
-            self.progress.total = (self._epoch + _TAIL_EPOCHS) * PER_EPOCH
+            # More than any driver has read, also one whose checkpoints died with it.
+            self.progress.total = (self.progress.highest + _TAIL_EPOCHS) * PER_EPOCH
             self.progress.save(self.work)
         (self.work / ".total").write_text(str(self.progress.total))
         (self.work / ".total").rename(self.work / "total")
