@@ -31,6 +31,23 @@ def flip(path: Path, dice: random.Random) -> str:
     return f"bit {bit} of byte {place} flipped"
 
 
+_PAGE = 4096
+
+
+def flip_pages(path: Path, dice: random.Random) -> str:
+    """One bit of each page: a single one would mostly hit what nobody reads any more."""
+    pages = range(0, path.stat().st_size, _PAGE)
+    with path.open("r+b") as file:
+        for page in pages:
+            place = page + dice.randrange(_PAGE)
+            file.seek(place)
+            byte = file.read(1)
+            if byte:
+                file.seek(place)
+                file.write(bytes([byte[0] ^ (1 << dice.randrange(8))]))
+    return f"one bit flipped in each of {len(pages)} pages"
+
+
 def remove(path: Path, dice: random.Random) -> str:
     path.unlink()
     return "removed"

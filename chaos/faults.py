@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chaos import storage_faults
-from chaos.damage import HOW, choose_needed, cut, flip, lineages, needed_files, remove, replica_files
+from chaos.damage import HOW, choose_needed, cut, flip, flip_pages, lineages, needed_files, remove, replica_files
 from chaos.processes import Driver, Process
 from penstock.errors import PenstockError
 from penstock.state.storage import LocalStorage
@@ -80,7 +80,7 @@ class Faults:
             if kind == "replica-cut":
                 done = cut(path, dice)
             elif kind == "replica-flip":
-                done = flip(path, dice)
+                done = dice.choice([flip, flip_pages])(path, dice)
             elif dice.random() < 0.5:
                 done = remove(path, dice)
             else:

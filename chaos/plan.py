@@ -47,7 +47,7 @@ KINDS = {
     "worker": Kind(26, "SIGKILL to a Python worker", files=False),
     "pause": Kind(8, "SIGSTOP to a Python worker, SIGCONT a moment later", files=False),
     "replica-cut": Kind(5, "a file of a replica is cut off"),
-    "replica-flip": Kind(5, "one bit of a file of a replica is another"),
+    "replica-flip": Kind(5, "one bit of a file of a replica, or one of each of its pages, is another"),
     "replica-gone": Kind(5, "a file of a replica, or a whole replica, is deleted"),
     "disk-full": Kind(4, "writing to checkpoints, replicas and output fails with ENOSPC for a moment"),
     "disk-error": Kind(4, "some reads and writes of those fail with EIO for a moment"),
