@@ -9,7 +9,10 @@ VENV := .venv
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 
-.PHONY: help install run test lint format bench bench-state compatibility clean java
+KILLS ?= 20
+BACKEND ?= filesystem
+
+.PHONY: help install run test lint format bench bench-state chaos compatibility clean java
 
 help:
 	@echo 'make install   set up $(VENV) (and Java, where it is missing)'
@@ -19,6 +22,7 @@ help:
 	@echo 'make format    rewrite the code in our style'
 	@echo 'make bench     run the benchmarks; CHECK=1 passes --check'
 	@echo 'make bench-state  what state costs as it grows: ten million keys, recoveries, memory'
+	@echo 'make chaos     kill and damage a running job, check what it gives; KILLS=20 SEED=7 BACKEND=filesystem'
 	@echo 'make compatibility   write docs/compatibility.md anew from PyFlink and this code'
 	@echo 'make clean     remove $(VENV), caches and build output'
 
@@ -45,6 +49,9 @@ bench-state: $(STAMP)
 
 bench: $(STAMP)
 	$(PY) -m bench $(if $(CHECK),--check)
+
+chaos: $(STAMP)
+	$(PY) -m chaos --kills $(KILLS) --backend $(BACKEND) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 compatibility: $(STAMP)
 	$(PY) -m scripts.compatibility

@@ -325,6 +325,12 @@ class StreamExecutionEnvironment:
         settings, root = self._settings(name)
         self._warn_of_derived_uids(root)
         interval = self.get_checkpoint_interval()
+        if interval > 0 and root is None:
+            warnings.warn(
+                f"Job '{name}' starts from scratch: the Memory backend keeps checkpoints in the driver's memory, and "
+                f"they end with it. With state.checkpoints.dir set, a driver that is started again goes on.",
+                stacklevel=2,
+            )
 
         from penstock.spark.job import Job, JobSpec
 

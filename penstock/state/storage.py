@@ -237,6 +237,8 @@ class LocalStorage(Storage):
             return (self._root / checked(name)).read_bytes()
         except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
             raise MissingObject(name, self.uri) from None
+        except OSError as error:
+            raise self._unreadable(name, error) from error
 
     def view(self, name: str) -> pa.Buffer:
         try:
@@ -244,7 +246,15 @@ class LocalStorage(Storage):
                 return map_file(self._root / name)
         except FileNotFoundError:
             pass
+        except OSError as error:
+            raise self._unreadable(name, error) from error
         raise MissingObject(name, self.uri)
+
+    def _unreadable(self, name: str, error: OSError) -> StorageError:
+        return StorageError(
+            f"Cannot read '{name}' from {self.uri}: {error.strerror or error}. See that the disk or mount is well and "
+            f"that the file may be read; nothing was changed."
+        )
 
     def exists(self, name: str) -> bool:
         return (self._root / checked(name)).is_file()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -91,7 +92,9 @@ class LocalEngine:
             # What a task does not report itself is on Spark a lost task.
             raise EngineLost(str(error)) from error
         if task.failed:
-            run.close()
+            # As on Spark: another failure while closing would only hide the one that is on its way to the driver.
+            with suppress(Exception):
+                run.close()
         else:
             self.runs[name] = run
         return result

@@ -140,7 +140,8 @@ class JobHarness:
         for uid, log in self._log.items():
             if uid in self._drawn:
                 while len(log) < self._position(uid):
-                    self._draw(self._position(uid) - len(log))
+                    # What the last checkpoint holds and no more: the source may have changed its mind about the rest.
+                    self._draw(0)
             # What another harness on the same storage has read is not here, and will not be asked for.
             log.extend([None] * (self._position(uid) - len(log)))
 

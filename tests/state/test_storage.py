@@ -267,6 +267,21 @@ class TestLocalStorage:
                 put("d/1", b"x")
         assert os.listdir(urlsplit(local.uri).path + "/d") == ["0"]
 
+    def test_a_disk_that_cannot_be_read_is_an_error_of_the_storage_and_not_of_who_reads(
+        self, local: LocalStorage, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A task takes any other error for one of the user's function, and does not try again."""
+        local.write("deltas/1/a", b"data")
+
+        def failing(*_: object) -> bytes:
+            raise OSError(errno.EIO, "Input/output error")
+
+        monkeypatch.setattr(Path, "read_bytes", failing)
+        monkeypatch.setattr("penstock.state.storage.map_file", failing)
+        for read in (local.read, local.view):
+            with pytest.raises(StorageError, match=r"Cannot read 'deltas/1/a' from file:.*: Input/output error\."):
+                read("deltas/1/a")
+
     def test_temporary_files_of_a_crash_are_not_listed(self, local: LocalStorage) -> None:
         local.write("d/1", b"")
         Path(urlsplit(local.uri).path, "d", ".tmp-1-abc").write_bytes(b"half")

@@ -15,7 +15,7 @@ from penstock.datastream import (
     ReduceFunction,
     StreamExecutionEnvironment,
 )
-from penstock.datastream.connectors import Sink, SinkWriter
+from penstock.datastream.connectors import Sink, SinkWriter, Source
 from penstock.datastream.state import ListStateDescriptor, ValueStateDescriptor
 from penstock.errors import PenstockError
 from penstock.runtime.operators import Operator
@@ -24,6 +24,7 @@ from penstock.runtime.task import Task
 from penstock.state.engines import lmdb as lmdb_module
 from penstock.state.engines import memory as memory_module
 from penstock.state.serializers import serializer_for
+from penstock.state.storage import LocalStorage
 from penstock.testing import JobHarness, keyed_harness
 
 BACKENDS = ["memory", "filesystem"]
@@ -635,6 +636,19 @@ class OpensLate(MapFunction):
         return value
 
 
+class UpToNow(Source):
+    """Numbers up to one that the outside world sets."""
+
+    now = 0
+
+    def advance(self, positions, limit):
+        before = positions.get("all", 0)
+        return {"all": max(before, min(self.now, before + (limit or 100)))}
+
+    def read(self, split, start, end):
+        return range(start or 0, end)
+
+
 class TestTheHarness:
     def test_in_its_own_words(self, env):
         job = JobHarness(env.from_collection([]).key_by(lambda v: v).process(Count()))
@@ -651,6 +665,17 @@ class TestTheHarness:
             assert job.checkpoint == 1
             job.epoch(2)
             assert job.output[2:] == [("c", 1)]
+
+    def test_reads_no_further_than_its_checkpoint_when_it_starts_again(self, env, tmp_path):
+        UpToNow.now = 100
+        storage = LocalStorage(tmp_path)
+        with JobHarness(env.from_source(UpToNow()), storage=storage) as job:
+            job.epoch(20)
+            job.epoch(20)
+        again = StreamExecutionEnvironment.get_execution_environment()
+        with JobHarness(again.from_source(UpToNow()), storage=storage) as job:
+            UpToNow.now = 50
+            assert job.run(20) == list(range(40, 50))
 
     def test_takes_a_plain_generator_function(self):
         def twice(value, context):

@@ -36,6 +36,7 @@ UNUSABLE = (
     lmdb.PanicError,
     lmdb.VersionMismatchError,
     lmdb.IncompatibleError,
+    lmdb.BadDbiError,  # the file was cut off or replaced while it was open
     SystemError,  # py-lmdb's own, around one of the others, from a cursor that deletes
 )
 

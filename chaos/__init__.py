@@ -1,0 +1,1 @@
+"""The crash rig: a real job in real processes, killed and damaged again and again, then compared with an oracle."""

@@ -1,0 +1,33 @@
+"""The committed state of the victim, read from its checkpoint directory by the harness: no Spark, no replicas."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from chaos.program import build
+from penstock.common import Configuration
+from penstock.datastream import StreamExecutionEnvironment
+from penstock.state.storage import LocalStorage
+from penstock.testing import JobHarness
+
+STATES = [
+    ("first", "n"),
+    ("first", "ids"),
+    ("first", "sums"),
+    ("first", "note"),
+    ("first", "tags"),
+    ("second", "n"),
+    ("second", "total"),
+    ("second", "tags"),
+]
+
+
+def committed_states(lineage: Path, total: Path, out: Path) -> tuple[dict[tuple[str, str], dict[int, Any]], list[Any]]:
+    """Every state of both stages by key, and the timers that are still set in any operator."""
+    env = StreamExecutionEnvironment.get_execution_environment(Configuration())
+    build(env, str(total), str(out), 1000, 0)
+    with JobHarness(env, parallelism=2, backend="filesystem", storage=LocalStorage(lineage)) as job:
+        states = {(operator, name): job.states(name, operator) for operator, name in STATES}
+        timers = [timer for operator in ("first", "second", "windows") for timer in job.timers(operator)]
+    return states, timers

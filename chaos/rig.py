@@ -1,0 +1,321 @@
+"""The run: drivers are started, faults come as planned, the job must go on; in the end the oracle has its say."""
+
+from __future__ import annotations
+
+import queue
+import random
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+
+from chaos import oracle, storage_faults
+from chaos.committed import committed_states
+from chaos.damage import drop_replicas, lineages
+from chaos.faults import Faults, Violation
+from chaos.job import SAYS
+from chaos.observer import Observer
+from chaos.plan import KINDS, Fault, Life, digest
+from chaos.processes import Driver, Process
+from chaos.progress import Outcome, Progress
+from penstock.connectors.files.part_files import token_of
+from penstock.state.storage import LocalStorage
+from penstock.testing.snapshots import last_manifest
+
+PER_EPOCH = 40
+PACE_MS = 30
+_PATIENCE_S = 180.0
+"""Without an epoch for so long the job hangs. A driver's start on a busy machine takes 30 s."""
+_FRUITLESS = 4
+"""Drivers in a row that complete no epoch, although nothing is done to them."""
+_TAIL_EPOCHS = 12
+"""Epochs after the last fault: the job must not only survive it."""
+
+
+class DriverEnded(Exception):
+    """The driver is gone, and the rig did not do it."""
+
+
+class OutOfTime(Exception):
+    """The rig was told to stop here; the rest is for its next process."""
+
+
+class Rig:
+    """`run` once. `say` gets a line per fault."""
+
+    def __init__(
+        self, work: Path, backend: str, plan: list[Life], say: Callable[[str], None], minutes: float | None = None
+    ) -> None:
+        self.work = work
+        self._backend = backend
+        self._plan = plan
+        self._say = say
+        self._started = time.monotonic()
+        self._deadline = None if minutes is None else self._started + minutes * 60
+        self._driver: Driver | None = None
+        self._dead: list[Driver] = []
+        self._executor_directories: set[Path] = set()
+        self._epoch = 0
+        self.progress = Progress.load(work, digest(plan))
+        if not self.progress.drivers and work.exists():
+            shutil.rmtree(work)
+        (work / "logs").mkdir(parents=True, exist_ok=True)
+        storage_faults.create(work / "storage")
+        self.observer = Observer(work)
+        self.observer.recall(self.progress.seen)
+        self._faults = Faults(self)
+
+    @property
+    def count(self) -> int:
+        return sum(len(life.faults) for life in self._plan)
+
+    def run(self) -> bool:
+        """Whether the run came to its end; False if time was up. Violations are in `progress`."""
+        before = self.progress.seconds
+        if self.progress.driver:
+            # A rig that was killed could not end its driver.
+            Process(*self.progress.driver).send(9)
+        self.observer.start()
+        try:
+            for life in self._plan:
+                self._live(life)
+            self._finish()
+            self.progress.finished = True
+        except Violation as violation:
+            self.progress.violations.append(str(violation))
+        except OutOfTime:
+            return False
+        finally:
+            self._stop_all()
+            self.observer.stop()
+            self.progress.violations += self.observer.violations
+            self.progress.seen = self.observer.remember()
+            self.progress.seconds = before + time.monotonic() - self._started
+            self.progress.save(self.work)
+        return True
+
+    # -- lives -----------------------------------------------------------------------------------------------------
+
+    def _live(self, life: Life) -> None:
+        faults = [fault for fault in life.faults if fault.index not in self.progress.done]
+        if life.faults and not faults:
+            return
+        for fault in faults:
+            if self._deadline is not None and time.monotonic() > self._deadline:
+                raise OutOfTime
+            if self.observer.violations:
+                raise Violation("the observer saw what must never be seen")
+            self._do(life, fault)
+            self.progress.seen = self.observer.remember()
+            self.progress.save(self.work)
+        if not life.faults[-1:] or not KINDS[life.faults[-1].kind].ends_life:
+            # The last life: it goes on to the end of the job.
+            self._master = life.master
+
+    def _do(self, life: Life, fault: Fault) -> None:
+        ends = KINDS[fault.kind].ends_life
+        if fault.after == "start":
+            driver = self._running(life.master)
+            self._await("session")
+        else:
+            self._next_epochs(life.master, 1)
+            driver = self._running(life.master)
+        time.sleep(fault.delay_ms / 1000)
+        dice = random.Random(fault.dice)
+        if ends:
+            did = self._faults.end_life(fault.kind, driver, life.master, dice)
+            outcome = Outcome(fault.index, fault.kind, did, None)
+        else:
+            did = self._faults.inject(fault.kind, driver, life.master, dice)
+            began = time.monotonic()
+            ended = self._next_epochs(life.master, 2)
+            outcome = Outcome(fault.index, fault.kind, did, time.monotonic() - began, ended)
+        self.progress.outcomes.append(outcome)
+        place = f"{fault.delay_ms} ms after {'the start' if fault.after == 'start' else f'epoch {self._epoch}'}"
+        after = "" if outcome.recovery_s is None else f"; two epochs later after {outcome.recovery_s:.1f} s"
+        again = f"; the driver ended and was started again: {outcome.ended}" if outcome.ended else ""
+        done = len(self.progress.outcomes)
+        self._say(f"{done:3}/{self.count} {fault.kind:13} {place}: {did}{after}{again}")
+
+    # -- drivers ---------------------------------------------------------------------------------------------------
+
+    def start(self, master: str) -> Driver:
+        for old in self._dead[:-1]:
+            # It had a whole life of another driver to see that its own is gone.
+            self.progress.left_behind += len(old.end_all(0))
+            self._executor_directories |= old.executor_directories
+        self._dead = self._dead[-1:]
+        number = self.progress.drivers
+        arguments: dict[str, object] = {
+            "directory": str(self.work),
+            "master": master,
+            "backend": self._backend,
+            "per_epoch": PER_EPOCH,
+            "pace_ms": PACE_MS,
+        }
+        driver = self._driver = Driver(self.work, self.work / "logs" / f"driver-{number:03}.log", arguments)
+        self.progress.drivers += 1
+        self.progress.driver = list(driver.python)
+        self.progress.save(self.work)
+        self._from_scratch = self._backend == "memory" and number > 0
+        return driver
+
+    def buried(self, driver: Driver) -> None:
+        """It is dead; what it left behind may live on for a while."""
+        self._driver = None
+        self._dead.append(driver)
+
+    def _running(self, master: str) -> Driver:
+        if self._driver is None:
+            return self.start(master)
+        return self._driver
+
+    def _await(self, what: str) -> list[str]:
+        """The next word of this kind from the driver. Raises DriverEnded, or Violation if nothing comes for long."""
+        driver = self._driver
+        assert driver is not None
+        deadline = time.monotonic() + _PATIENCE_S
+        while True:
+            try:
+                words = driver.events.get(timeout=0.2)
+            except queue.Empty:
+                driver.look()
+                if driver.wait(0) is not None and driver.events.empty():
+                    raise DriverEnded from None
+                if time.monotonic() > deadline:
+                    raise Violation(
+                        f"no '{what}' from the driver for {_PATIENCE_S:.0f} s; the end of {driver.log}:\n"
+                        f"{tail(driver.log)}"
+                    ) from None
+                continue
+            if words[0] == "epoch":
+                self._saw_epoch(driver, int(words[1]))
+            if words[0] == what:
+                return words
+
+    def _saw_epoch(self, driver: Driver, number: int) -> None:
+        self._epoch = number
+        self.progress.epochs += 1
+        self.progress.highest = max(number, self.progress.highest)
+        if self._from_scratch:
+            self._from_scratch = False
+            if "from scratch" not in driver.log.read_text(errors="replace"):
+                raise Violation(f"a job on the Memory backend began anew and did not say so; see {driver.log}")
+
+    def _next_epochs(self, master: str, count: int) -> str:
+        """Wait for epochs that end from now on; start drivers as needed. Returns what drivers said when they ended."""
+        ended = []
+        seen = fruitless = 0
+        driver = self._running(master)
+        while not driver.events.empty():
+            words = driver.events.get()
+            if words[0] == "epoch":
+                self._saw_epoch(driver, int(words[1]))
+        while seen < count:
+            try:
+                self._await("epoch")
+                seen, fruitless = seen + 1, 0
+            except DriverEnded:
+                ended.append(self._bury())
+                fruitless += 1
+                if fruitless >= _FRUITLESS:
+                    raise Violation(f"{fruitless} drivers in a row did not complete an epoch: {ended[-1]}") from None
+                self.start(master)
+        return "; ".join(dict.fromkeys(ended))
+
+    def _bury(self) -> str:
+        driver = self._driver
+        assert driver is not None
+        self.buried(driver)
+        return f"exit {driver.code()}, {reason(driver.log)} ({driver.log.name})"
+
+    # -- the end ---------------------------------------------------------------------------------------------------
+
+    def _finish(self) -> None:
+        if self._deadline is not None and time.monotonic() > self._deadline:
+            raise OutOfTime
+        if self.progress.total is None:
+            self._next_epochs(self._master, 1)
+            # More than any driver has read, also one whose checkpoints died with it.
+            self.progress.total = (self.progress.highest + _TAIL_EPOCHS) * PER_EPOCH
+            self.progress.save(self.work)
+        (self.work / ".total").write_text(str(self.progress.total))
+        (self.work / ".total").rename(self.work / "total")
+        for _ in range(_FRUITLESS):
+            driver = self._running(self._master)
+            try:
+                self._await("finished")
+            except DriverEnded:
+                self._say(f"the driver ended before the job was over: {self._bury()}")
+                continue
+            if driver.wait(60) != 0:
+                raise Violation(f"the job finished, but its driver ended with {driver.code()}; see {driver.log}")
+            self.buried(driver)
+            self._check()
+            return
+        raise Violation("the job does not come to its end")
+
+    def _check(self) -> None:
+        self._say("the job has finished; comparing with the oracle")
+        for driver in self._dead:
+            self.progress.left_behind += len(driver.end_all(30))
+        self.observer.look()
+        assert self.progress.total is not None
+        wanted = oracle.expected(self.progress.total)
+        runs = oracle.read_output(self.work / "out")
+        if self._backend == "memory":
+            # Every driver is a run of its own, and the last one must have given everything.
+            last = max(runs, key=lambda run: runs[run].lines.total(), default=None)
+            self.progress.violations += oracle.check_output(runs, wanted, last)
+            return
+        lineage = lineages(self.work / "checkpoints")[-1]
+        self.progress.violations += oracle.check_output(runs, wanted)
+        token = token_of(last_manifest(LocalStorage(lineage)).lineage, "files")
+        output = runs.get(token, oracle.Output())
+        states, timers = committed_states(lineage, self.work / "total", self.work / "out")
+        self.progress.violations += oracle.check_states(states, wanted, output)
+        self.progress.violations += [f"a timer is still set: {timer}" for timer in timers[:5]]
+        if oracle.read_output(self.work / "out") != runs:
+            self.progress.violations.append("reading the state of the finished job changed its output")
+
+    def _stop_all(self) -> None:
+        if self._driver is not None:
+            self._driver.kill()
+            self._driver.wait(30)
+            self._dead.append(self._driver)
+            self._driver = None
+        for driver in self._dead:
+            driver.end_all(5)
+            self._executor_directories |= driver.executor_directories
+        self._dead.clear()
+        # Spark puts the directories of executors beside its own code, and nobody removes them.
+        for directory in self._executor_directories:
+            application = directory.parent
+            shutil.rmtree(application if application.name.startswith("app-") else directory, ignore_errors=True)
+
+    def replica_roots(self, driver: Driver | None, master: str) -> list[Path]:
+        if "cluster" not in master or driver is None:
+            return [self.work / "replicas"]
+        driver.executors()
+        return [directory / "replicas" for directory in sorted(driver.executor_directories)]
+
+    def forget_replicas(self) -> None:
+        drop_replicas([self.work / "replicas"])
+
+
+def reason(log: Path) -> str:
+    """The last error a driver told of, short: neither the source lines below it nor the advice."""
+    skipped = (SAYS, " ", "\t", "Fix:", "Operator ")
+    lines = [text for text in tail(log).splitlines() if text.strip() and not text.startswith(skipped)]
+    return lines[-1][:200] if lines else "without a word"
+
+
+def tail(log: Path, lines: int = 15) -> str:
+    return "\n".join(log.read_text(errors="replace").splitlines()[-lines:])
+
+
+def recovery(outcomes: list[Outcome]) -> str:
+    """Median and longest time to the second epoch after a fault."""
+    times = [outcome.recovery_s for outcome in outcomes if outcome.recovery_s is not None]
+    return f"{median(times):.1f} / {max(times):.1f}" if times else "–"

@@ -1,0 +1,125 @@
+"""The rig must not be green by accident: what is planted in a good run's output and state, the oracle finds."""
+
+import json
+from pathlib import Path
+
+import pytest
+from victim import TOTAL, run_victim
+
+from chaos import oracle
+from chaos.committed import committed_states
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    work = tmp_path_factory.mktemp("victim")
+    run_victim(work)
+    return work
+
+
+@pytest.fixture
+def out(finished: Path, tmp_path: Path) -> Path:
+    """A copy of the output, to be spoilt."""
+    for path in (finished / "out").glob("part-*"):
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    return tmp_path
+
+
+def verdict(out: Path) -> list[str]:
+    return oracle.check_output(oracle.read_output(out), oracle.expected(TOTAL))
+
+
+def a_part(out: Path, what: str) -> tuple[Path, list[str]]:
+    """A part file that has a line of this kind, which is put first."""
+    for path in sorted(out.glob("part-*")):
+        lines = path.read_text().splitlines(keepends=True)
+        chosen = [text for text in lines if json.loads(text)[0] == what]
+        if chosen:
+            return path, [chosen[0], *(text for text in lines if text != chosen[0])]
+    raise AssertionError(what)
+
+
+def test_a_good_run_is_found_good(finished: Path, out: Path) -> None:
+    assert verdict(out) == []
+    lineage = next((finished / "checkpoints" / "chaos").iterdir())
+    states, timers = committed_states(lineage, finished / "total", finished / "out")
+    output = next(iter(oracle.read_output(out).values()))
+    assert oracle.check_states(states, oracle.expected(TOTAL), output) == []
+    assert timers == []
+
+
+@pytest.mark.parametrize("what", ["record", "list", "timer", "window", "first", "second"])
+def test_a_line_that_is_lost_doubled_or_changed_is_found(out: Path, what: str) -> None:
+    path, lines = a_part(out, what)
+    path.write_text("".join(lines[1:]))
+    (lost,) = verdict(out)
+    assert lost.startswith(f'lost: ["{what}"')
+
+    path.write_text("".join([lines[0], *lines]))
+    (twice,) = verdict(out)
+    assert twice.startswith(f'twice: ["{what}"')
+
+    changed = json.loads(lines[0])
+    changed[2] += 1_000_000
+    path.write_text("".join([json.dumps(changed) + "\n", *lines[1:]]))
+    lost, never = verdict(out)
+    assert lost.startswith(f'lost: ["{what}"')
+    assert never.startswith(f'never to be given: ["{what}"')
+
+
+def test_a_part_file_cut_in_the_middle_of_a_line_is_found(out: Path) -> None:
+    path, lines = a_part(out, "record")
+    path.write_text("".join(lines)[:-5])
+    assert any(wrong.startswith("not a line of this job") for wrong in verdict(out))
+
+
+def test_no_output_and_output_of_two_runs_are_found(out: Path, tmp_path: Path) -> None:
+    assert oracle.check_output({}, oracle.expected(TOTAL)) == ["no output is visible"]
+    (tmp_path / "part-another-1-0-0").write_text("")
+    (wrong,) = verdict(out)
+    assert "2 runs have written" in wrong
+
+
+def test_a_run_that_was_given_up_may_lack_output_but_not_have_it_twice(out: Path) -> None:
+    runs = oracle.read_output(out)
+    (last,) = runs
+    _, lines = a_part(out, "record")
+    for count, found in ((1, 0), (2, 1)):
+        (out / "part-earlier-1-0-0").write_text(lines[0] * count)
+        runs = oracle.read_output(out)
+        assert len(oracle.check_output(runs, oracle.expected(TOTAL), last)) == found
+
+
+@pytest.mark.parametrize(
+    ("operator", "state"), [("first", "n"), ("first", "ids"), ("first", "note"), ("second", "n"), ("second", "total")]
+)
+def test_a_wrong_a_missing_and_a_superfluous_state_are_found(finished: Path, operator: str, state: str) -> None:
+    wanted = oracle.expected(TOTAL)
+    output = next(iter(oracle.read_output(finished / "out").values()))
+    lineage = next((finished / "checkpoints" / "chaos").iterdir())
+    states, _ = committed_states(lineage, finished / "total", finished / "out")
+    held = states[operator, state]
+    key = next(iter(held))
+    for spoilt in ({**held, key: held[key] * 2}, {k: v for k, v in held.items() if k != key}, {**held, 999: held[key]}):
+        (wrong,) = oracle.check_states({**states, (operator, state): spoilt}, wanted, output)
+        assert f"state '{state}' of '{operator}'" in wrong
+
+
+@pytest.mark.parametrize("operator", ["first", "second"])
+def test_a_tag_of_another_attempt_is_found(finished: Path, operator: str) -> None:
+    output = next(iter(oracle.read_output(finished / "out").values()))
+    lineage = next((finished / "checkpoints" / "chaos").iterdir())
+    states, _ = committed_states(lineage, finished / "total", finished / "out")
+    tags = {key: dict(each) for key, each in states[operator, "tags"].items()}
+    key = next(iter(tags))
+    number = next(iter(tags[key]))
+    tags[key][number] = "of another attempt"
+    (wrong,) = oracle.check_states({**states, (operator, "tags"): tags}, oracle.expected(TOTAL), output)
+    assert f"record {number} has tag" in wrong
+
+
+def test_a_job_that_is_not_over_has_timers_and_state_the_oracle_does_not_want(finished: Path) -> None:
+    lineage = next((finished / "checkpoints" / "chaos").iterdir())
+    states, _ = committed_states(lineage, finished / "total", finished / "out")
+    output = next(iter(oracle.read_output(finished / "out").values()))
+    assert oracle.check_states(states, oracle.expected(TOTAL + 2), output) != []

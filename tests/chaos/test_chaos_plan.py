@@ -1,0 +1,56 @@
+"""The plan of a run of the crash rig."""
+
+from collections import Counter
+
+import pytest
+
+from chaos.plan import CLUSTER, KINDS, LOCAL, MEMORY_KINDS, digest, make_plan
+
+
+def kinds_of(plan: list) -> Counter[str]:
+    return Counter(fault.kind for life in plan for fault in life.faults)
+
+
+def test_the_same_seed_gives_the_same_plan_and_another_seed_another() -> None:
+    assert make_plan(7, 100, list(KINDS)) == make_plan(7, 100, list(KINDS))
+    assert digest(make_plan(7, 100, list(KINDS))) != digest(make_plan(8, 100, list(KINDS)))
+    assert digest(make_plan(7, 100, list(KINDS))) != digest(make_plan(7, 101, list(KINDS)))
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_hundred_faults_are_of_every_kind_as_often_as_its_weight_says(seed: int) -> None:
+    plan = make_plan(seed, 100, list(KINDS))
+    assert kinds_of(plan) == {name: kind.weight for name, kind in KINDS.items()}
+    assert [fault.index for life in plan for fault in life.faults] == list(range(100))
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("kills", [1, 2, 9, 40])
+def test_each_life_but_the_last_ends_with_the_fault_that_ends_it(seed: int, kills: int) -> None:
+    plan = make_plan(seed, kills, list(KINDS))
+    assert sum(kinds_of(plan).values()) == kills
+    for number, life in enumerate(plan):
+        ending = [KINDS[fault.kind].ends_life for fault in life.faults]
+        assert ending.count(True) == (0 if number == len(plan) - 1 else 1)
+        assert True not in ending[:-1]
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("kinds", [list(KINDS), MEMORY_KINDS, ["executor"], ["driver", "executor"]])
+def test_executors_are_killed_only_where_there_are_any(seed: int, kinds: list[str]) -> None:
+    plan = make_plan(seed, 12, kinds)
+    assert kinds_of(plan)["executor"]
+    for life in plan:
+        assert "cluster" in life.master or all(fault.kind != "executor" for fault in life.faults)
+
+
+def test_drivers_run_on_both_masters_and_on_one_if_asked() -> None:
+    assert {life.master for life in make_plan(3, 60, list(KINDS))} == {LOCAL, CLUSTER}
+    assert {life.master for life in make_plan(3, 60, ["driver", "worker"], [LOCAL])} == {LOCAL}
+
+
+def test_some_drivers_die_while_they_recover() -> None:
+    after = Counter(
+        fault.after for seed in range(5) for life in make_plan(seed, 100, list(KINDS)) for fault in life.faults
+    )
+    assert after["start"] > 5

@@ -1,0 +1,21 @@
+"""The rig's victim run to its end without a JVM, as the rig finds it after a run."""
+
+from pathlib import Path
+
+from chaos.program import build
+from penstock.datastream import StreamExecutionEnvironment
+from penstock.state.storage import LocalStorage
+from penstock.testing import JobHarness
+
+TOTAL = 1200
+
+
+def run_victim(work: Path, total: int = TOTAL) -> Path:
+    """Input, checkpoints and output below `work`; returns the directory of the lineage."""
+    (work / "total").write_text(str(total))
+    lineage = work / "checkpoints" / "chaos" / "000000000000001-test"
+    env = StreamExecutionEnvironment.get_execution_environment()
+    build(env, str(work / "total"), str(work / "out"), 100, 0)
+    with JobHarness(env, parallelism=2, backend="filesystem", storage=LocalStorage(lineage)) as job:
+        job.run(100)
+    return lineage
