@@ -1,4 +1,4 @@
-"""The job: every record replaces the 80 bytes of its key. Run as `python -m bench.state.job OPTIONS` by the parent.
+"""The job: every record replaces the 96 bytes of its key. Run as `python -m bench.state.job OPTIONS` by the parent.
 
 The last line of its output is JSON: what each epoch took and wrote, and the memory of the workers.
 """
@@ -26,12 +26,12 @@ from penstock.state.keys import encode_key
 
 # Bytes that do not compress: every key takes another piece of them.
 _NOISE = os.urandom(1 << 16)
-_ENTRY = len(entry_prefix(0, 0, encode_key(5_000_000))) + 80
+_ENTRY = len(entry_prefix(0, 0, encode_key(5_000_000))) + 96
 """Bytes of an entry, key and value, as they are stored."""
 
 
 class Replace(KeyedProcessFunction):
-    """How often the key came, in 8 bytes, and 72 that differ from key to key."""
+    """How often the key came, in 8 bytes, and 88 that differ from key to key."""
 
     def open(self, runtime_context: RuntimeContext) -> None:
         self.held = runtime_context.get_state(ValueStateDescriptor("held", bytes))
@@ -40,7 +40,7 @@ class Replace(KeyedProcessFunction):
         held = self.held.value()
         count = 1 if held is None else int.from_bytes(held[:8], "big") + 1
         place = value[0] * 37 & 0xFF7F
-        self.held.update(count.to_bytes(8, "big") + _NOISE[place : place + 72])
+        self.held.update(count.to_bytes(8, "big") + _NOISE[place : place + 88])
         yield count
 
 

@@ -40,6 +40,10 @@ _NOT_DAMAGE = ("Permission denied", "Read-only file system", "Too many open file
 _LOCKED = ("No locks available", "Resource temporarily unavailable")
 
 
+_LARGE = 512 << 20
+"""A replica whose index and filters, about a fiftieth of it, are not kept in memory as a whole."""
+
+
 class UnusableDatabase(Exception):
     """What RocksDB raised on files that are damaged, missing or not its own."""
 
@@ -164,14 +168,22 @@ def translating(directory: str) -> Iterator[None]:
 
 def open_database(path: Path, options: RocksDbOptions, directory: str, *, read_only: bool = False) -> rocksdict.Rdict:
     access = rocksdict.AccessType.read_only(False) if read_only else rocksdict.AccessType.read_write()
-    settings = _settings(_process.memory_for(options, directory))
+    settings = _settings(_process.memory_for(options, directory), _is_large(path))
     # For the only column family too: without, rocksdict takes those an existing database was last opened with, and a
     # cache of its own.
     return rocksdict.Rdict(str(path), settings, {"default": settings}, access)
 
 
 def sst_writer(options: RocksDbOptions, directory: str) -> rocksdict.SstFileWriter:
-    return rocksdict.SstFileWriter(_settings(_process.memory_for(options, directory)))
+    return rocksdict.SstFileWriter(_settings(_process.memory_for(options, directory), large=False))
+
+
+def _is_large(path: Path) -> bool:
+    try:
+        return sum(file.stat().st_size for file in path.glob("*.sst")) > _LARGE
+    except FileNotFoundError:
+        # The writer of another process removed a file it has compacted away. Either way will do.
+        return False
 
 
 def _meaning(text: str, directory: str) -> Exception:
@@ -190,17 +202,21 @@ def _meaning(text: str, directory: str) -> Exception:
     return UnusableDatabase(text)
 
 
-def _settings(memory: _Memory) -> rocksdict.Options:
+def _settings(memory: _Memory, large: bool) -> rocksdict.Options:
     table = rocksdict.BlockBasedOptions()
     table.set_block_cache(memory.cache)
-    # Index and filters are charged to the cache, so they must be in small blocks: one of a megabyte does not fit a
-    # shard of the cache, and every get would read it anew (60 µs instead of 5).
-    table.set_cache_index_and_filter_blocks(True)
-    table.set_index_type(rocksdict.BlockBasedIndexType.two_level_index_search())
     table.set_bloom_filter(10, False)
-    table.set_partition_filters(True)
-    table.set_metadata_block_size(4096)
-    table.set_pin_top_level_index_and_filter(True)
+    if large:
+        # Index and filters are charged to the cache, so they must be in small blocks: one of a megabyte does not fit a
+        # shard of the cache, and every get would read it anew (60 µs instead of 5).
+        table.set_cache_index_and_filter_blocks(True)
+        table.set_index_type(rocksdict.BlockBasedIndexType.two_level_index_search())
+        table.set_partition_filters(True)
+        table.set_metadata_block_size(4096)
+        table.set_pin_top_level_index_and_filter(True)
+    else:
+        # They are read whole at opening: a get takes 2.9 µs instead of 5.
+        table.set_cache_index_and_filter_blocks(False)
     table.set_checksum_type(rocksdict.ChecksumType.xxh3())
     table.set_format_version(5)
     options = rocksdict.Options(raw_mode=True)
@@ -211,7 +227,10 @@ def _settings(memory: _Memory) -> rocksdict.Options:
     options.set_write_buffer_size(max(1 << 20, memory.options.write_buffer_bytes // 4))
     options.set_max_background_jobs(memory.options.background_threads)
     options.set_compaction_style(rocksdict.DBCompactionStyle.universal())
-    options.set_compression_type(rocksdict.DBCompressionType.lz4())
+    # Blocks are used where they lie in the page cache: with copies of them in a cache of 128 MiB, epochs that change
+    # 50,000 of 10 million keys took 1,070 ms instead of 880, and workers 600 MiB of their own instead of 446.
+    options.set_allow_mmap_reads(True)
+    options.set_compression_type(rocksdict.DBCompressionType.none())
     # All files of a database stay open: who only reads it must not need one that its writer has deleted since. So
     # they are few.
     options.set_max_open_files(-1)
