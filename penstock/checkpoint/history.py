@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 from penstock.checkpoint.expiry import kept_by_compaction
 from penstock.checkpoint.manifest import Manifest, Version, decode_version, encode_version, load
@@ -13,7 +14,9 @@ from penstock.state.replica import StaleAttempt, Step
 from penstock.state.storage import MissingObject, Storage
 from penstock.state.ttl import Form
 
-_CACHED_MANIFESTS = 64
+_CACHED_MANIFESTS = 600
+"""More than a walk to the oldest base passes: a new replica of each block goes the same way."""
+_THREADS = 4
 _COMPACT_EVERY = 128
 """Checkpoints from one compaction of a replica to the next, where state is cleaned up by compaction."""
 _manifests: OrderedDict[bytes, Manifest] = OrderedDict()
@@ -23,9 +26,11 @@ _manifests: OrderedDict[bytes, Manifest] = OrderedDict()
 class ManifestHistory:
     """Made per task; reads manifests and deltas from storage as replicas ask for them."""
 
-    def __init__(self, storage: Storage, wanted: Version | None) -> None:
+    def __init__(self, storage: Storage, wanted: Version | None, threads: int = _THREADS) -> None:
+        """`threads`: how many files are fetched at once from a storage that is far away."""
         self._storage = storage
         self._wanted = wanted
+        self._threads = threads
         self._files: dict[str, Step] = {}
 
     @property
@@ -75,7 +80,7 @@ class ManifestHistory:
                 f"The replica of operator '{uid}' stands at checkpoint {stands_at.id}, this task wants {wanted.id}: "
                 f"a newer attempt of the job is running."
             )
-        steps: list[Step] = []
+        steps: list[tuple[str, str] | Step] = []
         version = wanted
         base = self._load(wanted).bases.get(uid, {}).get(block)
         while True:
@@ -87,7 +92,7 @@ class ManifestHistory:
                 if stands_at is not None:
                     return None
                 if base.name:
-                    steps.append(self._read(base.name, f"the base of checkpoint {base.id} for operator '{uid}'"))
+                    steps.append((base.name, f"the base of checkpoint {base.id} for operator '{uid}'"))
                 break
             manifest = self._load(version)
             snapshot = manifest.operators.get(uid)
@@ -96,14 +101,24 @@ class ManifestHistory:
                     if block in delta.blocks:
                         inline = delta.inline
                         whose = f"the delta of checkpoint {version.id} for operator '{uid}'"
-                        steps.append(self._read(delta.name, whose) if inline is None else Step(delta.name, inline))
+                        steps.append((delta.name, whose) if inline is None else Step(delta.name, inline))
             if not manifest.parent:
                 if stands_at is not None:
                     return None
                 break
             version = Version(version.id - 1, manifest.parent)
         steps.reverse()
-        return steps
+        return self._fetched(steps)
+
+    def _fetched(self, steps: list[tuple[str, str] | Step]) -> list[Step]:
+        def fetch(step: tuple[str, str] | Step) -> Step:
+            return step if isinstance(step, Step) else self._read(*step)
+
+        files = sum(1 for step in steps if not isinstance(step, Step))
+        if self._storage.far and files > 1 and self._threads > 1:
+            with ThreadPoolExecutor(min(self._threads, files)) as pool:
+                return list(pool.map(fetch, steps))
+        return list(map(fetch, steps))
 
     def _load(self, version: Version) -> Manifest:
         manifest = _manifests.get(version.digest)

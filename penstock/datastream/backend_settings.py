@@ -39,7 +39,8 @@ def backend_settings(config: Configuration) -> tuple[Backend, bool]:
             f"state.backend is {given}, but state.checkpoints.dir is not set: where to put checkpoints?",
             fix="Set state.checkpoints.dir to a directory, e.g. file:///var/checkpoints.",
         )
-    backend = Backend(name, _directories(config), _allocation(config), _options(config))
+    threads = config.get_integer("state.backend.rocksdb.checkpoint.transfer.thread.num", 4)
+    backend = Backend(name, _directories(config), _allocation(config), _options(config), max(1, threads))
     try:
         factory_of(backend)
     except BadBackend as error:

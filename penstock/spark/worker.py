@@ -182,7 +182,7 @@ def _epoch(scope: str, metrics: Collected) -> TaskEpoch:
     if storage is None:
         storage = _storages[parameters.storage] = open_storage(parameters.storage)
     state = StateAccess(
-        ManifestHistory(storage, parameters.wanted),
+        ManifestHistory(storage, parameters.wanted, parameters.backend.transfer_threads),
         None if storage.in_memory else storage,
         _replica_store(parameters.backend).opener(parameters.lineage),
         parameters.inline_bytes,

@@ -52,6 +52,8 @@ class Backend(msgspec.Struct, frozen=True):
     allocation: Allocation = Allocation.RANDOM_START
     options: dict[str, str] = {}
     """The settings `state.backend.…` of the job, for the factory."""
+    transfer_threads: int = 4
+    """Files that a task fetches at once when it builds a replica."""
 
 
 class EngineFactory(ABC):

@@ -45,6 +45,8 @@ class ObjectStorage(Storage):
     shown. fsspec keeps one file system per process, so none crosses a fork; its caches of listings are off.
     """
 
+    far = True
+
     def __init__(self, root: str, options: Mapping[str, Any] | None = None) -> None:
         scheme, separator, path = root.partition("://")
         # Of what cannot be parsed only the scheme is shown: the rest may hold a password.

@@ -86,6 +86,8 @@ class Storage(ABC):
     is published stays, what is written is named by its content.
     """
 
+    far = False
+    """Whether a read waits for a network, so that several at once are faster."""
     in_memory = False
     """Whether the objects live in the driver's memory: tasks cannot write there, and all of it must stay small."""
 

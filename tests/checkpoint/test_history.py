@@ -1,5 +1,7 @@
 """The way of a replica to the wanted version: along the chain, from a base, or not at all."""
 
+import threading
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -253,3 +255,25 @@ def test_every_way_to_a_version_leads_to_the_same_state(epochs, data):
             found.update(replicas.reader(group).scan(b""))
         replicas.close()
         assert found == models[number]
+
+
+class TestAFarStorage:
+    class Far(DriverStorage):
+        """Each read waits for three others."""
+
+        far = True
+
+        def __init__(self):
+            super().__init__()
+            self.together = threading.Barrier(4, timeout=20)
+
+        def view(self, name):
+            self.together.wait()
+            return super().view(name)
+
+    def test_is_asked_for_several_files_at_once_and_they_come_in_order(self):
+        chain = Chain(self.Far())
+        for number in range(8):
+            chain.storage.write(f"deltas/{number}", b"%d" % number)
+            chain.publish(DeltaHandle(f"deltas/{number}", 1, 1, [0]))
+        assert chain.steps() == [b"%d" % number for number in range(8)]
