@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.settings import MASTER, PARALLELISM, both_ways_conf, session
-from penstock.common import Configuration
+from penstock.common import Configuration, WatermarkStrategy
 from penstock.datastream import KeyedProcessFunction, RuntimeContext, StreamExecutionEnvironment
 from penstock.datastream.connectors import DiscardingSink, Source
 from penstock.datastream.state import ValueStateDescriptor
@@ -63,7 +63,9 @@ def main(options: argparse.Namespace) -> None:
     env = StreamExecutionEnvironment.get_execution_environment(config)
     env.set_parallelism(PARALLELISM)
     env.enable_checkpointing(options.interval)
-    numbers = env.from_source(Paced(options.began, options.rate), name="numbers").uid("numbers")
+    numbers = env.from_source(Paced(options.began, options.rate), WatermarkStrategy.no_watermarks(), "numbers").uid(
+        "numbers"
+    )
     counted = numbers.key_by(lambda n: n * 7919 % KEYS).process(Count(str(work / "noted"))).uid("count")
     counted.sink_to(DiscardingSink())
     env.add_epoch_listener(_tell)
