@@ -32,7 +32,8 @@ class Retention:
         """Of every manifest that may have to be walked, the deltas that are files."""
 
     def published(self, manifest: Manifest) -> None:
-        self._remember(manifest)
+        self._manifests[manifest.id] = manifest
+        self._deltas[manifest.id] = _deltas_in(manifest)
 
     def needed(self, last: Manifest, reading: int | None = None) -> set[str]:
         """All files that the retained checkpoints need. `reading`: an older one that a merge still reads."""
@@ -80,7 +81,7 @@ class Retention:
 
     def _manifest(self, number: int) -> Manifest:
         if number not in self._manifests:
-            self._remember(load(self._storage, number)[0])
+            self.published(load(self._storage, number)[0])
         return self._manifests[number]
 
     def _deltas_of(self, number: int) -> list[_Delta]:
@@ -88,10 +89,6 @@ class Retention:
         if deltas is None:
             deltas = self._deltas[number] = _deltas_in(load(self._storage, number)[0])
         return deltas
-
-    def _remember(self, manifest: Manifest) -> None:
-        self._manifests[manifest.id] = manifest
-        self._deltas[manifest.id] = _deltas_in(manifest)
 
 
 def _deltas_in(manifest: Manifest) -> list[_Delta]:

@@ -8,6 +8,7 @@ import tempfile
 
 from penstock.common.configuration import Configuration
 from penstock.common.options import BadSetting
+from penstock.datastream.checkpoint_settings import whole_number
 from penstock.state.backends import Allocation, Backend, BadBackend, factory_of
 
 _NAMES = {
@@ -39,7 +40,7 @@ def backend_settings(config: Configuration) -> tuple[Backend, bool]:
             f"state.backend is {given}, but state.checkpoints.dir is not set: where to put checkpoints?",
             fix="Set state.checkpoints.dir to a directory, e.g. file:///var/checkpoints.",
         )
-    threads = config.get_integer("state.backend.rocksdb.checkpoint.transfer.thread.num", 4)
+    threads = whole_number(config, "state.backend.rocksdb.checkpoint.transfer.thread.num", 4)
     backend = Backend(name, _directories(config), _allocation(config), _options(config), max(1, threads))
     try:
         factory_of(backend)
@@ -71,13 +72,3 @@ def _options(config: Configuration) -> dict[str, str]:
             f"state.backend.rocksdb.timer-service.factory is '{timers}'.", fix="Set it to ROCKSDB or HEAP."
         )
     return {key.removeprefix(_PREFIX): value for key, value in sorted(settings.items()) if key.startswith(_PREFIX)}
-
-
-def retained_checkpoints(config: Configuration) -> int:
-    key = "execution.checkpointing.num-retained"
-    number = config.get_integer(key, 1)
-    if number < 1:
-        raise BadSetting(
-            f"{key} is {number}.", fix="Set it to 1 or more: the last checkpoint is what a recovery needs."
-        )
-    return number

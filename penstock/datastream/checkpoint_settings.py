@@ -25,6 +25,7 @@ TIMEOUT = "execution.checkpointing.timeout"
 MIN_PAUSE = "execution.checkpointing.min-pause"
 MAX_CONCURRENT = "execution.checkpointing.max-concurrent-checkpoints"
 TOLERABLE = "execution.checkpointing.tolerable-failed-checkpoints"
+RETAINED = "execution.checkpointing.num-retained"
 RETENTION = "execution.checkpointing.externalized-checkpoint-retention"
 
 MOST = 2**31 - 1
@@ -35,7 +36,13 @@ def checkpoint_settings(configuration: Configuration) -> dict[str, Any]:
     """Fields of `penstock.checkpoint.epochs.Settings`."""
     check_max_concurrent(whole_number(configuration, MAX_CONCURRENT, 1))
     retention(configuration)
+    retained = whole_number(configuration, RETAINED, 1)
+    if retained < 1:
+        raise BadSetting(
+            f"{RETAINED} is {retained}.", fix="Set it to 1 or more: the last checkpoint is what a recovery needs."
+        )
     return {
+        "retained": retained,
         "timeout_ms": length_of(configuration, TIMEOUT, "10 min"),
         "min_pause_ms": length_of(configuration, MIN_PAUSE, "0 ms"),
         "tolerable_failures": whole_number(configuration, TOLERABLE, 0),

@@ -31,9 +31,15 @@ from penstock.common.watermark_strategy import WatermarkStrategy
 from penstock.connectors.generated import NumberSequenceSource
 from penstock.connectors.sinks import CollectSink
 from penstock.connectors.source import Source
-from penstock.datastream.backend_settings import backend_settings, retained_checkpoints
+from penstock.datastream.backend_settings import backend_settings
 from penstock.datastream.checkpoint_config import CheckpointConfig
-from penstock.datastream.checkpoint_settings import checkpoint_settings, checkpointing_mode, restart_strategy, retention
+from penstock.datastream.checkpoint_settings import (
+    checkpoint_settings,
+    checkpointing_mode,
+    restart_strategy,
+    retention,
+    whole_number,
+)
 from penstock.datastream.checkpointing_mode import CheckpointingMode
 from penstock.datastream.checks import check_positive
 from penstock.datastream.data_stream import DataStream
@@ -393,10 +399,9 @@ class StreamExecutionEnvironment:
         backend, in_files = backend_settings(config)
         settings = Settings(
             backend=backend,
-            memory_limit=config.get_integer("state.backend.memory.max-state-size", Settings.memory_limit),
-            retained=retained_checkpoints(config),
-            base_bytes=config.get_integer("penstock.checkpoint.base.min-bytes", Settings.base_bytes),
-            overlay_bytes=config.get_integer("penstock.state.overlay.memory", Settings.overlay_bytes),
+            memory_limit=whole_number(config, "state.backend.memory.max-state-size", Settings.memory_limit),
+            base_bytes=whole_number(config, "penstock.checkpoint.base.min-bytes", Settings.base_bytes),
+            overlay_bytes=whole_number(config, "penstock.state.overlay.memory", Settings.overlay_bytes),
             **checkpoint_settings(config),
         )
         root = None
