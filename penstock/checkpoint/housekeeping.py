@@ -136,7 +136,12 @@ class Housekeeping:
             self._take(work.result())
         else:
             self._before, self._reading = {}, None
-            _log.error("Bases could not be made, or old files not removed; this is tried again: %s", error)
+            _log.error(
+                "In %s bases could not be made, or old files not removed; no checkpoint is lost, and it is tried "
+                "again: %s",
+                self._storage.where,
+                error,
+            )
 
     def _due(self, last: Manifest) -> list[Block]:
         if not self._storage.in_memory:

@@ -139,7 +139,10 @@ def factory_of(backend: Backend) -> EngineFactory:
             "env.add_python_file().",
         ) from error
     if not (isinstance(factory, type) and issubclass(factory, EngineFactory)):
-        raise BadBackend(f"state.backend is '{backend.name}', which is no subclass of EngineFactory.")
+        raise BadBackend(
+            f"state.backend is '{backend.name}', which is no subclass of EngineFactory.",
+            fix="Derive it from penstock.state.backends.EngineFactory, or name another class.",
+        )
     return factory(backend.options)
 
 
