@@ -18,14 +18,16 @@ def main(input_dir: str, work: Path, die_after: int) -> None:
 
     def on_batch(frame: DataFrame, batch: int) -> None:
         frame.write.format("noop").mode("append").save()
-        first.append(time.time())
+        if not first:
+            first.append(time.time())
+            sys.stdout.write("\n" + json.dumps({"first": first[0]}) + "\n")
+            sys.stdout.flush()
         if batch == die_after:
             os.kill(os.getpid(), signal.SIGKILL)
 
     stream = spark.readStream.schema("key long, value long").option("maxFilesPerTrigger", 1).parquet(input_dir)
     query = stream.writeStream.foreachBatch(on_batch).option("checkpointLocation", str(work / "bare"))
     query.trigger(availableNow=True).start().awaitTermination()
-    sys.stdout.write("\n" + json.dumps({"first": first[0]}) + "\n")
 
 
 if __name__ == "__main__":

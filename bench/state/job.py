@@ -63,6 +63,8 @@ def main(options: argparse.Namespace) -> None:
     def on_epoch(epoch: Any) -> None:
         if epoch.records and not first:
             first.append(time.time())
+            sys.stdout.write("\n" + json.dumps({"first": first[0]}) + "\n")
+            sys.stdout.flush()
         if epoch.number == options.die_after:
             os.kill(os.getpid(), signal.SIGKILL)
 
@@ -74,7 +76,7 @@ def main(options: argparse.Namespace) -> None:
         for epoch in result.epochs
         if epoch.records
     ]
-    told = {"epochs": epochs, "first": first[0], "anonymous": memory.anonymous, "peak": memory.peak}
+    told = {"epochs": epochs, "anonymous": memory.anonymous, "peak": memory.peak}
     sys.stdout.write("\n" + json.dumps(told) + "\n")
     sys.stdout.flush()
     # The JVM's own shutdown takes a second and is nobody's business here.

@@ -14,7 +14,8 @@ from penstock.runtime.plan import PhysicalGraph
 from penstock.runtime.rows import METRICS
 from penstock.spark.metrics import collect_metrics
 from penstock.spark.stages import Exchange, Stage
-from penstock.spark.worker import EPOCH_PROPERTY, ROW_SCHEMA, LevelStage, ShippedGraph, SilentStage, SourceStage
+from penstock.spark.warm_up import WarmUp
+from penstock.spark.worker import EPOCH_PROPERTY, LevelStage, ShippedGraph, SilentStage, SourceStage
 
 
 class SparkEngine:
@@ -30,6 +31,7 @@ class SparkEngine:
         self._timeout_ms = timeout_ms
         self._check_cancelled = check_cancelled
         self._metrics = collect_metrics(spark)
+        self._warm_up = WarmUp(spark.sparkContext)
         self._tag: str | None = None
         self.frame: DataFrame | None = None
 
@@ -41,9 +43,14 @@ class SparkEngine:
             stage = Stage(LevelStage(self._shipped, self._metrics, level))
             self._line += [Exchange(self._graph.targets(level)), stage]
 
+    def warm_up(self) -> None:
+        """Make workers ready in the background, for the first epoch."""
+        self._warm_up.start(self._shipped, max(self._graph.targets(level) for level in range(len(self._graph.levels))))
+
     def first_chain(self, chain: int, frame: DataFrame) -> DataFrame:
         """A source's stream with its first chain, as a part of the streaming plan."""
-        return frame.mapInArrow(SourceStage(self._shipped, self._metrics, chain), ROW_SCHEMA)
+        columns = [frame[name] for name in frame.columns]
+        return Stage(SourceStage(self._shipped, self._metrics, chain), columns).over(frame)
 
     def execute(self, parameters: EpochParameters) -> Iterable[tuple[int, bytes]]:
         """The sources' chains, then level after level. Gives their reports and failures, and metrics."""
@@ -71,6 +78,7 @@ class SparkEngine:
 
     def stop(self) -> None:
         """Give up the epoch under way."""
+        self._warm_up.cancel()
         if self._tag is not None:
             self._spark.sparkContext.cancelJobsWithTag(self._tag)
 
@@ -81,7 +89,8 @@ class SparkEngine:
     def _plan(self) -> DataFrame:
         frame = self.frame
         if frame is None:
-            frame = self._spark.range(0, 1, 1, 1).mapInArrow(SilentStage(self._shipped, self._metrics), ROW_SCHEMA)
+            one = self._spark.range(0, 1, 1, 1)
+            frame = Stage(SilentStage(self._shipped, self._metrics), [one["id"]]).over(one)
         for part in self._line:
             frame = part.over(frame)
         return frame

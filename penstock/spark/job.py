@@ -131,6 +131,7 @@ class Job:
 
     def start(self) -> None:
         self._status = JobStatus.RUNNING
+        self._engine.warm_up()
         threading.Thread(target=self._run, name=f"penstock-{self.spec.name}", daemon=True).start()
 
     def status(self) -> JobStatus:

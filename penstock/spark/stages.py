@@ -1,17 +1,18 @@
 """Python stages and exchanges put on a DataFrame with few calls to the JVM: an epoch's plan is built anew each time.
 
 `DataFrame.mapInArrow` pickles its function and looks up every column each time, 10 ms a stage; here that is done once.
+It also imports pandas into the driver, which is a fifth of a second of a job's start.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql.functions import col
-from pyspark.sql.pandas.functions import pandas_udf
+from pyspark.sql.udf import UserDefinedFunction
 from pyspark.util import PythonEvalType
 
 from penstock.spark.worker import ROW_SCHEMA
@@ -22,12 +23,13 @@ StageFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 class Stage:
-    """A function over exchange rows, as it is put on one plan after another."""
+    """A function that gives exchange rows, as it is put on one plan after another."""
 
-    def __init__(self, function: StageFunction) -> None:
-        make: Any = pandas_udf
-        udf = make(function, returnType=ROW_SCHEMA, functionType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
-        self._column = udf(*[col(name) for name in _COLUMNS])
+    def __init__(self, function: StageFunction, columns: Sequence[Column] = ()) -> None:
+        """`columns` are those of the frames it is put on, if they are not exchange rows."""
+        make: Any = UserDefinedFunction
+        udf = make(function, returnType=ROW_SCHEMA, evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
+        self._column = udf(*(columns or [col(name) for name in _COLUMNS]))
 
     def over(self, frame: DataFrame) -> DataFrame:
         return DataFrame(frame._jdf.mapInArrow(self._column._jc, False, None), frame.sparkSession)

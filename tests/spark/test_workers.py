@@ -1,0 +1,61 @@
+"""Python workers are forked from a daemon that has imported what they need, before the first epoch wants them."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.datastream import StreamExecutionEnvironment
+from penstock.spark.daemon import without_archives
+from penstock.spark.warm_up import WarmUp
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    """A folder with an installed PySpark that has an archive of itself, as pip installs it."""
+    (tmp_path / "site" / "pyspark" / "python" / "lib").mkdir(parents=True)
+    (tmp_path / "site" / "pyspark" / "__init__.py").touch()
+    return tmp_path / "site"
+
+
+def test_the_archives_of_the_installed_pyspark_are_not_imported_from(site: Path) -> None:
+    archive = str(site / "pyspark" / "python" / "lib" / "pyspark.zip")
+    assert without_archives([archive, "/elsewhere", str(site)]) == ["/elsewhere", str(site)]
+
+
+def test_other_archives_stay_on_the_path(site: Path) -> None:
+    path = ["/users/own.zip", "/opt/spark/python/lib/pyspark.zip", str(site)]
+    assert without_archives(path) == path
+
+
+def test_without_an_installed_pyspark_its_archive_is_all_there_is(tmp_path: Path) -> None:
+    path = [str(tmp_path / "pyspark" / "python" / "lib" / "pyspark.zip"), str(tmp_path)]
+    assert without_archives(path) == path
+
+
+def _seen(_: int) -> tuple[str, str]:
+    import pyspark
+
+    return pyspark.__file__, str(sys.modules["__main__"].__file__)
+
+
+@pytest.mark.spark
+def test_workers_have_the_installed_pyspark_and_come_from_our_daemon(make_env: Any) -> None:
+    env: StreamExecutionEnvironment = make_env()
+    seen = set(env.from_collection([1, 2, 3]).map(_seen).execute_and_collect())
+    assert {Path(program).parts[-3:] for _, program in seen} == {("penstock", "spark", "daemon.py")}
+    assert not [file for file, _ in seen if ".zip" in file]
+
+
+@pytest.mark.spark
+def test_a_warm_up_unpickles_the_graph_in_a_worker_for_each_core_and_does_not_mind_failures(session: Any) -> None:
+    opened: Any = session.sparkContext.accumulator(0)
+
+    class Graph:
+        def open(self) -> None:
+            opened.add(1)
+            raise RuntimeError("the first epoch will say so")
+
+    WarmUp(session.sparkContext).start(Graph(), 100).join()  # type: ignore[arg-type]
+    assert opened.value == session.sparkContext.defaultParallelism
