@@ -369,7 +369,7 @@ class Job:
             files = self._log.appeared(batch)
             index = self._log.index(self.driver.next_number, files)
             statistics = self.driver.run_epoch(batch, files, log_index=index)
-            self._log.published(index)
+            self._log.published(index, files)
             self._notify(statistics)
             return
         except BaseException as error:  # see docstring

@@ -10,7 +10,7 @@ import json
 import re
 import shutil
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from penstock.checkpoint.manifest import Manifest
@@ -30,25 +30,31 @@ class SparkLog:
         self.root = root
         self._own = None if own is None else own.as_uri().encode()
         self._index: dict[str, int] = {}
+        self._published: set[str] = set()
+        """Files that some manifest holds, and that are still there: Spark leaves old ones lying for a while."""
 
     def appeared(self, batch: int) -> dict[str, bytes]:
         """The files of this batch that no manifest holds yet. Called inside the batch, when Spark has logged it."""
-        paths = [f"offsets/{batch}", *self._source_files()]
-        return {path: self._read(path) for path in paths if path not in self._index}
+        sources = self._source_files()
+        self._published.intersection_update(sources)
+        new = [path for path in [f"offsets/{batch}", *sources] if path not in self._published]
+        return {path: self._read(path) for path in new}
 
     def index(self, number: int, files: dict[str, bytes]) -> dict[str, int]:
         """Where each file that a restart after checkpoint `number` needs is: path to number of the manifest."""
         index = {**self._index, **dict.fromkeys(files, number)}
         return {path: where for path, where in index.items() if not _superseded(path, index)}
 
-    def published(self, index: dict[str, int]) -> None:
-        """The manifest with this index is published."""
+    def published(self, index: dict[str, int], files: Iterable[str]) -> None:
+        """The manifest with this index and these files is published."""
         self._index = index
+        self._published.update(files)
 
     def rewrite(self, last: Manifest | None, load: Callable[[int], Manifest]) -> None:
         """Make the log say what the manifests up to `last` say, and nothing more."""
         shutil.rmtree(self.root, ignore_errors=True)
         self._index = {} if last is None else dict(last.log_index)
+        self._published = set(self._index)
         holders = {number: load(number) for number in set(self._index.values())}
         for path, number in self._index.items():
             self._write(path, holders[number].spark_log[path])

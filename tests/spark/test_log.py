@@ -1,0 +1,42 @@
+"""What of Spark's log goes into manifests: what is new, however long Spark leaves old entries lying."""
+
+from pathlib import Path
+
+from penstock.checkpoint.manifest import Manifest
+from penstock.spark.log import SparkLog
+
+BATCHES = 35
+COMPACT_EVERY = 10
+
+
+def test_a_manifest_holds_the_files_of_its_own_epoch_and_a_restart_finds_all_it_needs(tmp_path: Path) -> None:
+    log = SparkLog(tmp_path / "log")
+    log.rewrite(None, {}.__getitem__)
+    manifests: dict[int, Manifest] = {}
+    for batch in range(BATCHES):
+        entry = f"sources/0/{batch}" + (".compact" if batch % COMPACT_EVERY == COMPACT_EVERY - 1 else "")
+        for path in (f"offsets/{batch}", entry):
+            (log.root / path).parent.mkdir(parents=True, exist_ok=True)
+            (log.root / path).write_text(f"{path} of {batch}")
+        files = log.appeared(batch)
+        assert set(files) == {f"offsets/{batch}", entry}
+        number = batch + 1
+        index = log.index(number, files)
+        manifests[number] = Manifest(1, "", number, 0, b"", "", 0, False, {}, [], {}, files, index, {}, {})
+        log.published(index, files)
+
+    again = SparkLog(tmp_path / "again")
+    again.rewrite(manifests[BATCHES], manifests.__getitem__)
+    entries = {path.name for path in (again.root / "sources" / "0").iterdir()}
+    assert entries == {"29.compact", "30", "31", "32", "33", "34"}
+    assert {path.name for path in (again.root / "offsets").iterdir()} == {"33", "34"}
+    assert (again.root / "sources" / "0" / "29.compact").read_text() == "sources/0/29.compact of 29"
+
+
+def test_an_epoch_that_was_not_published_has_its_files_again(tmp_path: Path) -> None:
+    log = SparkLog(tmp_path / "log")
+    log.rewrite(None, {}.__getitem__)
+    for path in ("offsets/0", "sources/0/0"):
+        (log.root / path).parent.mkdir(parents=True)
+        (log.root / path).write_text(path)
+    assert log.appeared(0) == log.appeared(0) == {"offsets/0": b"offsets/0", "sources/0/0": b"sources/0/0"}
