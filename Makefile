@@ -12,7 +12,7 @@ STAMP := $(VENV)/.installed
 KILLS ?= 20
 BACKEND ?= filesystem
 
-.PHONY: help install run test test-plain test-spark lint format bench bench-state chaos compatibility clean java
+.PHONY: help install run test test-plain test-spark test-slow lint format bench bench-state chaos compatibility clean java
 
 help:
 	@echo 'make install   set up $(VENV) (and Java, where it is missing)'
@@ -31,15 +31,19 @@ install: $(STAMP)
 run: $(STAMP)
 	@$(PY) -m penstock.cli.demo
 
-# Beside each other: what needs a JVM waits often enough. 5 is pytest's word for "ARGS chose none of these".
+# Beside each other: what needs a JVM waits often, what kills processes most of the time. 5 is pytest's word for
+# "ARGS chose none of these".
 test: $(STAMP)
-	@$(MAKE) --no-print-directory -j2 --output-sync=target test-plain test-spark
+	@$(MAKE) --no-print-directory -j3 --output-sync=target test-plain test-spark test-slow
 
 test-plain: $(STAMP)
 	$(PY) -m pytest -m 'not spark' -p no:cacheprovider $(ARGS) || [ $$? -eq 5 ]
 
 test-spark: $(STAMP)
-	$(PY) -m pytest -m spark -p no:cacheprovider $(ARGS) || [ $$? -eq 5 ]
+	$(PY) -m pytest -m 'spark and not slow' -p no:cacheprovider $(ARGS) || [ $$? -eq 5 ]
+
+test-slow: $(STAMP)
+	$(PY) -m pytest -m 'spark and slow' -p no:cacheprovider $(ARGS) || [ $$? -eq 5 ]
 
 lint: $(STAMP)
 	$(PY) -m ruff check

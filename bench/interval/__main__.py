@@ -1,7 +1,8 @@
 """`python -m bench.interval [--plot FILE]`: the same stream at several checkpoint intervals, each killed and restarted.
 
-For every interval: the share of time that epochs take (what checkpoints cost), bytes written a second, and how many
-records were processed again after a `kill -9` at a random moment (what a longer interval costs).
+For every interval: the share of time that epochs take (what checkpoints cost), bytes written a second, and, at a
+`kill -9` at a random moment, how many records had come since the last checkpoint: what the job must do, or do again,
+before it is where it would be without the kill.
 """
 
 import argparse
@@ -13,7 +14,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,11 +34,13 @@ class Point:
     busy: float
     """Share of the time in which an epoch was under way."""
     bytes_per_second: float
-    replayed: float
-    """Records processed again after the kill; mean of the kills."""
+    behind: float
+    """Records that had come since the last checkpoint when the job was killed; mean of the kills."""
 
 
 class _Job:
+    """The job of one interval in a process of its own; killed, another goes on where its last checkpoint was."""
+
     def __init__(self, work: Path, interval: int, began: float) -> None:
         command = [sys.executable, "-m", "bench.interval.job", "--work", str(work), "--interval", str(interval)]
         self._process = subprocess.Popen(
@@ -48,6 +50,7 @@ class _Job:
             text=True,
             start_new_session=True,
         )
+        self._records = 0
 
     def epochs(self, seconds: float, at_least: int) -> list[dict[str, Any]]:
         """The next epochs, for so long and so many; what was waiting at the start is not counted."""
@@ -55,47 +58,49 @@ class _Job:
         told: list[dict[str, Any]] = []
         for line in self._process.stdout:
             if line.startswith("{"):
-                told.append(json.loads(line))
+                told.append(self._note(line))
             if len(told) > at_least + 2 and time.time() - told[2]["at"] > seconds:
                 return told[2:]
         raise SystemExit("the job ended by itself")
 
-    def kill(self) -> None:
+    def kill(self) -> int:
+        """Gives the number of records in the checkpoints of this process."""
         os.killpg(self._process.pid, signal.SIGKILL)
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            if line.startswith("{") and line.endswith("}\n"):
+                self._note(line)
         self._process.wait()
+        return self._records
+
+    def _note(self, line: str) -> dict[str, Any]:
+        epoch: dict[str, Any] = json.loads(line)
+        self._records += epoch["records"]
+        return epoch
 
 
 def measure(interval: int, directory: Path, seconds: float, kills: int, dice: random.Random) -> Point:
     work = Path(tempfile.mkdtemp(dir=directory))
     began = time.time()
-    replayed = []
-    job = _Job(work, interval, began)
-    told = job.epochs(seconds, 3)
-    for kill in range(kills):
-        if kill:
-            job = _Job(work, interval, began)
-            job.epochs(0, 2)
-        time.sleep(dice.uniform(0, interval / 1000))
-        job.kill()
-        noted = _noted(work)
+    behind = []
+    checkpointed = 0
+    told: list[dict[str, Any]] = []
+    for _ in range(kills):
         job = _Job(work, interval, began)
-        job.epochs(0, 1)
-        job.kill()
-        again = _noted(work)
-        replayed.append(sum(again[number] - noted[number] for number in noted))
+        epochs = job.epochs(0 if told else seconds, 3)
+        told = told or epochs
+        time.sleep(dice.uniform(0, interval / 1000))
+        came = int((time.time() - began) * RATE)
+        checkpointed += job.kill()
+        behind.append(came - checkpointed)
     elapsed = told[-1]["at"] - told[0]["at"]
     return Point(
         interval,
         len(told),
         sum(epoch["ms"] for epoch in told[1:]) / 1000 / elapsed,
         sum(epoch["bytes"] for epoch in told[1:]) / elapsed,
-        sum(replayed) / len(replayed),
+        sum(behind) / len(behind),
     )
-
-
-def _noted(work: Path) -> Counter[int]:
-    data = (work / "noted").read_bytes()
-    return Counter(int.from_bytes(data[place : place + 8], "big") for place in range(0, len(data) - 7, 8))
 
 
 def main() -> int:
@@ -112,14 +117,14 @@ def main() -> int:
             points.append(measure(interval, Path(directory), chosen.seconds, chosen.kills, dice))
             print(points[-1], file=sys.stderr)
     table = Table(title=f"{RATE:,} records a second, counted over 100,000 keys, FileSystem backend, local[2]")
-    for heading in ("interval", "epochs under way", "bytes written", "replayed after a kill"):
+    for heading in ("interval", "epochs under way", "bytes written", "behind after a kill"):
         table.add_column(heading, justify="right")
     for point in points:
         table.add_row(
             f"{point.interval_ms / 1000:g} s",
             f"{point.busy:.0%} of the time",
             f"{point.bytes_per_second / 1e6:.2f} MB/s",
-            f"{point.replayed:,.0f} records",
+            f"{point.behind:,.0f} records",
         )
     Console(width=120).print(table)
     if chosen.plot:
@@ -128,7 +133,7 @@ def main() -> int:
                 f"{RATE:,} records/s, FileSystem backend, local[2]",
                 [f"{point.interval_ms / 1000:g} s" for point in points],
                 ("time in epochs, %", [point.busy * 100 for point in points]),
-                ("records replayed after a kill", [point.replayed for point in points]),
+                ("records since the last checkpoint at a kill", [point.behind for point in points]),
             )
         )
     return 0

@@ -43,7 +43,6 @@ def test_a_batch_gives_only_the_last_value_of_each_key(make_env: Any) -> None:
         assert sorted(results) == [("ab", 0), ("cde", 1)]
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     ("master", "cases"),
