@@ -34,6 +34,10 @@ class Violation(Exception):
     """Something happened that must not happen, whatever fails."""
 
 
+class Missed(Exception):
+    """There was nothing to do the fault to."""
+
+
 class Faults:
     def __init__(self, rig: Rig) -> None:
         self._rig = rig
@@ -42,11 +46,11 @@ class Faults:
     # -- faults that a driver may survive --------------------------------------------------------------------------
 
     def inject(self, kind: str, driver: Driver, master: str, dice: random.Random) -> str:
-        """Do it, and undo what is only for a moment. Returns what was done."""
+        """Do it, and undo what is only for a moment. Returns what was done, or raises Missed."""
         if kind in ("executor", "worker", "pause"):
             victim = self._victim(driver, kind, dice)
             if victim is None:
-                return f"no {'executor' if kind == 'executor' else 'worker'} was there"
+                raise Missed(f"no {'executor' if kind == 'executor' else 'worker'} was there")
             if kind != "pause":
                 victim.send(signal.SIGKILL)
                 return f"killed {victim.pid}"
@@ -74,7 +78,7 @@ class Faults:
         roots = self._rig.replica_roots(driver, master)
         files = replica_files(roots)
         if not files:
-            return "there was no replica yet"
+            raise Missed("there was no replica yet")
         path = dice.choice(files)
         try:
             if kind == "replica-cut":
@@ -88,7 +92,7 @@ class Faults:
                     file.unlink(missing_ok=True)
                 done = "removed with all beside it"
         except FileNotFoundError:
-            return f"{path.name} went away before it could be damaged"
+            raise Missed(f"{path.name} went away before it could be damaged") from None
         root = next(root for root in roots if path.is_relative_to(root))
         return f"{path.relative_to(root)} {done}"
 
@@ -97,7 +101,7 @@ class Faults:
         alone = dice.random() < 0.3 or driver.jvm() is None
         victim = driver.python if alone else self._victim(driver, "worker", dice)
         if victim is None:
-            return "no worker was there"
+            raise Missed("no worker was there")
         who = "the driver" if victim == driver.python else f"worker {victim.pid}"
         with suppress(ProcessLookupError):
             before = resource.prlimit(victim.pid, resource.RLIMIT_FSIZE)

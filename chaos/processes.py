@@ -18,8 +18,8 @@ from typing import NamedTuple
 from chaos import storage_faults
 from chaos.job import SAYS
 
-_TASKS = "pyspark.daemon pyspark.worker"
-"""How the command line of PySpark's daemon for tasks ends, and of the workers it forks; other daemons only plan."""
+_TASKS = "spark.daemon pyspark.worker"
+"""How the command line of the daemon for tasks ends, and of the workers it forks; other daemons only plan."""
 _EXECUTOR = "CoarseGrainedExecutorBackend"
 _ROOT = Path(__file__).resolve().parent.parent
 

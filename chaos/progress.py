@@ -19,6 +19,8 @@ class Outcome:
     """Until the job had completed two more epochs; None where the fault ended the driver's life."""
     ended: str = ""
     """What the driver said when it ended by itself; the rig started it again."""
+    missed: bool = False
+    """Whether there was nothing to do it to, as while a driver has no worker yet."""
 
 
 @dataclass

@@ -8,15 +8,21 @@ from chaos.plan import KINDS
 from chaos.progress import Outcome, Progress
 from chaos.rig import recovery
 
-_HEADS = ("fault", "times", "two epochs later, s (median / longest)", "driver ended by itself")
+_HEADS = ("fault", "times", "of which met nothing", "two epochs later, s (median / longest)", "driver ended by itself")
 
 
-def rows(progress: Progress) -> list[tuple[str, str, str, str]]:
+def rows(progress: Progress) -> list[tuple[str, ...]]:
     by_kind: dict[str, list[Outcome]] = {kind: [] for kind in KINDS}
     for outcome in progress.outcomes:
         by_kind[outcome.kind].append(outcome)
     return [
-        (kind, str(len(outcomes)), recovery(outcomes), str(sum(bool(outcome.ended) for outcome in outcomes)))
+        (
+            kind,
+            str(len(outcomes)),
+            str(sum(outcome.missed for outcome in outcomes)),
+            recovery(outcomes),
+            str(sum(bool(outcome.ended) for outcome in outcomes)),
+        )
         for kind, outcomes in by_kind.items()
         if outcomes
     ]
@@ -40,7 +46,7 @@ def table(progress: Progress) -> Table:
 
 
 def markdown(progress: Progress, command: str) -> str:
-    lines = [f"`{command}`", "", f"| {' | '.join(_HEADS)} |", "|---|---|---|---|"]
+    lines = [f"`{command}`", "", f"| {' | '.join(_HEADS)} |", "|---|---|---|---|---|"]
     lines += [f"| {' | '.join(row)} |" for row in rows(progress)]
     lines += ["", f"{summary(progress)}."]
     lines += [f"- {violation}" for violation in progress.violations]

@@ -13,7 +13,7 @@ from statistics import median
 from chaos import oracle, storage_faults
 from chaos.committed import committed_states
 from chaos.damage import drop_replicas, lineages
-from chaos.faults import Faults, Violation
+from chaos.faults import Faults, Missed, Violation
 from chaos.job import SAYS
 from chaos.observer import Observer
 from chaos.plan import KINDS, Fault, Life, digest
@@ -29,6 +29,8 @@ _PATIENCE_S = 180.0
 """Without an epoch for so long the job hangs. A driver's start on a busy machine takes 30 s."""
 _FRUITLESS = 4
 """Drivers in a row that complete no epoch, although nothing is done to them."""
+_ENOUGH = 3
+"""Faults of one kind that must not mostly find nothing to be done to."""
 _TAIL_EPOCHS = 12
 """Epochs after the last fault: the job must not only survive it."""
 
@@ -81,6 +83,7 @@ class Rig:
             for life in self._plan:
                 self._live(life)
             self._finish()
+            self.progress.violations += blind(self.progress.outcomes)
             self.progress.finished = True
         except Violation as violation:
             self.progress.violations.append(str(violation))
@@ -127,10 +130,14 @@ class Rig:
             did = self._faults.end_life(fault.kind, driver, life.master, dice)
             outcome = Outcome(fault.index, fault.kind, did, None)
         else:
-            did = self._faults.inject(fault.kind, driver, life.master, dice)
+            missed = False
+            try:
+                did = self._faults.inject(fault.kind, driver, life.master, dice)
+            except Missed as nothing:
+                did, missed = str(nothing), True
             began = time.monotonic()
             ended = self._next_epochs(life.master, 2)
-            outcome = Outcome(fault.index, fault.kind, did, time.monotonic() - began, ended)
+            outcome = Outcome(fault.index, fault.kind, did, time.monotonic() - began, ended, missed)
         self.progress.outcomes.append(outcome)
         place = f"{fault.delay_ms} ms after {'the start' if fault.after == 'start' else f'epoch {self._epoch}'}"
         after = "" if outcome.recovery_s is None else f"; two epochs later after {outcome.recovery_s:.1f} s"
@@ -313,6 +320,16 @@ def reason(log: Path) -> str:
 
 def tail(log: Path, lines: int = 15) -> str:
     return "\n".join(log.read_text(errors="replace").splitlines()[-lines:])
+
+
+def blind(outcomes: list[Outcome]) -> list[str]:
+    """Kinds of fault that mostly found nothing to be done to: then the run says little, and the rig looks wrongly."""
+    found = []
+    for kind in sorted({outcome.kind for outcome in outcomes}):
+        missed = [outcome.missed for outcome in outcomes if outcome.kind == kind]
+        if len(missed) >= _ENOUGH and sum(missed) * 2 > len(missed):
+            found.append(f"{kind}: {sum(missed)} of {len(missed)} found nothing to be done to; the rig is blind")
+    return found
 
 
 def recovery(outcomes: list[Outcome]) -> str:

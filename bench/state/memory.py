@@ -20,13 +20,14 @@ class WorkerMemory:
     def __exit__(self, *exc: object) -> None:
         self._stop.set()
         self._thread.join()
+        assert self.peak, "no Python worker was seen: this would measure nothing"
 
     def _watch(self) -> None:
         while not self._stop.wait(0.1):
             for process in Path("/proc").glob("[0-9]*"):
                 try:
                     command = (process / "cmdline").read_bytes()
-                    if b"pyspark.daemon" in command:
+                    if b"spark.daemon\0pyspark.worker" in command:
                         self._look((process / "status").read_text())
                 except OSError:
                     continue  # ended meanwhile

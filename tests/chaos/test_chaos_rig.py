@@ -9,10 +9,10 @@ import pytest
 from victim import run_victim
 
 from chaos import rig as rig_module
-from chaos.faults import Faults
+from chaos.faults import Faults, Missed
 from chaos.plan import LOCAL, Fault, Life
-from chaos.progress import Progress
-from chaos.rig import Rig
+from chaos.progress import Outcome, Progress
+from chaos.rig import Rig, blind
 
 PLAN = [
     Life(
@@ -123,6 +123,28 @@ def test_a_run_that_was_interrupted_goes_on_where_it_was(make_rig: Callable[...,
     assert done == EVERYTHING
     assert len(last.progress.outcomes) == len(EVERYTHING)
     assert last.progress.violations == []
+
+
+def test_a_fault_without_anybody_to_meet_is_noted_as_missed(
+    make_rig: Callable[..., Rig], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig = make_rig([])
+
+    def inject(self: Faults, kind: str, *rest: Any) -> str:
+        raise Missed("no worker was there")
+
+    monkeypatch.setattr(Faults, "inject", inject)
+    assert rig.run()
+    assert [outcome.kind for outcome in rig.progress.outcomes if outcome.missed] == [
+        kind for kind in EVERYTHING if not kind.startswith("driver")
+    ]
+    assert rig.progress.violations == []
+
+
+def test_a_rig_that_mostly_meets_nobody_is_blind_and_its_run_no_success() -> None:
+    outcomes = [Outcome(number, "worker", "", 1.0, missed=number < 2) for number in range(3)]
+    outcomes += [Outcome(number, "pause", "", 1.0, missed=number < 2) for number in range(4)]
+    assert blind(outcomes) == ["worker: 2 of 3 found nothing to be done to; the rig is blind"]
 
 
 def test_time_that_is_up_ends_the_run_before_the_next_fault(make_rig: Callable[..., Rig]) -> None:
