@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -41,6 +41,7 @@ from penstock.checkpoint.manifest import (
     manifest_name,
 )
 from penstock.checkpoint.metrics import MetricTotals
+from penstock.checkpoint.rescaling import Scale, recalled, remembered, scale_for
 from penstock.checkpoint.statistics import CheckpointHistory
 from penstock.errors import PenstockError
 from penstock.runtime.metrics import TaskMetrics, decode_metrics
@@ -83,6 +84,7 @@ class EpochParameters(msgspec.Struct, frozen=True):
     timestamp: int = 0
     """The epoch's clock, in milliseconds."""
     overlay_bytes: int = OVERLAY_BYTES
+    scale: Scale = {}
 
 
 class EpochStatistics(msgspec.Struct, frozen=True):
@@ -159,6 +161,8 @@ class EpochDriver:
         self._epoch_ended_at = self.clock()
         self._bases_counted = 0
         self._recovered = self._begun = False
+        self._program = self.graph
+        self.scale: Scale = {}
         self._committer = Committer(self.sinks, self.lineage, self.settings.at_least_once)
         self.number = 0
         """The epoch under way, or the last one."""
@@ -197,11 +201,20 @@ class EpochDriver:
             return None
         manifest, version = found
         self._check_restorable(manifest)
+        self._set_scale(recalled(self._program, manifest.rescaled))
         self.last, self.version, self.lineage = manifest, version, manifest.lineage
         self._committer.lineage = manifest.lineage
         self._committer.commit(manifest.id, manifest.committables, again=True)
         self.checkpoints.restored = manifest.id
         return manifest
+
+    def rescale(self, wanted: int | Mapping[str, int]) -> None:
+        """From the next epoch on, other numbers of subtasks. Called between epochs. Raises CannotRescale."""
+        self._set_scale(scale_for(self._program, wanted, self.scale))
+
+    def _set_scale(self, scale: Scale) -> None:
+        self.scale = scale
+        self.graph = self._program.rescaled(scale)
 
     def close(self) -> None:
         """The job is over before its input was: no driver goes on with this lineage. Raises Fenced if one does."""
@@ -324,6 +337,7 @@ class EpochDriver:
             self.settings.inline_bytes,
             timestamp,
             self.settings.overlay_bytes,
+            self.scale,
         )
         self._measured = []
         try:
@@ -406,6 +420,7 @@ class EpochDriver:
             bases,
             since_base,
             times_after({} if last is None else last.times, self.graph, reports, timestamp),
+            remembered(self._program, self.scale),
         )
 
     def _check_memory(self, uid: str) -> None:

@@ -108,6 +108,8 @@ class Manifest(msgspec.Struct, array_like=True, frozen=True):
     """By operator uid and block: bytes of the deltas since the block's base, where there are any."""
     times: dict[str, OperatorTime] = {}
     """Where event time stands, by operator uid."""
+    rescaled: dict[str, tuple[int, int]] = {}
+    """By uid of a task's first operator, where a rescale is in force: the program's parallelism, and this one."""
 
     def state_bytes(self, uid: str) -> int:
         """Bytes stored for an operator: its bases and the deltas since."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from penstock.common.completable_future import CompletableFuture
@@ -29,6 +30,15 @@ class JobClient:
         """Stop the job at once; the future is done when it has stopped."""
         self._job.cancel()
         return CompletableFuture(lambda: None, lambda: True)
+
+    def rescale(self, parallelism: int | Mapping[str, int]) -> None:
+        """Give operators other numbers of subtasks from the next epoch on; the job runs on meanwhile.
+
+        A number is for all operators without a parallelism of their own; by uid or name it is for that operator and
+        those that are chained to it. It holds until another rescale, over failures and restarts of the program too,
+        unless the program itself comes with another parallelism.
+        """
+        self._job.rescale(parallelism)
 
     def get_job_execution_result(self) -> CompletableFuture:
         return CompletableFuture(self.result, lambda: self._job.ended)

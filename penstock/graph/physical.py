@@ -72,13 +72,10 @@ class _Builder:
             )
         depth = max(chain.level for chain in self.chains)
         levels = [[chain.id for chain in self.chains if chain.level == level] for level in range(depth + 1)]
-        for level in levels[1:]:
-            first = 0
-            for number in level:
-                self.chains[number].first_target = first
-                first += self.chains[number].parallelism
         timed = any(chain.gives_time or any(op.assigns_time for op in chain.operators) for chain in self.chains)
-        return PhysicalGraph(self.chains, self.edges, levels, job_parameters, buffer_bytes, timed)
+        graph = PhysicalGraph(self.chains, self.edges, levels, job_parameters, buffer_bytes, timed)
+        graph.place_targets()
+        return graph
 
     def _new_chain(self, level: int, parallelism: int, max_parallelism: int) -> Chain:
         chain = Chain(len(self.chains), level, parallelism, max_parallelism)
@@ -121,6 +118,7 @@ class _Builder:
             _tag_id(node.inputs[0]) if parent is not None or chain.source_uid is not None else None,
         )
         chain.operators.append(chained)
+        chain.own_parallelism |= node.parallelism is not None
         self.place[node.id] = chain, len(chain.operators) - 1
 
     def _check(self, node: Node) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 from penstock.errors import Place
 
@@ -55,6 +56,8 @@ class Chain:
     parallelism: int
     """Number of subtasks; 0 for a source's chain, whose number is Spark's to choose."""
     max_parallelism: int
+    own_parallelism: bool = False
+    """Whether the user gave an operator of it a parallelism of its own."""
     operators: list[ChainedOperator] = field(default_factory=list)
     source_uid: str | None = None
     source_name: str = ""
@@ -85,6 +88,30 @@ class PhysicalGraph:
     buffer_bytes: int = 32 * 1024
     timed: bool = False
     """Whether records have event time: then timestamps and watermarks travel with them."""
+
+    def rescaled(self, scale: Mapping[int, int]) -> PhysicalGraph:
+        """The same graph with other numbers of subtasks, by chain. Chains and edges that do not change are shared."""
+        if not scale:
+            return self
+        chains = [replace(chain, parallelism=scale[chain.id]) if chain.id in scale else chain for chain in self.chains]
+        graph = replace(self, chains=chains)
+        graph.place_targets()
+        graph.edges = [
+            replace(edge, kind="rebalance")
+            if edge.kind == "forward" and chains[edge.from_chain].parallelism != chains[edge.to_chain].parallelism
+            else edge
+            for edge in self.edges
+        ]
+        return graph
+
+    def place_targets(self) -> None:
+        """Number the partitions of every level."""
+        for level in self.levels[1:]:
+            first = 0
+            for number in level:
+                if self.chains[number].first_target != first:
+                    self.chains[number] = replace(self.chains[number], first_target=first)
+                first += self.chains[number].parallelism
 
     def targets(self, level: int) -> int:
         """Number of partitions of a level's stage."""

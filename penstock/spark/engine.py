@@ -10,6 +10,7 @@ import msgspec
 from pyspark.sql import DataFrame, SparkSession
 
 from penstock.checkpoint.epochs import EngineLost, EpochParameters, TookTooLong
+from penstock.checkpoint.rescaling import Scale
 from penstock.runtime.plan import PhysicalGraph
 from penstock.runtime.rows import METRICS
 from penstock.spark.metrics import collect_metrics
@@ -38,10 +39,8 @@ class SparkEngine:
     def ship(self, restarts: int) -> None:
         """Make the stages. To workers each restart's graph is a new one, so that all functions are opened anew."""
         self._shipped = ShippedGraph(self._graph, restarts)
-        self._line: list[Exchange | Stage] = []
-        for level in range(1, len(self._graph.levels)):
-            stage = Stage(LevelStage(self._shipped, self._metrics, level))
-            self._line += [Exchange(self._graph.targets(level)), stage]
+        levels = range(1, len(self._graph.levels))
+        self._stages = [Stage(LevelStage(self._shipped, self._metrics, level)) for level in levels]
 
     def warm_up(self) -> None:
         """Make workers ready in the background, for the first epoch."""
@@ -66,7 +65,7 @@ class SparkEngine:
         timer.start()
         try:
             self._check_cancelled()
-            rows = self._plan().collect()
+            rows = self._plan(parameters.scale).collect()
         except Exception as error:  # Spark wraps every loss of a worker, executor or stage in classes of its own
             self._check_cancelled()
             raise (TookTooLong if expired.is_set() else EngineLost)(brief(error)) from None
@@ -86,13 +85,14 @@ class SparkEngine:
         expired.set()
         self._spark.sparkContext.cancelJobsWithTag(tag)
 
-    def _plan(self) -> DataFrame:
+    def _plan(self, scale: Scale) -> DataFrame:
         frame = self.frame
         if frame is None:
             one = self._spark.range(0, 1, 1, 1)
             frame = Stage(SilentStage(self._shipped, self._metrics), [one["id"]]).over(one)
-        for part in self._line:
-            frame = part.over(frame)
+        graph = self._graph.rescaled(scale)
+        for level, stage in enumerate(self._stages, 1):
+            frame = stage.over(Exchange(graph.targets(level)).over(frame))
         return frame
 
 

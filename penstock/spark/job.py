@@ -11,7 +11,7 @@ import threading
 import time
 import uuid
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial, reduce
 from typing import Any
@@ -82,7 +82,7 @@ class Job:
         self._error: BaseException | None = None
         self._cancelled = threading.Event()
         self._done = threading.Event()
-        self._epoch_lock = threading.Lock()
+        self._epoch_lock = threading.RLock()  # a listener may rescale
         self._query: Any = None
         self._started_at = time.time()
         self._workdir = scratch_directory()
@@ -152,6 +152,13 @@ class Job:
             query.stop()
         self._engine.stop()
         self._done.wait()
+
+    def rescale(self, parallelism: int | Mapping[str, int]) -> None:
+        """From the next epoch on. Returns when the epoch under way, if any, is over."""
+        with self._epoch_lock:
+            if self._done.is_set():
+                raise PenstockError(f"Job '{self.spec.name}' is over, and cannot be rescaled.")
+            self.driver.rescale(parallelism)
 
     def wait(self, timeout: float | None = None) -> JobExecutionResult:
         """Until the job ends; raises what it failed with. Interruptible by Ctrl-C."""

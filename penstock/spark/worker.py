@@ -15,6 +15,7 @@ from pyspark import TaskContext
 
 from penstock.checkpoint.epochs import EpochParameters
 from penstock.checkpoint.history import ManifestHistory
+from penstock.checkpoint.rescaling import Scale
 from penstock.connectors.source import Source, read_split
 from penstock.runtime.chain import ChainRun
 from penstock.runtime.columns import RowBatch
@@ -70,10 +71,12 @@ class ShippedGraph:
         # A job that was restarted begins with new functions, in the workers that have not failed too.
         self.digest = hashlib.blake2b(self.data, digest_size=16, salt=restarts.to_bytes(8)).hexdigest()
 
-    def open(self) -> PhysicalGraph:
-        graph = _graphs.get(self.digest)
+    def open(self, scale: Scale | None = None) -> PhysicalGraph:
+        """At that scale; without one, as the program has it."""
+        name = self.name(scale or {})
+        graph = _graphs.get(name)
         if graph is None:
-            # A worker serves one job at a time; the chains of a job before it are of no more use.
+            # A worker serves one job at a time, at one scale; the chains of what was before are of no more use.
             for run in _runs.values():
                 run.close()
             for source in _sources.values():
@@ -81,8 +84,12 @@ class ShippedGraph:
             _runs.clear()
             _sources.clear()
             _graphs.clear()
-            graph = _graphs[self.digest] = pickle.loads(self.data)
+            program: PhysicalGraph = pickle.loads(self.data)
+            graph = _graphs[name] = program.rescaled(scale) if scale else program
         return graph
+
+    def name(self, scale: Scale) -> str:
+        return f"{self.digest}{sorted(scale.items())}" if scale else self.digest
 
 
 class LevelStage:
@@ -94,11 +101,13 @@ class LevelStage:
         self._level = level
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        graph = self._graph.open()
+        parameters = _parameters()
+        graph = self._graph.open(parameters.scale)
         chain, subtask = graph.at_target(self._level, _partition())
-        epoch = _epoch(f"level{self._level}", self._metrics)
+        epoch = _epoch(parameters, f"level{self._level}", self._metrics)
+        name = self._graph.name(parameters.scale)
         return _as_batches(
-            _with_run(self._graph, chain.id, subtask, subtask, lambda task: task.over_rows(epoch, _as_rows(batches)))
+            _with_run(name, chain.id, subtask, subtask, lambda task: task.over_rows(epoch, _as_rows(batches)))
         )
 
 
@@ -111,13 +120,14 @@ class SourceStage:
         self._chain = chain
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        graph = self._graph.open()
+        parameters = _parameters()
+        graph = self._graph.open(parameters.scale)
         chain = graph.chains[self._chain]
         records = self._splits(chain, batches) if chain.reader == "splits" else map(_READERS[chain.reader], batches)
-        epoch = _epoch("source", self._metrics)
+        epoch = _epoch(parameters, "source", self._metrics)
         return _as_batches(
             _with_run(
-                self._graph,
+                self._graph.name(parameters.scale),
                 self._chain,
                 None,
                 _partition(),
@@ -146,22 +156,23 @@ class SilentStage:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for _ in batches:
             pass
-        epoch = _epoch("source", self._metrics)
-        for chain in self._graph.open().sources():
-            yield from _as_batches(_with_run(self._graph, chain.id, None, 0, lambda task: task.over_records(epoch, ())))
+        parameters = _parameters()
+        epoch = _epoch(parameters, "source", self._metrics)
+        name = self._graph.name(parameters.scale)
+        for chain in self._graph.open(parameters.scale).sources():
+            yield from _as_batches(_with_run(name, chain.id, None, 0, lambda task: task.over_records(epoch, ())))
 
 
 def _with_run(
-    shipped: ShippedGraph,
+    graph: str,
     chain: int,
     subtask: int | None,
     producer: int,
     rows: Callable[[Task], Iterator[ExchangeRow]],
 ) -> Iterator[ExchangeRow]:
-    """Run a task with the chain kept from an earlier epoch, if any; keep it only if the task did not fail."""
-    graph = shipped.open()
-    name = (shipped.digest, chain, subtask)
-    run = _runs.pop(name, None) or ChainRun(graph, graph.chains[chain], subtask)
+    """Run a task of an open graph with the chain kept from an earlier epoch, if any; keep it unless the task failed."""
+    name = (graph, chain, subtask)
+    run = _runs.pop(name, None) or ChainRun(_graphs[graph], _graphs[graph].chains[chain], subtask)
     task = Task(run, producer)
     yield from rows(task)
     if task.failed:
@@ -172,12 +183,15 @@ def _with_run(
         _runs[name] = run
 
 
-def _epoch(scope: str, metrics: Collected) -> TaskEpoch:
+def _parameters() -> EpochParameters:
     context = TaskContext.get()
     assert context is not None
     data = context.getLocalProperty(EPOCH_PROPERTY)
     assert data is not None, "a Penstock stage runs only inside an epoch"
-    parameters = msgspec.json.decode(data, type=EpochParameters)
+    return msgspec.json.decode(data, type=EpochParameters)
+
+
+def _epoch(parameters: EpochParameters, scope: str, metrics: Collected) -> TaskEpoch:
     storage = _storages.get(parameters.storage)
     if storage is None:
         storage = _storages[parameters.storage] = open_storage(parameters.storage)

@@ -12,6 +12,7 @@ import cloudpickle
 
 from penstock.checkpoint.epochs import EngineLost, EpochParameters
 from penstock.checkpoint.history import ManifestHistory
+from penstock.checkpoint.rescaling import Scale
 from penstock.errors import PenstockError
 from penstock.runtime.chain import ChainRun
 from penstock.runtime.moment import OfSplit
@@ -35,7 +36,8 @@ class LocalEngine:
         probe: Callable[[str], None],
     ) -> None:
         # As on Spark, what runs is a copy of what the program holds.
-        self._graph: PhysicalGraph = pickle.loads(pickle.dumps(graph))
+        self._program: PhysicalGraph = pickle.loads(pickle.dumps(graph))
+        self._graph, self._scale = self._program, Scale()
         self._storage = storage
         self._replicas = ReplicaStore(backend)
         self._pending = pending
@@ -45,6 +47,7 @@ class LocalEngine:
 
     def execute(self, parameters: EpochParameters) -> list[tuple[int, bytes]]:
         self._measured = []
+        self._rescale(parameters.scale)
         rows = list(self._sources(parameters))
         for level in range(1, len(self._graph.levels)):
             received: dict[int, list[ExchangeRow]] = {target: [] for target in range(self._graph.targets(level))}
@@ -57,6 +60,11 @@ class LocalEngine:
                 rows += self._task(chain.id, subtask, subtask, partial(Task.over_rows, epoch=epoch, rows=arrived))
         reports = [(row.kind, row.payload) for row in rows]
         return reports + [(METRICS, measured) for measured in self._measured]
+
+    def _rescale(self, scale: Scale) -> None:
+        if scale != self._scale:
+            self.close()
+            self._graph, self._scale = self._program.rescaled(scale), scale
 
     def state_access(self, parameters: EpochParameters) -> StateAccess:
         return StateAccess(
@@ -101,6 +109,7 @@ class LocalEngine:
 
     def opened(self, chain: int, parameters: EpochParameters) -> ChainRun:
         """A run of this chain, of whatever subtask; opened now if none has run since the last crash."""
+        self._rescale(parameters.scale)
         for (number, _), run in self.runs.items():
             if number == chain:
                 return run

@@ -12,7 +12,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -216,6 +216,11 @@ class JobHarness:
 
     # -- failures --------------------------------------------------------------------------------------------------
 
+    def rescale(self, parallelism: int | Mapping[str, int]) -> JobHarness:
+        """From the next epoch on, other numbers of subtasks, as `JobClient.rescale`."""
+        self._driver.rescale(parallelism)
+        return self
+
     def crash(self) -> None:
         """Lose every process of the job and start again from the last checkpoint."""
         self._start()
@@ -418,6 +423,7 @@ class JobHarness:
             self._backend,
             self._settings.inline_bytes,
             timestamp=self._driver.epoch_clock(),
+            scale=self._driver.scale,
         )
 
     @contextmanager

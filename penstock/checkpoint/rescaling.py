@@ -1,0 +1,96 @@
+"""Other numbers of subtasks for a running job: what was asked for, checked, and what a restart keeps of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from penstock.errors import PenstockError
+from penstock.runtime.plan import Chain, PhysicalGraph
+
+Scale = dict[int, int]
+"""Number of subtasks by chain, where it is not the program's."""
+
+
+class CannotRescale(PenstockError):
+    """A parallelism that an operator cannot have. Nothing was changed; the job goes on as before."""
+
+
+def scale_for(program: PhysicalGraph, wanted: int | Mapping[str, int], scale: Mapping[int, int]) -> Scale:
+    """The scale of the program's graph after this request; `scale` is the one in force.
+
+    A number is for all operators without a parallelism of their own. By uid or name it is for the operator, and for
+    those that are chained to it: they are one task.
+    """
+    if isinstance(wanted, int):
+        asked = {chain.id: wanted for chain in _tasks(program) if not chain.own_parallelism}
+        if not asked:
+            raise CannotRescale(
+                "Every operator of this job has a parallelism of its own.",
+                fix="Name the operators: client.rescale({'uid': 4}).",
+            )
+    else:
+        asked = {_chain_named(program, name).id: number for name, number in wanted.items()}
+    after = {**scale, **asked}
+    for number, parallelism in asked.items():
+        _check(program.chains[number], parallelism)
+    for edge in program.edges:
+        sender, receiver = program.chains[edge.from_chain], program.chains[edge.to_chain]
+        numbers = [after.get(chain.id, chain.parallelism) for chain in (sender, receiver)]
+        if edge.kind == "forward" and edge.place is not None and numbers[0] != numbers[1]:
+            raise CannotRescale(
+                f"forward() between '{sender.name}' and '{receiver.name}' needs equal parallelism, but it would go "
+                f"from {numbers[0]} to {numbers[1]}.",
+                fix=f"Rescale both: client.rescale({{{_uid(sender)!r}: n, {_uid(receiver)!r}: n}}).",
+            )
+    return {number: n for number, n in after.items() if n != program.chains[number].parallelism}
+
+
+def remembered(program: PhysicalGraph, scale: Mapping[int, int]) -> dict[str, tuple[int, int]]:
+    """For the manifest: by uid of the task's first operator, the program's parallelism and the one in force."""
+    return {_uid(program.chains[number]): (program.chains[number].parallelism, n) for number, n in scale.items()}
+
+
+def recalled(program: PhysicalGraph, held: Mapping[str, tuple[int, int]]) -> Scale:
+    """The scale that a manifest holds. A program that was given another parallelism since has the last word."""
+    scale = {}
+    for chain in _tasks(program):
+        before, parallelism = held.get(_uid(chain), (0, 0))
+        if before == chain.parallelism and parallelism <= chain.max_parallelism:
+            scale[chain.id] = parallelism
+    return scale
+
+
+def _tasks(program: PhysicalGraph) -> list[Chain]:
+    return [chain for chain in program.chains if chain.level > 0]
+
+
+def _uid(chain: Chain) -> str:
+    return chain.operators[0].uid if chain.operators else chain.source_uid or ""
+
+
+def _chain_named(program: PhysicalGraph, name: str) -> Chain:
+    found = [
+        chain
+        for chain in program.chains
+        if any(name in (operator.uid, operator.name) for operator in chain.operators) or name == chain.source_uid
+    ]
+    if not found:
+        known = ", ".join(f"'{operator.uid}'" for chain in _tasks(program) for operator in chain.operators)
+        raise CannotRescale(f"This job has no operator '{name}'.", fix=f"Its operators have the uids {known}.")
+    if len(found) > 1:
+        raise CannotRescale(f"Several operators are named '{name}'.", fix="Name it by its uid.")
+    if found[0].level == 0:
+        raise CannotRescale(
+            f"'{name}' runs in the chain of source '{found[0].source_name}', once for each partition that Spark reads.",
+            fix="Call set_parallelism(n) on it in the program to make it a task of its own.",
+        )
+    return found[0]
+
+
+def _check(chain: Chain, parallelism: int) -> None:
+    if type(parallelism) is not int or not 1 <= parallelism <= chain.max_parallelism:
+        raise CannotRescale(
+            f"Operator '{chain.operators[0].name}' (uid '{_uid(chain)}') cannot have a parallelism of {parallelism!r}: "
+            f"its state is in {chain.max_parallelism} key groups, and a subtask has at least one.",
+            fix=f"Choose a number from 1 to {chain.max_parallelism}.",
+        )

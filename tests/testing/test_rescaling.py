@@ -1,0 +1,173 @@
+"""A running job gets other numbers of subtasks between two epochs; nobody can tell from what it gives."""
+
+from collections import Counter, defaultdict
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.checkpoint.rescaling import CannotRescale
+from penstock.common import Time, WatermarkStrategy
+from penstock.datastream import KeyedProcessFunction, RuntimeContext, StreamExecutionEnvironment
+from penstock.datastream.state import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
+from penstock.datastream.window import TumblingEventTimeWindows
+from penstock.state.storage import Storage
+from penstock.testing import JobHarness
+
+GROUPS = 128
+KEYS = 42
+
+
+class Sums(KeyedProcessFunction):
+    """The running sum of a key, all its values and how often each came, and its sum when its timer fires."""
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        self.total = runtime_context.get_state(ValueStateDescriptor("total", int))
+        self.all = runtime_context.get_list_state(ListStateDescriptor("all", int))
+        self.times = runtime_context.get_map_state(MapStateDescriptor("times", int, int))
+        context = runtime_context
+        self.subtask, self.subtasks = context.get_index_of_this_subtask(), context.get_number_of_parallel_subtasks()
+
+    def process_element(self, value: tuple[int, int, int], ctx: Any) -> Any:
+        key, amount, time = value
+        total = (self.total.value() or 0) + amount
+        self.total.update(total)
+        self.all.add(amount)
+        self.times.put(amount, (self.times.get(amount) or 0) + 1)
+        ctx.timer_service().register_event_time_timer(time - time % 100 + 99)
+        yield "sum", key, total
+
+    def on_timer(self, timestamp: int, ctx: Any) -> Any:
+        yield "timer", ctx.get_current_key(), timestamp
+
+
+def job(storage: Storage | None = None, parallelism: int = 2) -> JobHarness:
+    env = StreamExecutionEnvironment.get_execution_environment()
+    strategy = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(lambda value, _: value[2])
+    records = env.from_collection([]).uid("records").assign_timestamps_and_watermarks(strategy)
+    keyed = records.key_by(lambda value: value[0])
+    sums = keyed.process(Sums()).uid("sums")
+    windows = (
+        keyed.window(TumblingEventTimeWindows.of(Time.milliseconds(100)))
+        .reduce(lambda one, two: (one[0], one[1] + two[1], max(one[2], two[2])))
+        .uid("windows")
+        .map(lambda value: ("window", value[0], value[1], value[2] // 100))
+        .uid("named")
+    )
+    return JobHarness(sums.union(windows), parallelism=parallelism, max_parallelism=GROUPS, storage=storage)
+
+
+def oracle(values: list[tuple[int, int, int]]) -> Counter[Any]:
+    """What the job gives when its input has ended; times ascend."""
+    given: Counter[Any] = Counter()
+    totals: dict[int, int] = defaultdict(int)
+    windows: dict[tuple[int, int], int] = defaultdict(int)
+    for key, amount, time in values:
+        totals[key] += amount
+        windows[key, time // 100] += amount
+        given["sum", key, totals[key]] += 1
+    for (key, window), total in windows.items():
+        given["timer", key, window * 100 + 99] += 1
+        given["window", key, total, window] += 1
+    return given
+
+
+_SCALES = st.one_of(
+    st.integers(1, 9), st.dictionaries(st.sampled_from(["sums", "windows"]), st.integers(1, 12), min_size=1)
+)
+_STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("rescale"), _SCALES),
+        st.tuples(st.just("push"), st.lists(st.tuples(st.integers(0, KEYS), st.integers(1, 9)), max_size=20)),
+        st.tuples(st.just("epoch"), st.none()),
+        st.tuples(st.just("crash"), st.sampled_from(["driver.collected", "level1.snapshot"])),
+        st.tuples(st.just("restore"), st.integers(1, 9)),
+    ),
+    max_size=12,
+)
+
+
+@settings(max_examples=30, deadline=None)
+@given(_STEPS)
+def test_any_sequence_of_rescales_gives_what_plain_python_gives(steps: list[tuple[str, Any]]) -> None:
+    values: list[tuple[int, int, int]] = []
+    harness = job()
+    output: list[Any] = []
+    for kind, what in steps:
+        if kind == "rescale":
+            harness.rescale(what)
+        elif kind == "push":
+            new = [(key, amount, 10 * (len(values) + place)) for place, (key, amount) in enumerate(what)]
+            values += new
+            harness.push(*new)
+        elif kind == "epoch":
+            harness.epoch()
+        elif kind == "crash":
+            harness.crash_at(what)
+            harness.epoch()
+        else:
+            # The same program, started again with another parallelism of its own.
+            harness.epoch()
+            output += harness.output
+            harness = job(harness.storage, what)
+    harness.end()
+    output += harness.output
+    assert Counter(output) == oracle(values)
+    expected: dict[int, int] = defaultdict(int)
+    for key, amount, _ in values:
+        expected[key] += amount
+    assert harness.states("total") == dict(expected)
+    harness.close()
+
+
+def test_every_key_is_with_its_owner_and_nowhere_else_after_15_to_77_to_15() -> None:
+    with job(parallelism=15) as harness:
+        for number, parallelism in enumerate([15, 77, 15, 4, 2, 4]):
+            harness.rescale(parallelism)
+            harness.push(*[(key, 1, 10 * number) for key in range(KEYS)]).epoch()
+            assert harness.states("total") == dict.fromkeys(range(KEYS), number + 1)
+
+
+def test_a_rescale_outlives_the_driver_until_the_program_itself_comes_with_another_parallelism() -> None:
+    with job() as harness:
+        harness.push((1, 1, 1)).epoch()
+        harness.rescale({"sums": 5})
+        harness.push((1, 1, 2)).epoch()
+        harness.crash()
+        harness.push((1, 1, 3)).epoch()
+        assert parallelism_of(harness, "sums") == 5
+        with job(harness.storage, parallelism=3) as changed:
+            changed.push((1, 1, 4)).epoch()
+            assert parallelism_of(changed, "sums") == 3
+            assert changed.states("total") == {1: 4}
+
+
+def test_a_rescale_before_the_first_checkpoint_is_for_the_first_epoch() -> None:
+    with job() as harness:
+        harness.rescale(7)
+        harness.push((1, 1, 1)).epoch()
+        assert parallelism_of(harness, "sums") == parallelism_of(harness, "windows") == 7
+
+
+def parallelism_of(harness: JobHarness, uid: str) -> int:
+    last = harness._driver.last
+    assert last is not None
+    return last.operators[uid].parallelism
+
+
+@pytest.mark.parametrize(
+    ("wanted", "text"),
+    [
+        (0, "'sums'.*cannot have a parallelism of 0.*128 key groups.*from 1 to 128"),
+        (129, "cannot have a parallelism of 129"),
+        ({"nobody": 2}, "no operator 'nobody'.*'sums', 'windows', 'named'"),
+        ({"records": 2}, "'records' runs in the chain of source.*set_parallelism"),
+    ],
+)
+def test_what_cannot_be_is_refused_and_the_job_goes_on(wanted: Any, text: str) -> None:
+    with job() as harness:
+        with pytest.raises(CannotRescale, match=f"(?s){text}"):
+            harness.rescale(wanted)
+        harness.push((1, 1, 1)).epoch()
+        assert parallelism_of(harness, "sums") == 2
