@@ -51,8 +51,7 @@ def test_a_live_rescale_loses_nothing_and_keeps_the_query(make_env: Any) -> None
     with results:
         output = list(results)
     assert Counter(row[:2] for row in output) == {(key, n): 1 for key in range(KEYS) for n in range(1, TIMES + 1)}
-    # Two epochs of sixty records at each scale.
-    assert Counter(row[2:] for row in output) == dict.fromkeys([(4, 4), (1, 4), (3, 3), (2, 5)], 2 * PER_EPOCH) | {
-        (2, 2): 4 * PER_EPOCH
-    }
+    # Two epochs at each scale, and four at the program's.
+    epochs_at = {(2, 2): 4, (4, 4): 2, (1, 4): 2, (3, 3): 2, (2, 5): 2}
+    assert Counter(row[2:] for row in output) == {scale: n * PER_EPOCH for scale, n in epochs_at.items()}
     assert client.restarts() == 0
