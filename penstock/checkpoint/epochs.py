@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,6 +31,7 @@ from penstock.checkpoint.event_time import next_wakeup, times_after
 from penstock.checkpoint.failed import failed
 from penstock.checkpoint.fencing import begin, check_owner, close, publish_as_owner
 from penstock.checkpoint.housekeeping import Housekeeping, Merge, merge_here
+from penstock.checkpoint.lineages import SharedStorage
 from penstock.checkpoint.manifest import (
     FORMAT,
     Manifest,
@@ -41,6 +43,7 @@ from penstock.checkpoint.manifest import (
     manifest_name,
 )
 from penstock.checkpoint.metrics import MetricTotals
+from penstock.checkpoint.savepoints import dispose_claimed, savepoint_storage
 from penstock.checkpoint.statistics import CheckpointHistory
 from penstock.errors import PenstockError
 from penstock.runtime.metrics import TaskMetrics, decode_metrics
@@ -146,6 +149,8 @@ class EpochDriver:
     """How bases are made."""
     wait: Callable[[float], object] = time.sleep
     """Lets seconds pass between two checkpoints; may raise, if the job is to stop."""
+    open_savepoint: Callable[[str], SharedStorage] = savepoint_storage
+    """Opens the savepoint that the lineage began with, if it is to be removed."""
 
     def __post_init__(self) -> None:
         self.token = uuid.uuid4().hex
@@ -162,6 +167,9 @@ class EpochDriver:
         self._committer = Committer(self.sinks, self.lineage, self.settings.at_least_once)
         self.number = 0
         """The epoch under way, or the last one."""
+        self.sources = [chain.source_uid for chain in self.graph.sources() if chain.source_uid is not None]
+        """For each line of Spark's offsets the uid of its source; whoever plans a source as several says so here."""
+        self._claimed: tuple[str, str] | None = None
         self.uids = {operator.uid: operator for chain in self.graph.chains for operator in chain.operators}
         self._housekeeping = Housekeeping(
             self.storage,
@@ -201,7 +209,25 @@ class EpochDriver:
         self._committer.lineage = manifest.lineage
         self._committer.commit(manifest.id, manifest.committables, again=True)
         self.checkpoints.restored = manifest.id
+        self._claimed = manifest.claimed
+        self._dispose_claimed(manifest)
         return manifest
+
+    @contextmanager
+    def holding_last(self) -> Iterator[tuple[Manifest, Version]]:
+        """The last checkpoint, whose files stay while a savepoint is made of it. Entered between two epochs; what is
+        within may run beside those that follow."""
+        if self.last is None or self.version is None:
+            raise PenstockError("There is no checkpoint yet that a savepoint could be made of.", fix="Run an epoch.")
+        with self._housekeeping.holding(self.last.id):
+            yield self.last, self.version
+
+    def _dispose_claimed(self, manifest: Manifest) -> None:
+        """Remove the savepoint that this lineage began with, once a later checkpoint is complete."""
+        if self._claimed and manifest.parent:
+            identity, path = self._claimed
+            dispose_claimed(self.open_savepoint(path), identity)
+            self._claimed = None
 
     def close(self) -> None:
         """The job is over before its input was: no driver goes on with this lineage. Raises Fenced if one does."""
@@ -285,6 +311,7 @@ class EpochDriver:
         self.probe("committed")
         self._committer.published(manifest)
         self._housekeeping.published(manifest, version)
+        self._dispose_claimed(manifest)
         if self.storage.in_memory:
             for uid in manifest.keyed():
                 self._check_memory(uid)
@@ -406,6 +433,8 @@ class EpochDriver:
             bases,
             since_base,
             times_after({} if last is None else last.times, self.graph, reports, timestamp),
+            self.sources,
+            self._claimed,
         )
 
     def _check_memory(self, uid: str) -> None:

@@ -108,6 +108,10 @@ class Manifest(msgspec.Struct, array_like=True, frozen=True):
     """By operator uid and block: bytes of the deltas since the block's base, where there are any."""
     times: dict[str, OperatorTime] = {}
     """Where event time stands, by operator uid."""
+    sources: list[str] = []
+    """For each line of Spark's `offsets`, in their order, the uid of the source it belongs to."""
+    claimed: tuple[str, str] | None = None
+    """The savepoint that this lineage began with and is to remove, by id and path; None when it has."""
 
     def state_bytes(self, uid: str) -> int:
         """Bytes stored for an operator: its bases and the deltas since."""

@@ -9,6 +9,7 @@ assert job.output == [("a", 1), ("b", 1), ("a", 2)]
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 import time
@@ -21,6 +22,9 @@ from penstock.checkpoint.epochs import EpochDriver, EpochParameters, EpochStatis
 from penstock.checkpoint.failed import UserFunctionFailed
 from penstock.checkpoint.metrics import JobMetrics
 from penstock.checkpoint.restarts import Completed, Failed, Restart, Restarts
+from penstock.checkpoint.restoring import ClaimMode, RestoreSettings, restore_savepoint
+from penstock.checkpoint.savepoints import savepoint_storage
+from penstock.checkpoint.saving import make_savepoint
 from penstock.checkpoint.statistics import CheckpointHistory
 from penstock.common.pickling import Frozen
 from penstock.common.watermark_strategy import Watermark
@@ -54,6 +58,7 @@ class JobHarness:
 
     Records wait in the sources, as in a log, until an epoch takes them; a crash takes back what no checkpoint holds.
     Given the `storage` of another harness, it goes on from that one's last checkpoint, at whatever parallelism.
+    Given `from_savepoint`, it begins with that.
     A restart strategy of the program is obeyed; where a driver would wait, the clock that was set goes on at once.
     """
 
@@ -66,6 +71,9 @@ class JobHarness:
         backend: str = "memory",
         storage: Storage | None = None,
         settings: Settings | None = None,
+        from_savepoint: str | None = None,
+        allow_non_restored_state: bool = False,
+        claim_mode: ClaimMode = ClaimMode.NO_CLAIM,
     ) -> None:
         self.output: list[Any] = []
         """Everything the stream gave, epoch after epoch."""
@@ -79,6 +87,9 @@ class JobHarness:
         if storage is None:
             storage = DriverStorage() if backend == "memory" else LocalStorage(f"{self._directory}/checkpoints")
         self.storage = storage
+        self._restore = (
+            None if from_savepoint is None else RestoreSettings(from_savepoint, allow_non_restored_state, claim_mode)
+        )
         logical = env._graph
         config = env.get_configuration()
         self._graph = build(
@@ -90,6 +101,7 @@ class JobHarness:
             batch=env._is_batch(),
         )
         self._sinks = logical.sinks()
+        self._derived = logical.derived_uids()
         self._log: dict[str, list[Any]] = {}
         self._partitions: dict[str, int] = {}
         self._drawn: dict[str, DrawnSource] = {}
@@ -122,6 +134,9 @@ class JobHarness:
             clock=lambda: self._now() / 1000,
             wait=self._wait,
         )
+        if self._restore is not None:
+            driver = self._driver
+            restore_savepoint(self.storage, self._graph, driver.sources, driver.lineage, driver.token, self._restore)
         self._recover()
 
     def _open_engine(self) -> None:
@@ -213,6 +228,31 @@ class JobHarness:
             self.epochs(records)
         self.end()
         return self.output
+
+    # -- savepoints ------------------------------------------------------------------------------------------------
+
+    def savepoint(self, directory: str | os.PathLike[str]) -> str:
+        """Make a savepoint of the last checkpoint below this directory, and give its path. The job goes on."""
+        if self._driver.last is None:
+            self.epoch(0)
+        with self._driver.holding_last() as (manifest, version):
+            return make_savepoint(
+                savepoint_storage(os.fspath(directory)),
+                "harness",
+                self._graph,
+                self.storage,
+                manifest,
+                version,
+                self._derived,
+            )
+
+    def stop_with_savepoint(self, directory: str | os.PathLike[str], drain: bool = False) -> str:
+        """End the job with a savepoint. `drain`: end its input first, so that all timers and windows fire."""
+        if drain:
+            self._run(None, ends_input=True)
+        path = self.savepoint(directory)
+        self.close()
+        return path
 
     # -- failures --------------------------------------------------------------------------------------------------
 
