@@ -1,0 +1,130 @@
+"""Spark's log in savepoints: each source finds its own position again, wherever it is in the new plan."""
+
+from pathlib import Path
+
+import pytest
+from savepoint_jobs import Sum, by_first, environment, numbers
+
+from penstock.checkpoint.manifest import NotRestorable, load
+from penstock.checkpoint.positions import Positions, UnknownLog, put_together, take_apart
+from penstock.checkpoint.restoring import RestoreSettings, restore_savepoint
+from penstock.spark.log import SparkLog
+from penstock.state.storage import DriverStorage
+from penstock.testing import JobHarness
+
+
+def entry(*positions):
+    return "\n".join(["v1", '{"batchTimestampMs":5}', *positions]).encode()
+
+
+LOG = {
+    "offsets/6": entry('{"logOffset":3}', '{"a":5}', "-"),
+    "offsets/7": entry('{"logOffset":4}', '{"a":9}', '{"logOffset":0}'),
+    "sources/0/3.compact": b"v1\nfiles up to 3",
+    "sources/0/4": b"v1\nfile 4",
+    "sources/2/0": b"v1\nfile 0",
+}
+SOURCES = ["files", "python", "more"]
+
+
+class TestALogTakenApart:
+    def test_and_put_together_for_the_same_sources_is_the_same(self):
+        assert put_together(take_apart(LOG, SOURCES, "here"), SOURCES) == LOG
+
+    def test_has_its_lines_and_folders_where_the_sources_are_now(self):
+        log = put_together(take_apart(LOG, SOURCES, "here"), ["new", "more", "files"])
+        assert log == {
+            "offsets/6": entry("-", "-", '{"logOffset":3}'),
+            "offsets/7": entry("-", '{"logOffset":0}', '{"logOffset":4}'),
+            "sources/1/0": b"v1\nfile 0",
+            "sources/2/3.compact": b"v1\nfiles up to 3",
+            "sources/2/4": b"v1\nfile 4",
+        }
+
+    def test_gives_nothing_where_no_source_is_left(self):
+        positions = take_apart(LOG, SOURCES, "here")
+        assert put_together(positions, ["other", "and another"]) == {}
+        assert put_together(Positions(), ["files"]) == {}
+
+    def test_keeps_the_lines_of_a_source_that_spark_reads_as_several_in_order(self):
+        positions = take_apart(LOG, ["both", "python", "both"], "here")
+        assert [line.position for line in positions.lines["both"]] == ['{"logOffset":4}', '{"logOffset":0}']
+        log = put_together(positions, ["python", "both", "both"])
+        assert log["offsets/7"] == entry('{"a":9}', '{"logOffset":4}', '{"logOffset":0}')
+        assert log["sources/2/0"] == b"v1\nfile 0"
+
+    @pytest.mark.parametrize("sources", [["files", "python"], [*SOURCES, "one too many"], []])
+    def test_with_another_number_of_sources_is_refused(self, sources):
+        with pytest.raises(UnknownLog, match="3 sources; expected"):
+            take_apart(LOG, sources, "here")
+
+    def test_of_another_format_is_refused(self):
+        with pytest.raises(UnknownLog, match="format 'v2'"):
+            take_apart({"offsets/0": b"v2\n{}\n-"}, ["one"], "here")
+
+
+def program(*uids):
+    env = environment()
+    first, *others = [numbers(env, uid) for uid in uids]
+    return by_first(first.union(*others)).process(Sum()).uid("sum")
+
+
+def run_batches(job, *logs):
+    """Epochs as on Spark, whose log has these files."""
+    job.epoch(0)
+    index = {}
+    for batch, files in enumerate(logs):
+        index |= dict.fromkeys(files, job.checkpoint + 1)
+        job._driver.run_epoch(batch, files, log_index=index)
+
+
+class TestASparkJob:
+    @pytest.fixture
+    def path(self, tmp_path):
+        job = JobHarness(program("x", "y", "z"))
+        run_batches(
+            job,
+            {"offsets/0": entry("x0", "y0", "-"), "sources/0/0": b"file x0"},
+            {"offsets/1": entry("x1", "y1", "z0"), "sources/0/1": b"file x1", "sources/2/0": b"file z0"},
+        )
+        return job.stop_with_savepoint(tmp_path)
+
+    def test_starts_its_query_at_the_positions_of_the_savepoint(self, path, tmp_path):
+        with JobHarness(program("z", "new", "x"), from_savepoint=path, allow_non_restored_state=True) as job:
+            last = job._driver.last
+            assert last.batch == 1
+            log = SparkLog(tmp_path / "log")
+            log.rewrite(last, lambda number: load(job.storage, number)[0])
+            assert files_in(log.root) == {
+                "offsets/0": entry("-", "-", "x0"),
+                "offsets/1": entry("z0", "-", "x1"),
+                "sources/0/0": b"file z0",
+                "sources/2/0": b"file x0",
+                "sources/2/1": b"file x1",
+                "commits/0": b'v1\n{"nextBatchWatermarkMs":0}',
+                "commits/1": b'v1\n{"nextBatchWatermarkMs":0}',
+            }
+
+    def test_keeps_the_first_manifest_for_as_long_as_it_holds_a_log_that_is_needed(self, path):
+        with JobHarness(program("x", "y", "z"), from_savepoint=path) as job:
+            first = job.checkpoint
+            for _ in range(40):
+                job.epoch()
+            job.crash()
+            assert load(job.storage, first)[0].spark_log["sources/0/0"] == b"file x0"
+
+    def test_that_reads_a_source_as_several_now_is_refused(self, path):
+        lines = ["x", "x", "y", "z"]
+        with JobHarness(program("x", "y", "z")) as job:
+            with pytest.raises(NotRestorable, match="'x'.* as 1, and reads it now as 2"):
+                restore_savepoint(DriverStorage(), job._graph, lines, "lineage", "token", RestoreSettings(path))
+
+    def test_that_has_none_of_the_sources_any_more_begins_at_batch_0(self, path):
+        with JobHarness(program("p", "q"), from_savepoint=path, allow_non_restored_state=True) as job:
+            assert job._driver.last.batch is None
+            assert job._driver.last.log_index == {}
+
+
+def files_in(root: Path):
+    paths = [path for path in root.rglob("*") if path.is_file() and path.name != "metadata"]
+    return {str(path.relative_to(root)): path.read_bytes() for path in paths}
