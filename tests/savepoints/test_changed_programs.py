@@ -7,6 +7,7 @@ from penstock.checkpoint.manifest import NotRestorable
 from penstock.checkpoint.restoring import OtherJob
 from penstock.datastream import KeyedProcessFunction
 from penstock.datastream.state import ValueStateDescriptor
+from penstock.errors import PenstockError
 from penstock.testing import JobHarness
 
 
@@ -69,9 +70,11 @@ class TestAnOperator:
             def process_element(self, value, ctx):
                 self.words.update(str(value))
 
-        with JobHarness(two_sums("one", "two", two=Words()), from_savepoint=path) as job:
-            with pytest.raises(Exception, match="'sum'.*uid 'two'"):
-                job.push(("a", 1)).epoch()
+        with (
+            JobHarness(two_sums("one", "two", two=Words()), from_savepoint=path) as job,
+            pytest.raises(PenstockError, match=r"'sum'.*uid 'two'"),
+        ):
+            job.push(("a", 1)).epoch()
 
     def test_with_another_number_of_key_groups_is_refused_with_the_reason(self, path):
         with pytest.raises(NotRestorable, match=r"'one'.*in 128 key groups, this program in 64") as raised:
@@ -139,8 +142,10 @@ class TestDerivedUids:
         assert not recwarn
 
     def test_are_said_to_be_so_when_they_are_missed(self, tmp_path):
-        with JobHarness(self.program()) as job, pytest.warns(UserWarning):
-            path = job.push(("a", 1)).epoch() and job.savepoint(tmp_path)
+        with JobHarness(self.program()) as job:
+            job.push(("a", 1)).epoch()
+            with pytest.warns(UserWarning, match="without a uid"):
+                path = job.savepoint(tmp_path)
         stream = by_first(environment().from_collection([]).map(lambda pair: pair)).process(Sum())
         with pytest.raises(NotRestorable, match="derived from the shape of the program"):
             JobHarness(stream, from_savepoint=path)

@@ -115,9 +115,11 @@ class TestASparkJob:
 
     def test_that_reads_a_source_as_several_now_is_refused(self, path):
         lines = ["x", "x", "y", "z"]
-        with JobHarness(program("x", "y", "z")) as job:
-            with pytest.raises(NotRestorable, match="'x'.* as 1, and reads it now as 2"):
-                restore_savepoint(DriverStorage(), job._graph, lines, "lineage", "token", RestoreSettings(path))
+        with (
+            JobHarness(program("x", "y", "z")) as job,
+            pytest.raises(NotRestorable, match=r"'x'.* as 1, and reads it now as 2"),
+        ):
+            restore_savepoint(DriverStorage(), job._graph, lines, "lineage", "token", RestoreSettings(path))
 
     def test_that_has_none_of_the_sources_any_more_begins_at_batch_0(self, path):
         with JobHarness(program("p", "q"), from_savepoint=path, allow_non_restored_state=True) as job:

@@ -54,12 +54,12 @@ class TestOnAnotherBackend:
         shutil.copytree(job.stop_with_savepoint(tmp_path / "savepoints"), moved)
         shutil.rmtree(tmp_path / "savepoints")
         with JobHarness(remembered(), parallelism=3, backend=after, from_savepoint=str(moved)) as job:
-            # A list is stored by checkpoint: were the numbers to begin anew, what is added would not be behind the rest.
+            # Lists are stored by checkpoint: were its numbers to begin anew, new elements would not be behind the rest.
             for number in range(5, 12):
                 job.push(*((key, number) for key in "abc")).epoch()
             job.lose_replicas()
             job.crash()
-            assert job.states("values") == dict.fromkeys("abc", list(range(12)))
+            assert job.states("values") == {key: list(range(12)) for key in "abc"}
             assert job.states("seen") == dict.fromkeys("abc", dict.fromkeys(range(12), 1))
 
     def test_a_job_that_has_read_nothing_yet_can_be_saved(self, tmp_path):
