@@ -1,6 +1,8 @@
 """The DataStream API. Names and behaviour are PyFlink's."""
 
 from penstock.absent import explain_absent
+from penstock.checkpoint.inspecting import Savepoint
+from penstock.checkpoint.restoring import ClaimMode
 from penstock.common.job_client import JobClient
 from penstock.datastream.async_data_stream import AsyncDataStream
 from penstock.datastream.checkpoint_config import CheckpointConfig
@@ -75,6 +77,7 @@ __all__ = [
     "AsyncRetryStrategy",
     "CheckpointConfig",
     "CheckpointingMode",
+    "ClaimMode",
     "CloseableIterator",
     "CoFlatMapFunction",
     "CoGroupFunction",
@@ -117,6 +120,7 @@ __all__ = [
     "RocksDBStateBackend",
     "RuntimeContext",
     "RuntimeExecutionMode",
+    "Savepoint",
     "SinkFunction",
     "StateBackend",
     "StreamExecutionEnvironment",
