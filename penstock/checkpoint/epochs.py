@@ -463,6 +463,14 @@ class EpochDriver:
         return next(chain for chain in self.graph.chains if any(op.uid == uid for op in chain.operators))
 
     def _check_restorable(self, manifest: Manifest) -> None:
+        before, now = (list(dict.fromkeys(uids)) for uids in (manifest.sources, self.sources))
+        if manifest.log_index and before and before != now:
+            raise NotRestorable(
+                f"The checkpoint in {self.storage.where} has the positions of the sources {before}, in this order, and "
+                f"this program has {now}. Spark knows its sources by their place.",
+                fix="Change sources between a savepoint and a restore from it, which matches them by uid. Or choose "
+                "another job name to start afresh.",
+            )
         for uid, snapshot in manifest.operators.items():
             if uid not in self.uids:
                 raise NotRestorable(

@@ -19,7 +19,7 @@ from penstock.checkpoint.bases import base_folder
 from penstock.checkpoint.fencing import begin, publish_as_owner
 from penstock.checkpoint.lineages import SharedStorage
 from penstock.checkpoint.manifest import FORMAT, BaseHandle, Manifest, NotRestorable, latest
-from penstock.checkpoint.positions import put_together
+from penstock.checkpoint.positions import Line, Positions, put_together
 from penstock.checkpoint.savepoints import (
     DamagedSavepoint,
     IncompleteSavepoint,
@@ -88,7 +88,7 @@ def restore_savepoint(
     begin(storage)
     # The names of what is read and written are those of contents, so a repeat writes the same.
     bases = _copy_blocks(savepoint, storage, metadata, graph)
-    log = put_together(metadata.positions, sources)
+    log = put_together(_without_copied(metadata), sources)
     number = metadata.checkpoint
     uids = {operator.uid for chain in graph.chains for operator in chain.operators}
     source_uids = {chain.source_uid for chain in graph.sources()}
@@ -171,6 +171,22 @@ def _check_restorable(metadata: Metadata, graph: PhysicalGraph, sources: list[st
                 f"'{saved.snapshot.name}' (uid '{uid}'), and in this program the operator with that uid is not keyed.",
                 fix="Give the operator that is to have the state this uid, and the other one another.",
             )
+    for chain in graph.sources():
+        source = metadata.sources.get(chain.source_uid or "")
+        if source is None or not source.records:
+            continue
+        what = f"source '{source.name}' (uid '{chain.source_uid}') of the savepoint in {where}"
+        if (source.reader, source.copied) != (chain.reader, chain.copied):
+            raise NotRestorable(
+                f"The {what} is of another kind in this program, to which its position means nothing.",
+                fix=f"Give the new source a uid of its own. To leave the position behind: {_ALLOW}.",
+            )
+        if source.copied and chain.reader != "chunks":
+            raise NotRestorable(
+                f"Of the {what}, a batch DataFrame, {source.records:,} rows were read, and nobody can tell which: "
+                f"Spark may give them in another order each time.",
+                fix="Read it as a stream, with spark.readStream, or let the job finish instead of saving it.",
+            )
     for uid in dict.fromkeys(sources):
         before, now = len(_lines(metadata, uid)), sources.count(uid)
         if before and before != now:
@@ -179,6 +195,13 @@ def _check_restorable(metadata: Metadata, graph: PhysicalGraph, sources: list[st
                 f"position belongs to which cannot be told.",
                 fix="Leave the source as it was, and give what is added a source and uid of its own.",
             )
+
+
+def _without_copied(metadata: Metadata) -> Positions:
+    """Of what the job streams a copy of, the new lineage makes another, of the records that were not read yet."""
+    copied = {uid for uid, source in metadata.sources.items() if source.copied}
+    positions = metadata.positions
+    return Positions(positions.batches, {uid: lines for uid, lines in positions.lines.items() if uid not in copied})
 
 
 def _copy_blocks(
@@ -232,8 +255,8 @@ def _is_keyed(chain: Chain, uid: str) -> bool:
     return any(operator.keyed for operator in chain.operators if operator.uid == uid)
 
 
-def _lines(metadata: Metadata, uid: str) -> list[Any]:
-    lines = metadata.positions.lines.get(uid, [])
+def _lines(metadata: Metadata, uid: str) -> list[Line]:
+    lines = _without_copied(metadata).lines.get(uid, [])
     return lines if any(line.position for line in lines) else []
 
 

@@ -103,6 +103,10 @@ class SavedSource(msgspec.Struct, frozen=True):
     derived_uid: bool
     records: int
     """Read so far."""
+    reader: str = ""
+    """How its records came, as `graph.logical.Entry` has it."""
+    copied: bool = False
+    """Whether Spark streamed a copy of it that belongs to the lineage: then only `records` tells the position."""
 
 
 class Metadata(msgspec.Struct, frozen=True):

@@ -74,7 +74,11 @@ def make_savepoint(
         {uid: SavedOperator(each, uid in derived, saved.get(uid, {})) for uid, each in snapshots.items()},
         {
             chain.source_uid: SavedSource(
-                chain.source_name, chain.source_uid in derived, manifest.records.get(chain.source_uid, 0)
+                chain.source_name,
+                chain.source_uid in derived,
+                manifest.records.get(chain.source_uid, 0),
+                chain.reader or "",
+                chain.copied,
             )
             for chain in graph.sources()
             if chain.source_uid is not None

@@ -1,6 +1,7 @@
 """Programs and helpers that the tests of savepoints share."""
 
 from penstock.datastream import KeyedProcessFunction, StreamExecutionEnvironment
+from penstock.datastream.connectors import Source
 from penstock.datastream.state import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
 
 
@@ -29,6 +30,18 @@ class Remember(KeyedProcessFunction):
         self.values.add(value[1])
         self.seen.put(value[1], (self.seen.get(value[1]) or 0) + 1)
         yield value
+
+
+class Quiet(Source):
+    """Never gives anything."""
+
+    bounded = False
+
+    def advance(self, positions, limit):
+        return positions
+
+    def read(self, split, start, end):
+        raise AssertionError("nothing was planned")
 
 
 def environment():

@@ -1,14 +1,19 @@
 """Spark's log in savepoints: each source finds its own position again, wherever it is in the new plan."""
 
+import pickle
 from pathlib import Path
 
+import msgspec
+import pyarrow.parquet as pq
 import pytest
-from savepoint_jobs import Sum, by_first, environment, numbers
+from savepoint_jobs import Quiet, Sum, by_first, environment, sums
 
 from penstock.checkpoint.manifest import NotRestorable, load
 from penstock.checkpoint.positions import Positions, UnknownLog, put_together, take_apart
 from penstock.checkpoint.restoring import RestoreSettings, restore_savepoint
+from penstock.checkpoint.savepoints import load_savepoint, publish_metadata, savepoint_storage
 from penstock.spark.log import SparkLog
+from penstock.spark.sources import _write_collection
 from penstock.state.storage import DriverStorage
 from penstock.testing import JobHarness
 
@@ -65,7 +70,7 @@ class TestALogTakenApart:
 
 def program(*uids):
     env = environment()
-    first, *others = [numbers(env, uid) for uid in uids]
+    first, *others = [env.from_source(Quiet()).uid(uid) for uid in uids]
     return by_first(first.union(*others)).process(Sum()).uid("sum")
 
 
@@ -121,10 +126,73 @@ class TestASparkJob:
         ):
             restore_savepoint(DriverStorage(), job._graph, lines, "lineage", "token", RestoreSettings(path))
 
+    def test_that_goes_on_from_its_own_checkpoint_must_have_the_same_sources(self, path):
+        storage = DriverStorage()
+        options = {"storage": storage, "from_savepoint": path}
+        JobHarness(program("z", "x", "y"), **options).epoch()
+        JobHarness(program("z", "x", "y"), storage=storage).epoch()
+        with pytest.raises(NotRestorable, match=r"\['z', 'x', 'y'\], in this order, and this program has \['x'"):
+            JobHarness(program("x", "y", "z"), storage=storage)
+
     def test_that_has_none_of_the_sources_any_more_begins_at_batch_0(self, path):
         with JobHarness(program("p", "q"), from_savepoint=path, allow_non_restored_state=True) as job:
             assert job._driver.last.batch is None
             assert job._driver.last.log_index == {}
+
+
+class TestACollection:
+    """Spark streams a copy of it, which stays behind with the lineage: the position is the number of records."""
+
+    def program(self, source):
+        return by_first(source.uid("pairs")).process(Sum()).uid("sum")
+
+    def test_is_gone_on_with_where_it_was(self, tmp_path):
+        records = [("k", 1 << number) for number in range(6)]
+        job = JobHarness(self.program(environment().from_collection(records)))
+        job.epoch(2)
+        files = {"offsets/0": entry('{"logOffset":0}'), "sources/0/0": b"a file of the first lineage"}
+        job._take = {"pairs": 2}
+        job._driver.run_epoch(0, files, log_index=dict.fromkeys(files, 2))
+        path = job.stop_with_savepoint(tmp_path)
+        with JobHarness(self.program(environment().from_collection(records)), from_savepoint=path) as job:
+            assert job._driver.last.log_index == {}
+            assert job._driver.last.records == {"pairs": 4}
+            assert [total for _, total in job.run()] == [15 + 16, 15 + 16 + 32]
+
+    def test_cannot_take_the_place_of_another_kind_of_source(self, tmp_path):
+        job = JobHarness(self.program(environment().from_collection([("k", 1)])))
+        job.epoch()
+        path = job.stop_with_savepoint(tmp_path)
+        with pytest.raises(NotRestorable, match=r"source 'Collection' \(uid 'pairs'\).*is of another kind"):
+            JobHarness(self.program(environment().from_source(Quiet())), from_savepoint=path)
+
+    def test_leaves_out_what_was_read_before_when_its_copy_is_made(self, tmp_path):
+        def read_back(read_before, per_file):
+            folder = tmp_path / f"{read_before}-{per_file}"
+            folder.mkdir()
+            _write_collection(read_before, list(range(10)), folder, per_file)
+            tables = [pq.read_table(file) for file in sorted(folder.iterdir())]
+            return [record for table in tables for chunk in table["chunk"] for record in pickle.loads(chunk.as_py())]
+
+        assert read_back(0, 3) == list(range(10))
+        assert read_back(4, 3) == [4, 5, 6, 7, 8, 9]
+        assert read_back(4, 0) == [4, 5, 6, 7, 8, 9]
+        assert read_back(10, 3) == []
+
+
+def test_a_batch_dataframe_that_was_read_in_part_is_refused(tmp_path):
+    job = JobHarness(sums())
+    job.push(("a", 1)).epoch()
+    path = job.stop_with_savepoint(tmp_path)
+    storage = savepoint_storage(path)
+    metadata = load_savepoint(storage)
+    source = msgspec.structs.replace(metadata.sources["numbers"], reader="rows")
+    with JobHarness(sums()) as job:
+        job._graph.sources()[0].reader = "rows"
+        storage.delete("_metadata")
+        publish_metadata(storage, msgspec.structs.replace(metadata, sources={"numbers": source}))
+        with pytest.raises(NotRestorable, match="a batch DataFrame, 1 rows were read"):
+            restore_savepoint(DriverStorage(), job._graph, ["numbers"], "lineage", "token", RestoreSettings(path))
 
 
 def files_in(root: Path):
