@@ -67,6 +67,17 @@ class Lineages:
                 self._records[lineage] = record
                 return lineage
 
+    def goes_on_from(self, origin: str) -> bool:
+        """Whether `current` would give a lineage that began with this savepoint, and not a new one."""
+        names = self._names()
+        record = _record(max((_number(name) for name in names), default=0))
+        if record not in names or _ended(record, names):
+            return False
+        try:
+            return self._root.read(record).decode().endswith(_FROM + origin)
+        except MissingObject:
+            return False
+
     def storage_of(self, lineage: str) -> SharedStorage:
         return self._root.below(lineage)
 

@@ -15,9 +15,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.checkpoint.bases import base_folder
+from penstock.checkpoint.bases import SAVED_STATE, base_folder
 from penstock.checkpoint.fencing import begin, publish_as_owner
-from penstock.checkpoint.lineages import SharedStorage
+from penstock.checkpoint.lineages import Lineages, SharedStorage
 from penstock.checkpoint.manifest import FORMAT, BaseHandle, Manifest, NotRestorable, latest
 from penstock.checkpoint.positions import Line, Positions, put_together
 from penstock.checkpoint.savepoints import (
@@ -31,13 +31,13 @@ from penstock.checkpoint.savepoints import (
 from penstock.runtime.plan import Chain, PhysicalGraph
 from penstock.state.files import content_name
 from penstock.state.key_groups import block_count
-from penstock.state.storage import MissingObject, Storage
+from penstock.state.storage import Storage
 
 _THREADS = 4
 _ALLOW = "--allow-non-restored-state, or execution.state-recovery.ignore-unclaimed-state: true"
 
 
-class ClaimMode(Enum):
+class RecoveryClaimMode(Enum):
     """Whose a savepoint is, after a job was restored from it."""
 
     CLAIM = "CLAIM"
@@ -56,7 +56,7 @@ class RestoreSettings:
 
     path: str
     allow_non_restored_state: bool = False
-    claim_mode: ClaimMode = ClaimMode.NO_CLAIM
+    claim_mode: RecoveryClaimMode = RecoveryClaimMode.NO_CLAIM
     store_options: Mapping[str, Any] | None = None
     """Of the store that the path names."""
 
@@ -70,6 +70,18 @@ class RestoreSettings:
         return hashlib.blake2b(self.storage.where.encode(), digest_size=6).hexdigest()
 
 
+def lineage_from_savepoint(
+    lineages: Lineages, graph: PhysicalGraph, sources: list[str], settings: RestoreSettings
+) -> str:
+    """The lineage of a job that is to begin with a savepoint: one that has begun so, or a new one.
+
+    A savepoint that does not fit is refused before: a new lineage takes the place of the one before it.
+    """
+    if not lineages.goes_on_from(settings.origin):
+        check_savepoint(graph, sources, settings)
+    return lineages.current(settings.origin)
+
+
 def restore_savepoint(
     storage: Storage, graph: PhysicalGraph, sources: list[str], lineage: str, token: str, settings: RestoreSettings
 ) -> None:
@@ -80,11 +92,8 @@ def restore_savepoint(
     """
     if latest(storage) is not None:
         return
+    metadata = check_savepoint(graph, sources, settings)
     savepoint = settings.storage
-    metadata = load_savepoint(savepoint)
-    if not settings.allow_non_restored_state:
-        _check_all_restorable(metadata, graph, savepoint.where)
-    _check_restorable(metadata, graph, sources, savepoint.where)
     begin(storage)
     # The names of what is read and written are those of contents, so a repeat writes the same.
     bases = _copy_blocks(savepoint, storage, metadata, graph)
@@ -110,9 +119,24 @@ def restore_savepoint(
         {},
         {uid: time for uid, time in metadata.times.items() if uid in uids | source_uids},
         sources,
-        (metadata.id, savepoint.where) if settings.claim_mode is ClaimMode.CLAIM else None,
+        (metadata.id, savepoint.where) if settings.claim_mode is RecoveryClaimMode.CLAIM else None,
     )
     publish_as_owner(storage, manifest, begun=True)
+
+
+def check_savepoint(graph: PhysicalGraph, sources: list[str], settings: RestoreSettings) -> Metadata:
+    """Refuse a savepoint that is none, is not complete, or does not fit the program. Reads no state."""
+    savepoint = settings.storage
+    metadata = load_savepoint(savepoint)
+    if not settings.allow_non_restored_state:
+        _check_all_restorable(metadata, graph, savepoint.where)
+    _check_restorable(metadata, graph, sources, savepoint.where)
+    for name in sorted(metadata.files() - set(savepoint.list(f"{SAVED_STATE}/"))):
+        raise IncompleteSavepoint(
+            f"The savepoint in {savepoint.where} is not complete: '{name}' is missing.",
+            fix="Copy the whole directory, or use another savepoint. Nothing was changed.",
+        )
+    return metadata
 
 
 def _check_all_restorable(metadata: Metadata, graph: PhysicalGraph, where: str) -> None:
@@ -231,13 +255,7 @@ def _copy_blocks(
 
 
 def _copy(savepoint: SharedStorage, block: SavedBlock, storage: Storage, name: str) -> None:
-    try:
-        data = savepoint.view(block.name)
-    except MissingObject:
-        raise IncompleteSavepoint(
-            f"The savepoint in {savepoint.where} is not complete: '{block.name}' is missing.",
-            fix="Copy the whole directory, or use another savepoint. Nothing was changed.",
-        ) from None
+    data = savepoint.view(block.name)
     if len(data) != block.size or content_name(memoryview(data)) != block.checksum:
         raise DamagedSavepoint(
             f"The savepoint in {savepoint.where} is damaged: '{block.name}' does not have the size and hash it was "

@@ -7,6 +7,7 @@ import time
 import uuid
 import warnings
 from collections.abc import Collection
+from contextlib import suppress
 
 import msgspec
 
@@ -15,7 +16,7 @@ from penstock.checkpoint.bases import Block
 from penstock.checkpoint.housekeeping import Merge, merge_here
 from penstock.checkpoint.lineages import SharedStorage
 from penstock.checkpoint.manifest import Manifest, OperatorSnapshot, Version, load
-from penstock.checkpoint.positions import take_apart
+from penstock.checkpoint.positions import Positions, take_apart
 from penstock.checkpoint.savepoints import (
     FORMAT,
     PREFIX,
@@ -23,11 +24,13 @@ from penstock.checkpoint.savepoints import (
     SavedBlock,
     SavedOperator,
     SavedSource,
+    SavepointError,
+    dispose_savepoint,
     publish_metadata,
 )
 from penstock.runtime.plan import PhysicalGraph
 from penstock.state.key_groups import block_count
-from penstock.state.storage import Storage
+from penstock.state.storage import Storage, StorageError
 
 
 def make_savepoint(
@@ -57,11 +60,34 @@ def make_savepoint(
         for number in range(block_count(snapshots[uid].max_parallelism))
         if _may_hold(manifest, uid, number)
     ]
-    saved: dict[str, dict[int, SavedBlock]] = {}
-    for block, handle in zip(blocks, merge(storage, version, blocks, target), strict=True):
-        if handle.name:
-            saved.setdefault(block.uid, {})[block.number] = SavedBlock(handle.name, handle.size)
-    metadata = Metadata(
+    try:
+        handles = merge(storage, version, blocks, target)
+        saved: dict[str, dict[int, SavedBlock]] = {}
+        for block, handle in zip(blocks, handles, strict=True):
+            if handle.name:
+                saved.setdefault(block.uid, {})[block.number] = SavedBlock(handle.name, handle.size)
+        metadata = _metadata(identity, job, graph, manifest, snapshots, positions, derived, saved)
+        publish_metadata(target, metadata)
+    except Exception:
+        # A full disk is not to be filled with what nobody can use.
+        with suppress(StorageError, SavepointError):
+            dispose_savepoint(target)
+        raise
+    _warn_of_derived_uids(metadata, target.where)
+    return target.where
+
+
+def _metadata(
+    identity: str,
+    job: str,
+    graph: PhysicalGraph,
+    manifest: Manifest,
+    snapshots: dict[str, OperatorSnapshot],
+    positions: Positions,
+    derived: Collection[str],
+    saved: dict[str, dict[int, SavedBlock]],
+) -> Metadata:
+    return Metadata(
         FORMAT,
         penstock.__version__,
         identity,
@@ -86,9 +112,6 @@ def make_savepoint(
         positions,
         manifest.times,
     )
-    publish_metadata(target, metadata)
-    _warn_of_derived_uids(metadata, target.where)
-    return target.where
 
 
 def _snapshots(graph: PhysicalGraph, manifest: Manifest) -> dict[str, OperatorSnapshot]:
@@ -125,5 +148,5 @@ def _warn_of_derived_uids(metadata: Metadata, where: str) -> None:
             f"The savepoint {where} holds state of operators without a uid: {names}. Theirs are derived from the shape "
             f"of the program, so the savepoint fits this program only while it does not change. Give each a uid: "
             f"stream.process(...).uid('name').",
-            stacklevel=2,
+            stacklevel=3,
         )

@@ -2,7 +2,7 @@
 
 from penstock.absent import explain_absent
 from penstock.checkpoint.inspecting import Savepoint
-from penstock.checkpoint.restoring import ClaimMode
+from penstock.checkpoint.restoring import RecoveryClaimMode
 from penstock.common.job_client import JobClient
 from penstock.datastream.async_data_stream import AsyncDataStream
 from penstock.datastream.checkpoint_config import CheckpointConfig
@@ -77,7 +77,6 @@ __all__ = [
     "AsyncRetryStrategy",
     "CheckpointConfig",
     "CheckpointingMode",
-    "ClaimMode",
     "CloseableIterator",
     "CoFlatMapFunction",
     "CoGroupFunction",
@@ -116,6 +115,7 @@ __all__ = [
     "ProcessFunction",
     "ProcessJoinFunction",
     "ProcessWindowFunction",
+    "RecoveryClaimMode",
     "ReduceFunction",
     "RocksDBStateBackend",
     "RuntimeContext",

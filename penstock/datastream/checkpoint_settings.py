@@ -13,7 +13,7 @@ from penstock.checkpoint.restarts import (
     NoRestart,
     RestartStrategy,
 )
-from penstock.checkpoint.restoring import ClaimMode, RestoreSettings
+from penstock.checkpoint.restoring import RecoveryClaimMode, RestoreSettings
 from penstock.checkpoint.savepoints import savepoint_storage
 from penstock.common.configuration import Configuration
 from penstock.common.options import BadSetting, milliseconds, store_options
@@ -92,8 +92,8 @@ def check_max_concurrent(number: int) -> None:
 def restore_settings(configuration: Configuration) -> RestoreSettings | None:
     """The savepoint that the job is to begin with; None where none is set."""
     path = configuration.get_string(SAVEPOINT, "")
-    text = configuration.get_string(CLAIM_MODE, ClaimMode.NO_CLAIM.name)
-    mode = ClaimMode.__members__.get(text.upper().replace("-", "_"))
+    text = configuration.get_string(CLAIM_MODE, RecoveryClaimMode.NO_CLAIM.name)
+    mode = RecoveryClaimMode.__members__.get(text.upper().replace("-", "_"))
     if mode is None:
         raise BadSetting(f"{CLAIM_MODE} is '{text}'.", fix="Set it to CLAIM or NO_CLAIM.")
     if not path:

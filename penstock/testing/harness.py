@@ -22,7 +22,7 @@ from penstock.checkpoint.epochs import EpochDriver, EpochParameters, EpochStatis
 from penstock.checkpoint.failed import UserFunctionFailed
 from penstock.checkpoint.metrics import JobMetrics
 from penstock.checkpoint.restarts import Completed, Failed, Restart, Restarts
-from penstock.checkpoint.restoring import ClaimMode, RestoreSettings, restore_savepoint
+from penstock.checkpoint.restoring import RecoveryClaimMode, RestoreSettings, restore_savepoint
 from penstock.checkpoint.savepoints import savepoint_storage
 from penstock.checkpoint.saving import make_savepoint
 from penstock.checkpoint.statistics import CheckpointHistory
@@ -73,7 +73,7 @@ class JobHarness:
         settings: Settings | None = None,
         from_savepoint: str | None = None,
         allow_non_restored_state: bool = False,
-        claim_mode: ClaimMode = ClaimMode.NO_CLAIM,
+        claim_mode: RecoveryClaimMode = RecoveryClaimMode.NO_CLAIM,
     ) -> None:
         self.output: list[Any] = []
         """Everything the stream gave, epoch after epoch."""

@@ -6,7 +6,7 @@ import pytest
 from dying import Died, Dying
 from savepoint_jobs import sums
 
-from penstock.checkpoint.restoring import ClaimMode
+from penstock.checkpoint.restoring import RecoveryClaimMode
 from penstock.checkpoint.savepoints import (
     IncompleteSavepoint,
     NotASavepoint,
@@ -16,6 +16,7 @@ from penstock.checkpoint.savepoints import (
     savepoint_storage,
 )
 from penstock.checkpoint.saving import make_savepoint
+from penstock.state.storage import LocalStorage, StorageError
 from penstock.testing import JobHarness
 
 KEYS = range(60)
@@ -130,7 +131,7 @@ def test_disposing_of_one(tmp_path):
 
 class TestAClaimedSavepoint:
     def test_goes_when_the_job_has_a_checkpoint_of_its_own(self, tmp_path, path):
-        with job_of(sums(), from_savepoint=path, claim_mode=ClaimMode.CLAIM) as job:
+        with job_of(sums(), from_savepoint=path, claim_mode=RecoveryClaimMode.CLAIM) as job:
             assert job.states("sum") == SUMS
             assert sums_in(path) == SUMS
             job.crash()
@@ -147,7 +148,7 @@ class TestAClaimedSavepoint:
         other = job_of(sums())
         other.push(("other", 1)).epoch()
         replacement = savepoint_storage(other.stop_with_savepoint(tmp_path))
-        with job_of(sums(), from_savepoint=path, claim_mode=ClaimMode.CLAIM) as job:
+        with job_of(sums(), from_savepoint=path, claim_mode=RecoveryClaimMode.CLAIM) as job:
             dispose_savepoint(savepoint_storage(path))
             replacement.root.rename(path)
             job.epoch()
@@ -161,7 +162,7 @@ class TestAClaimedSavepoint:
             claimed = Dying(job.stop_with_savepoint(tmp_path / f"savepoints-{left}"))
             storage = Dying(tmp_path / f"checkpoints-{left}", claimed._countdown)
             options = {"backend": "filesystem", "storage": storage, "from_savepoint": claimed.where}
-            options["claim_mode"] = ClaimMode.CLAIM
+            options["claim_mode"] = RecoveryClaimMode.CLAIM
             claimed.left = left
             try:
                 with job_of(sums(), **options) as job:
@@ -181,3 +182,20 @@ class TestAClaimedSavepoint:
                     job.push(*SUMS.items()).epoch()
                 assert job.states("sum") == dict.fromkeys(KEYS, 2)
                 assert not claimed.root.exists()
+
+
+def test_one_that_cannot_be_made_leaves_nothing(tmp_path):
+    class Full(LocalStorage):
+        def below(self, name):
+            return Full(self.root / name)
+
+        def publish(self, name, data):
+            raise StorageError("the disk is full")
+
+    with job_of(sums()) as job:
+        job.push(*SUMS.items()).epoch()
+        with job._driver.holding_last() as (manifest, version), pytest.raises(StorageError, match="the disk is full"):
+            make_savepoint(Full(tmp_path), "job", job._graph, job.storage, manifest, version)
+        assert list(tmp_path.iterdir()) == []
+        job.push(*SUMS.items()).epoch()
+        assert job.states("sum") == dict.fromkeys(KEYS, 2)

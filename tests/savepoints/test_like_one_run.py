@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from savepoint_jobs import Remember, Sum, by_first, environment, numbers
 
-from penstock.checkpoint.restoring import ClaimMode
+from penstock.checkpoint.restoring import RecoveryClaimMode
 from penstock.testing import JobHarness
 
 RECORDS = st.lists(st.tuples(st.integers(0, 20), st.integers(0, 5)), max_size=15)
@@ -17,7 +17,7 @@ RUNS = st.lists(
         st.integers(1, 16),
         st.sampled_from(["memory", "filesystem"]),
         st.booleans(),
-        st.sampled_from(ClaimMode),
+        st.sampled_from(RecoveryClaimMode),
         st.lists(st.tuples(RECORDS, st.sampled_from(["go on", "crash", "lose replicas"])), max_size=4),
     ),
     min_size=1,

@@ -1,14 +1,17 @@
 """The settings of savepoints, under Flink's names, old and new; and which lineage a job with them goes on with."""
 
 import pytest
+from savepoint_jobs import sums
 
 from penstock.checkpoint.lineages import Lineages
-from penstock.checkpoint.restoring import ClaimMode, RestoreSettings
+from penstock.checkpoint.restoring import RecoveryClaimMode, RestoreSettings, lineage_from_savepoint
+from penstock.checkpoint.savepoints import NotASavepoint, dispose_savepoint
 from penstock.common.configuration import Configuration
 from penstock.common.options import BadSetting
 from penstock.datastream import StreamExecutionEnvironment
 from penstock.datastream.checkpoint_settings import restore_settings, savepoint_directory
 from penstock.state.storage import LocalStorage
+from penstock.testing import JobHarness
 
 
 def configuration(**settings):
@@ -29,7 +32,7 @@ class TestTheSavepointToBeginWith:
                 execution_state__recovery_ignore__unclaimed__state="true",
             )
         )
-        assert settings == RestoreSettings("/savepoints/x", True, ClaimMode.CLAIM, {})
+        assert settings == RestoreSettings("/savepoints/x", True, RecoveryClaimMode.CLAIM, {})
 
     def test_is_set_under_the_names_of_flink_1(self):
         settings = restore_settings(
@@ -39,7 +42,7 @@ class TestTheSavepointToBeginWith:
                 execution_savepoint_ignore__unclaimed__state="true",
             )
         )
-        assert settings == RestoreSettings("/savepoints/x", True, ClaimMode.NO_CLAIM, {})
+        assert settings == RestoreSettings("/savepoints/x", True, RecoveryClaimMode.NO_CLAIM, {})
 
     def test_has_the_options_of_the_store(self):
         settings = restore_settings(
@@ -101,3 +104,18 @@ class TestTheLineage:
         first = lineages.current(origin)
         lineages.end(first, last=0, retain=False)
         assert Lineages(root).current(origin) != first
+
+    def test_of_a_job_whose_savepoint_does_not_fit_stays_the_one_before(self, root, tmp_path):
+        before = Lineages(root).current()
+        with JobHarness(sums()) as job, pytest.raises(NotASavepoint):
+            lineage_from_savepoint(Lineages(root), job._graph, ["numbers"], RestoreSettings(f"{tmp_path}/none"))
+        assert Lineages(root).current() == before
+
+    def test_is_found_without_the_savepoint_that_the_job_has_removed(self, root, tmp_path):
+        job = JobHarness(sums())
+        settings = RestoreSettings(job.savepoint(tmp_path / "savepoints"))
+        lineage = lineage_from_savepoint(Lineages(root), job._graph, ["numbers"], settings)
+        assert lineage.endswith(f"-from-{settings.origin}")
+        dispose_savepoint(settings.storage)
+        assert lineage_from_savepoint(Lineages(root), job._graph, ["numbers"], settings) == lineage
+        job.close()
