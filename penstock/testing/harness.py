@@ -9,6 +9,7 @@ assert job.output == [("a", 1), ("b", 1), ("a", 2)]
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import tempfile
@@ -18,8 +19,11 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+import msgspec
+
 from penstock.checkpoint.epochs import EpochDriver, EpochParameters, EpochStatistics, Settings
 from penstock.checkpoint.failed import UserFunctionFailed
+from penstock.checkpoint.manifest import Manifest, load
 from penstock.checkpoint.metrics import JobMetrics
 from penstock.checkpoint.restarts import Completed, Failed, Restart, Restarts
 from penstock.checkpoint.restoring import RecoveryClaimMode, RestoreSettings, restore_savepoint
@@ -47,6 +51,8 @@ from penstock.state.storage import DriverStorage, LocalStorage, Storage
 from penstock.state.ttl import timed_name
 from penstock.testing.drawing import DrawnSource
 from penstock.testing.engine import LocalEngine
+
+_POSITIONS = "offsets/0"
 
 
 class SimulatedCrash(BaseException):
@@ -152,6 +158,7 @@ class JobHarness:
 
     def _recover(self) -> None:
         self._driver.recover()
+        self._stand_where_saved()
         for uid, log in self._log.items():
             if uid in self._drawn:
                 while len(log) < self._position(uid):
@@ -241,10 +248,32 @@ class JobHarness:
                 "harness",
                 self._graph,
                 self.storage,
-                manifest,
+                self._with_positions(manifest),
                 version,
                 self._derived,
             )
+
+    def _with_positions(self, manifest: Manifest) -> Manifest:
+        """With a log as Spark would have written it: where Python sources are that no record waits of."""
+        if manifest.batch is not None:
+            return manifest
+        lines = [
+            json.dumps(self._drawn[uid].positions) if uid in self._drawn and not self._waiting(uid) else "-"
+            for uid in self._driver.sources
+        ]
+        log = {} if set(lines) == {"-"} else {_POSITIONS: "\n".join(["v1", "{}", *lines]).encode()}
+        return msgspec.structs.replace(manifest, spark_log=log, log_index=dict.fromkeys(log, manifest.id))
+
+    def _stand_where_saved(self) -> None:
+        """Let Python sources go on where they were in the savepoint that this lineage began with."""
+        last = self._driver.last
+        if last is None or last.batch is not None or _POSITIONS not in last.log_index:
+            return
+        first = load(self.storage, last.log_index[_POSITIONS])[0]
+        for uid, line in zip(first.sources, first.spark_log[_POSITIONS].decode().split("\n")[2:], strict=True):
+            if line != "-" and not self._log[uid]:
+                self._drawn[uid].positions = json.loads(line)
+                self._log[uid].extend([None] * first.records.get(uid, 0))
 
     def stop_with_savepoint(self, directory: str | os.PathLike[str], drain: bool = False) -> str:
         """End the job with a savepoint. `drain`: end its input first, so that all timers and windows fire."""

@@ -7,6 +7,7 @@ from savepoint_jobs import environment
 
 from penstock.common import Encoder
 from penstock.datastream.connectors.file_system import BucketAssigner, FileSink, RollingPolicy
+from penstock.state.storage import LocalStorage
 from penstock.testing import JobHarness
 
 LATE = RollingPolicy.default_rolling_policy(rollover_interval=10**12, inactivity_interval=10**12)
@@ -49,15 +50,41 @@ class TestFiles:
 
 
 class TestAPythonSource:
-    def test_goes_on_behind_the_last_record_that_was_read(self, tmp_path):
-        def program():
-            return environment().from_sequence(1, 100).uid("numbers").map(lambda number: number).uid("same")
+    def program(self):
+        """Splits as many as the parallelism is when the job begins."""
+        return environment().from_sequence(1, 100).uid("numbers").map(lambda number: number).uid("same")
 
-        job = JobHarness(program())
+    def test_goes_on_behind_the_last_record_that_was_read(self, tmp_path):
+        job = JobHarness(self.program())
         job.epoch(30)
         job.epoch(7)
-        path = job.savepoint(tmp_path)
+        path = job.stop_with_savepoint(tmp_path)
         assert job.output == list(range(1, 38))
-        job.close()
-        with JobHarness(program(), from_savepoint=path) as job:
+        with JobHarness(self.program(), from_savepoint=path) as job:
             assert job.run(10) == list(range(38, 101))
+
+    @pytest.mark.parametrize(("before", "between", "after"), [(1, 4, 2), (4, 1, 3), (3, 5, 5)])
+    def test_keeps_its_splits_at_another_parallelism(self, tmp_path, before, between, after):
+        path, output = None, []
+        for parallelism in (before, between):
+            job = JobHarness(self.program(), parallelism=parallelism, from_savepoint=path)
+            job.epoch(20)
+            job.crash()
+            job.epoch(13)
+            path = job.stop_with_savepoint(tmp_path)
+            output += job.output
+        with JobHarness(self.program(), parallelism=after, from_savepoint=path) as job:
+            output += job.run(10)
+        assert sorted(output) == list(range(1, 101))
+
+    def test_is_where_it_was_for_another_driver_of_the_restored_job(self, tmp_path):
+        job = JobHarness(self.program(), parallelism=3)
+        job.epoch(40)
+        path = job.stop_with_savepoint(tmp_path / "savepoints")
+        output, storage = list(job.output), LocalStorage(tmp_path / "checkpoints")
+        with JobHarness(self.program(), parallelism=2, storage=storage, from_savepoint=path) as job:
+            job.epoch(10)
+            output += job.output
+        with JobHarness(self.program(), parallelism=2, storage=storage) as job:
+            output += job.run()
+        assert sorted(output) == list(range(1, 101))
