@@ -30,7 +30,6 @@ from penstock.checkpoint.savepoints import (
 )
 from penstock.runtime.plan import Chain, PhysicalGraph
 from penstock.state.files import content_name
-from penstock.state.key_groups import block_count
 from penstock.state.storage import Storage
 
 _THREADS = 4
@@ -231,23 +230,14 @@ def _without_copied(metadata: Metadata) -> Positions:
 def _copy_blocks(
     savepoint: SharedStorage, storage: Storage, metadata: Metadata, graph: PhysicalGraph
 ) -> dict[str, dict[int, BaseHandle]]:
-    """The bases of all keyed operators of the graph, in their new place."""
-    number = metadata.checkpoint
+    """The bases of the graph's operators, in their new place. Blocks without one are empty."""
     bases: dict[str, dict[int, BaseHandle]] = {}
     copies: dict[str, SavedBlock] = {}
-    for chain in graph.chains:
-        for operator in chain.operators:
-            if operator.keyed and chain.source_uid is None:
-                saved = metadata.operators.get(operator.uid)
-                blocks = {} if saved is None else saved.blocks
-                handles = bases[operator.uid] = {}
-                # Of those that are empty too: no walk must go beyond the first manifest of the lineage.
-                for block in range(block_count(chain.max_parallelism)):
-                    handles[block] = BaseHandle(number, "", 0)
-                    if block in blocks:
-                        name = f"{base_folder(number)}/{blocks[block].checksum}.arrow"
-                        handles[block] = BaseHandle(number, name, blocks[block].size)
-                        copies[name] = blocks[block]
+    for uid in metadata.operators.keys() & _chains(graph).keys():
+        for number, block in metadata.operators[uid].blocks.items():
+            name = f"{base_folder(metadata.checkpoint)}/{block.checksum}.arrow"
+            bases.setdefault(uid, {})[number] = BaseHandle(metadata.checkpoint, name, block.size)
+            copies[name] = block
     with ThreadPoolExecutor(_THREADS) as pool:
         for _ in pool.map(lambda each: _copy(savepoint, each[1], storage, each[0]), copies.items()):
             pass
