@@ -96,9 +96,7 @@ ABSENT: tuple[tuple[str, str], ...] = (
         _BROADCAST,
     ),
     (
-        "JobClient.stop_with_savepoint JobClient.trigger_savepoint "
-        "StreamExecutionEnvironment.set_default_savepoint_directory "
-        "StreamExecutionEnvironment.get_default_savepoint_directory",
+        "JobClient.stop_with_savepoint JobClient.trigger_savepoint",
         _SAVEPOINTS,
     ),
     (

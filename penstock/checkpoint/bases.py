@@ -25,6 +25,15 @@ LONGEST_WALK = 500
 """Epochs after which a block gets a base however little changed: a new replica walks through all manifests since."""
 
 
+SAVED_STATE = "state"
+"""The folder of a savepoint's bases."""
+
+
+def base_folder(number: int) -> str:
+    """Of the bases of one checkpoint."""
+    return f"bases/{number:012d}"
+
+
 class Block(msgspec.Struct, array_like=True, frozen=True):
     """A block of an operator's state, and how many key groups the operator has."""
 
@@ -33,8 +42,11 @@ class Block(msgspec.Struct, array_like=True, frozen=True):
     max_parallelism: int
 
 
-def merge_block(storage: Storage, version: Version, block: Block) -> BaseHandle:
-    """Write a base of the block as of `version`. Content-named, so a repeat writes the same."""
+def merge_block(storage: Storage, version: Version, block: Block, into: Storage | None = None) -> BaseHandle:
+    """Write a base of the block as of `version`. Content-named, so a repeat writes the same.
+
+    `into`: the savepoint that it is for; else it is one of the lineage's own.
+    """
     groups = block_groups(ManifestHistory(storage, version), block.uid, block.number, block.max_parallelism)
     expired = left_out_of_bases(load(storage, version.id, version.digest)[0], block.uid)
     if expired is not None:
@@ -43,9 +55,9 @@ def merge_block(storage: Storage, version: Version, block: Block) -> BaseHandle:
         written = write_changes((group for group in groups if group.entries), file)
         if not written.entries:
             return BaseHandle(version.id, "", 0)
-        name = f"bases/{version.id:012d}/{written.digest}.arrow"
+        name = f"{base_folder(version.id) if into is None else SAVED_STATE}/{written.digest}.arrow"
         file.seek(0)
-        storage.write_file(name, file)
+        (storage if into is None else into).write_file(name, file)
         return BaseHandle(version.id, name, written.size)
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,6 +31,7 @@ from penstock.checkpoint.event_time import next_wakeup, times_after
 from penstock.checkpoint.failed import failed
 from penstock.checkpoint.fencing import begin, check_owner, close, publish_as_owner
 from penstock.checkpoint.housekeeping import Housekeeping, Merge, merge_here
+from penstock.checkpoint.lineages import SharedStorage
 from penstock.checkpoint.manifest import (
     FORMAT,
     Manifest,
@@ -42,6 +44,7 @@ from penstock.checkpoint.manifest import (
 )
 from penstock.checkpoint.metrics import MetricTotals
 from penstock.checkpoint.rescaling import Scale, recalled, remembered, scale_for
+from penstock.checkpoint.savepoints import dispose_claimed, savepoint_storage
 from penstock.checkpoint.statistics import CheckpointHistory
 from penstock.errors import PenstockError
 from penstock.runtime.metrics import TaskMetrics, decode_metrics
@@ -148,6 +151,8 @@ class EpochDriver:
     """How bases are made."""
     wait: Callable[[float], object] = time.sleep
     """Lets seconds pass between two checkpoints; may raise, if the job is to stop."""
+    open_savepoint: Callable[[str], SharedStorage] = savepoint_storage
+    """Opens the savepoint that the lineage began with, if it is to be removed."""
 
     def __post_init__(self) -> None:
         self.token = uuid.uuid4().hex
@@ -166,6 +171,9 @@ class EpochDriver:
         self._committer = Committer(self.sinks, self.lineage, self.settings.at_least_once)
         self.number = 0
         """The epoch under way, or the last one."""
+        self.sources = [chain.source_uid for chain in self.graph.sources() if chain.source_uid is not None]
+        """For each line of Spark's offsets the uid of its source; whoever plans a source as several says so here."""
+        self._claimed: tuple[str, str] | None = None
         self.uids = {operator.uid: operator for chain in self.graph.chains for operator in chain.operators}
         self._housekeeping = Housekeeping(
             self.storage,
@@ -206,6 +214,8 @@ class EpochDriver:
         self._committer.lineage = manifest.lineage
         self._committer.commit(manifest.id, manifest.committables, again=True)
         self.checkpoints.restored = manifest.id
+        self._claimed = manifest.claimed
+        self._dispose_claimed(manifest)
         return manifest
 
     def rescale(self, wanted: int | Mapping[str, int]) -> None:
@@ -215,6 +225,22 @@ class EpochDriver:
     def _set_scale(self, scale: Scale) -> None:
         self.scale = scale
         self.graph = self._program.rescaled(scale)
+
+    @contextmanager
+    def holding_last(self) -> Iterator[tuple[Manifest, Version]]:
+        """The last checkpoint, whose files stay while a savepoint is made of it. Entered between two epochs; what is
+        within may run beside those that follow."""
+        if self.last is None or self.version is None:
+            raise PenstockError("There is no checkpoint yet that a savepoint could be made of.", fix="Run an epoch.")
+        with self._housekeeping.holding(self.last.id):
+            yield self.last, self.version
+
+    def _dispose_claimed(self, manifest: Manifest) -> None:
+        """Remove the savepoint that this lineage began with, once a later checkpoint is complete."""
+        if self._claimed and manifest.parent:
+            identity, path = self._claimed
+            dispose_claimed(self.open_savepoint(path), identity)
+            self._claimed = None
 
     def close(self) -> None:
         """The job is over before its input was: no driver goes on with this lineage. Raises Fenced if one does."""
@@ -298,6 +324,7 @@ class EpochDriver:
         self.probe("committed")
         self._committer.published(manifest)
         self._housekeeping.published(manifest, version)
+        self._dispose_claimed(manifest)
         if self.storage.in_memory:
             for uid in manifest.keyed():
                 self._check_memory(uid)
@@ -420,6 +447,8 @@ class EpochDriver:
             bases,
             since_base,
             times_after({} if last is None else last.times, self.graph, reports, timestamp),
+            self.sources,
+            self._claimed,
             remembered(self._program, self.scale),
         )
 
@@ -449,6 +478,14 @@ class EpochDriver:
         return next(chain for chain in self.graph.chains if any(op.uid == uid for op in chain.operators))
 
     def _check_restorable(self, manifest: Manifest) -> None:
+        before, now = (list(dict.fromkeys(uids)) for uids in (manifest.sources, self.sources))
+        if manifest.log_index and before and before != now:
+            raise NotRestorable(
+                f"The checkpoint in {self.storage.where} has the positions of the sources {before}, in this order, and "
+                f"this program has {now}. Spark knows its sources by their place.",
+                fix="Change sources between a savepoint and a restore from it, which matches them by uid. Or choose "
+                "another job name to start afresh.",
+            )
         for uid, snapshot in manifest.operators.items():
             if uid not in self.uids:
                 raise NotRestorable(

@@ -7,15 +7,24 @@ memory. What it makes is announced by the next manifest; until then it does not 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Protocol
 
 from penstock.checkpoint.bases import LONGEST_WALK, Block, carried_on, due, expires, merge_block, oldest_walk
 from penstock.checkpoint.manifest import BaseHandle, Manifest, Version
 from penstock.checkpoint.retention import Retention
 from penstock.state.storage import Storage
 
-Merge = Callable[[Storage, Version, list[Block]], list[BaseHandle]]
+
+class Merge(Protocol):
+    """Makes bases of blocks, in this process or elsewhere; `into` is the savepoint that they are for, if any."""
+
+    def __call__(
+        self, storage: Storage, version: Version, blocks: list[Block], into: Storage | None = None
+    ) -> list[BaseHandle]: ...
+
 
 _AT_A_TIME = 8
 """Blocks that are merged in one go: the next manifest announces them, and their deltas can go."""
@@ -25,9 +34,11 @@ _SWEEP_EVERY = 16
 _log = logging.getLogger(__name__)
 
 
-def merge_here(storage: Storage, version: Version, blocks: list[Block]) -> list[BaseHandle]:
+def merge_here(
+    storage: Storage, version: Version, blocks: list[Block], into: Storage | None = None
+) -> list[BaseHandle]:
     """Merge in this process."""
-    return [merge_block(storage, version, block) for block in blocks]
+    return [merge_block(storage, version, block, into) for block in blocks]
 
 
 class Housekeeping:
@@ -58,6 +69,8 @@ class Housekeeping:
         """Of the blocks that are being merged or were: the bytes of deltas that went into the base."""
         self._reading: int | None = None
         """The checkpoint a merge reads or has read, until its bases are announced."""
+        self._held: list[int] = []
+        """Checkpoints that savepoints are being made of."""
         self._swept = 0
         self._closed = False
         self._work: Future[dict[Block, BaseHandle]] | None = None
@@ -110,6 +123,15 @@ class Housekeeping:
         else:
             self._work = self._thread.submit(self._run, manifest, version, blocks, sweep)
 
+    @contextmanager
+    def holding(self, number: int) -> Iterator[None]:
+        """Within this block the files of a checkpoint stay, which must be the last one when the block begins."""
+        self._held.append(number)
+        try:
+            yield
+        finally:
+            self._held.remove(number)
+
     def close(self) -> None:
         """Finish what is under way, and begin nothing more."""
         self._closed = True
@@ -118,7 +140,7 @@ class Housekeeping:
 
     def _run(self, manifest: Manifest, version: Version, blocks: list[Block], sweep: bool) -> dict[Block, BaseHandle]:
         if sweep:
-            self._retention.sweep(manifest, self._reading)
+            self._retention.sweep(manifest, [*self._held, *([] if self._reading is None else [self._reading])])
         return dict(zip(blocks, self._merge(self._storage, version, blocks), strict=True)) if blocks else {}
 
     def _take(self, merged: dict[Block, BaseHandle]) -> None:

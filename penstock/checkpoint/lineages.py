@@ -7,7 +7,8 @@
 
 Only the lineage with the highest number is ever gone on with, and only while it has not ended. Drivers that start at
 the same moment publish the same number, so they get the same lineage, and the first manifest has one winner. A number
-is not used again: its record or its mark stays until a higher one is there.
+is not used again: its record or its mark stays until a higher one is there. The name of a lineage that began with a
+savepoint ends in `-from-` and a hash of the savepoint's path.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ SharedStorage = LocalStorage | ObjectStorage
 """What drivers and tasks of several processes reach."""
 
 _FOLDER = "lineages/"
+_FROM = "-from-"
 _RETAINED, _REMOVED = ".retained", ".removed"
 _OURS = re.compile(r"lineages/\d{12}(\.retained|\.removed)?")
 
@@ -38,10 +40,12 @@ class Lineages:
         self._records: dict[str, str] = {}
         """The record of each lineage that `current` gave."""
 
-    def current(self) -> str:
+    def current(self, origin: str = "") -> str:
         """The lineage to go on with: the newest that has not ended, or a new one.
 
         Even one without a manifest: if its driver only seems dead, one of the two must lose the first publish.
+        `origin`: the savepoint that the job is to begin with. Then only a lineage that began with it is gone on with:
+        a job that was killed, and is started again with the same savepoint, does not begin again.
         """
         while True:
             names = self._names()
@@ -52,14 +56,27 @@ class Lineages:
                 # It may have ended since, and be gone.
                 with suppress(MissingObject):
                     lineage = self._root.read(record).decode()
-                    self._records[lineage] = record
-                    return lineage
-                continue
-            lineage, record = new_lineage(), _record(newest + 1)
+                    if not origin or lineage.endswith(_FROM + origin):
+                        self._records[lineage] = record
+                        return lineage
+                if not origin:
+                    continue
+            lineage, record = new_lineage() + (origin and _FROM + origin), _record(newest + 1)
             with suppress(AlreadyPublished):
                 self._root.publish(record, lineage.encode())
                 self._records[lineage] = record
                 return lineage
+
+    def goes_on_from(self, origin: str) -> bool:
+        """Whether `current` would give a lineage that began with this savepoint, and not a new one."""
+        names = self._names()
+        record = _record(max((_number(name) for name in names), default=0))
+        if record not in names or _ended(record, names):
+            return False
+        try:
+            return self._root.read(record).decode().endswith(_FROM + origin)
+        except MissingObject:
+            return False
 
     def storage_of(self, lineage: str) -> SharedStorage:
         return self._root.below(lineage)

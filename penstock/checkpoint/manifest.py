@@ -108,6 +108,10 @@ class Manifest(msgspec.Struct, array_like=True, frozen=True):
     """By operator uid and block: bytes of the deltas since the block's base, where there are any."""
     times: dict[str, OperatorTime] = {}
     """Where event time stands, by operator uid."""
+    sources: list[str] = []
+    """For each line of Spark's `offsets`, in their order, the uid of the source it belongs to."""
+    claimed: tuple[str, str] | None = None
+    """The savepoint that this lineage began with and is to remove, by id and path; None when it has."""
     rescaled: dict[str, tuple[int, int]] = {}
     """By uid of a task's first operator, where a rescale is in force: the program's parallelism, and this one."""
 

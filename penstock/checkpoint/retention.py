@@ -7,6 +7,7 @@ after this one was thought dead.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import NamedTuple
 
 from penstock.checkpoint.bases import oldest_walk
@@ -35,8 +36,8 @@ class Retention:
         self._manifests[manifest.id] = manifest
         self._deltas[manifest.id] = _deltas_in(manifest)
 
-    def needed(self, last: Manifest, reading: int | None = None) -> set[str]:
-        """All files that the retained checkpoints need. `reading`: an older one that a merge still reads."""
+    def needed(self, last: Manifest, reading: Collection[int] = ()) -> set[str]:
+        """All files that the retained checkpoints need. `reading`: older ones that a merge or savepoint still reads."""
         kept = [self._manifest(number) for number in self.kept(last, reading)]
         files = {base.name for each in kept for handles in each.bases.values() for base in handles.values()}
         files |= {manifest_name(number) for each in kept for number in each.log_index.values()}
@@ -50,14 +51,13 @@ class Retention:
                     files.add(delta.name)
         return files
 
-    def kept(self, last: Manifest, reading: int | None = None) -> list[int]:
+    def kept(self, last: Manifest, reading: Collection[int] = ()) -> list[int]:
         """The retained checkpoints and the one before them, whose link to the next is checked at a recovery."""
         numbers = [number for number in range(last.id - self._retained, last.id) if self._there(number)]
-        if reading is not None and reading < last.id:
-            numbers.append(reading)
+        numbers += [number for number in reading if number < last.id]
         return sorted({*numbers, last.id})
 
-    def sweep(self, last: Manifest, reading: int | None = None) -> list[str]:
+    def sweep(self, last: Manifest, reading: Collection[int] = ()) -> list[str]:
         """Remove what no retained checkpoint needs; gives the names of what was removed."""
         needed = self.needed(last, reading)
         gone = [name for name in self._storage.list("manifests/") if name not in needed and _last_part(name) <= last.id]
@@ -66,7 +66,7 @@ class Retention:
         gone += [
             name
             for name in self._storage.list("bases/")
-            if name not in needed and _epoch(name) < last.id and _epoch(name) != reading
+            if name not in needed and _epoch(name) < last.id and _epoch(name) not in reading
         ]
         for name in gone:
             self._storage.delete(name)

@@ -127,7 +127,20 @@ OPTIONS = {
         Option(
             "state.checkpoints.fs.*",
             "none",
-            "options of the store at that URI, such as `state.checkpoints.fs.endpoint_url`; never shown",
+            "options of the store at that URI, and of that with savepoints, such as "
+            "`state.checkpoints.fs.endpoint_url`; never shown",
+        ),
+        Option("state.savepoints.dir", "none", "where savepoints go that are given no directory"),
+        Option("execution.state-recovery.path", "none", "the savepoint that the job is to begin with"),
+        Option(
+            "execution.state-recovery.claim-mode",
+            "NO_CLAIM",
+            "CLAIM: that savepoint is removed when the job has a checkpoint of its own",
+        ),
+        Option(
+            "execution.state-recovery.ignore-unclaimed-state",
+            "false",
+            "true: what of that savepoint has no operator in the program is left behind",
         ),
         Option("taskmanager.memory.segment-size", "32768", "wanted bytes of a buffer"),
         Option(
@@ -149,6 +162,11 @@ ALIASES = {
     "state.backend.type": "state.backend",
     "execution.checkpointing.dir": "state.checkpoints.dir",
     "state.checkpoint.dir": "state.checkpoints.dir",
+    "execution.checkpointing.savepoint-dir": "state.savepoints.dir",
+    "state.savepoint.dir": "state.savepoints.dir",
+    "execution.savepoint.path": "execution.state-recovery.path",
+    "execution.savepoint-restore-mode": "execution.state-recovery.claim-mode",
+    "execution.savepoint.ignore-unclaimed-state": "execution.state-recovery.ignore-unclaimed-state",
     "state.checkpoints.num-retained": "execution.checkpointing.num-retained",
     "state.backend.rocksdb.localdir": "state.backend.local-dir",
     "state.backend.rocksdb.timer-server.factory": "state.backend.rocksdb.timer-service.factory",

@@ -1,6 +1,8 @@
 """The DataStream API. Names and behaviour are PyFlink's."""
 
 from penstock.absent import explain_absent
+from penstock.checkpoint.inspecting import Savepoint
+from penstock.checkpoint.restoring import RecoveryClaimMode
 from penstock.common.job_client import JobClient
 from penstock.datastream.async_data_stream import AsyncDataStream
 from penstock.datastream.checkpoint_config import CheckpointConfig
@@ -113,10 +115,12 @@ __all__ = [
     "ProcessFunction",
     "ProcessJoinFunction",
     "ProcessWindowFunction",
+    "RecoveryClaimMode",
     "ReduceFunction",
     "RocksDBStateBackend",
     "RuntimeContext",
     "RuntimeExecutionMode",
+    "Savepoint",
     "SinkFunction",
     "StateBackend",
     "StreamExecutionEnvironment",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from penstock.checkpoint.lineages import SharedStorage
 from penstock.checkpoint.restarts import (
     WITH_CHECKPOINTS,
     ExponentialDelay,
@@ -12,8 +13,10 @@ from penstock.checkpoint.restarts import (
     NoRestart,
     RestartStrategy,
 )
+from penstock.checkpoint.restoring import RecoveryClaimMode, RestoreSettings
+from penstock.checkpoint.savepoints import savepoint_storage
 from penstock.common.configuration import Configuration
-from penstock.common.options import BadSetting, milliseconds
+from penstock.common.options import BadSetting, milliseconds, store_options
 from penstock.common.restart_strategy import RestartStrategies, configured_strategy
 from penstock.common.time import to_millis
 from penstock.datastream.checkpointing_mode import CheckpointingMode
@@ -26,6 +29,10 @@ MIN_PAUSE = "execution.checkpointing.min-pause"
 MAX_CONCURRENT = "execution.checkpointing.max-concurrent-checkpoints"
 TOLERABLE = "execution.checkpointing.tolerable-failed-checkpoints"
 RETAINED = "execution.checkpointing.num-retained"
+SAVEPOINTS = "state.savepoints.dir"
+SAVEPOINT = "execution.state-recovery.path"
+CLAIM_MODE = "execution.state-recovery.claim-mode"
+IGNORE_UNCLAIMED = "execution.state-recovery.ignore-unclaimed-state"
 RETENTION = "execution.checkpointing.externalized-checkpoint-retention"
 
 MOST = 2**31 - 1
@@ -80,6 +87,30 @@ def check_max_concurrent(number: int) -> None:
             f"is one at a time.",
             fix="Leave it out, or set it to 1.",
         )
+
+
+def restore_settings(configuration: Configuration) -> RestoreSettings | None:
+    """The savepoint that the job is to begin with; None where none is set."""
+    path = configuration.get_string(SAVEPOINT, "")
+    text = configuration.get_string(CLAIM_MODE, RecoveryClaimMode.NO_CLAIM.name)
+    mode = RecoveryClaimMode.__members__.get(text.upper().replace("-", "_"))
+    if mode is None:
+        raise BadSetting(f"{CLAIM_MODE} is '{text}'.", fix="Set it to CLAIM or NO_CLAIM.")
+    if not path:
+        return None
+    ignore = configuration.get_boolean(IGNORE_UNCLAIMED, False)
+    return RestoreSettings(path, ignore, mode, store_options(configuration.to_dict()))
+
+
+def savepoint_directory(configuration: Configuration, given: str | None = None) -> SharedStorage:
+    """Where a savepoint goes: the directory that was given for it, or the one that is set for all."""
+    directory = given or configuration.get_string(SAVEPOINTS, "")
+    if not directory:
+        raise BadSetting(
+            f"Where is the savepoint to go? No directory was given, and {SAVEPOINTS} is not set.",
+            fix=f"Give a directory, or set {SAVEPOINTS}, e.g. to file:///var/savepoints.",
+        )
+    return savepoint_storage(directory, store_options(configuration.to_dict()))
 
 
 def length_of(configuration: Configuration, key: str, default: str) -> int:

@@ -34,6 +34,7 @@ from penstock.connectors.source import Source
 from penstock.datastream.backend_settings import backend_settings
 from penstock.datastream.checkpoint_config import CheckpointConfig
 from penstock.datastream.checkpoint_settings import (
+    SAVEPOINTS,
     checkpoint_settings,
     checkpointing_mode,
     restart_strategy,
@@ -188,6 +189,14 @@ class StreamExecutionEnvironment:
     def set_state_backend(self, state_backend: StateBackend) -> StreamExecutionEnvironment:
         self._configuration.add_all(Configuration.from_dict(state_backend.settings()))
         return self
+
+    def set_default_savepoint_directory(self, directory: str) -> StreamExecutionEnvironment:
+        """Where savepoints go that are given no directory: a path, or a URI such as s3://bucket/path."""
+        self._configuration.set_string(SAVEPOINTS, directory)
+        return self
+
+    def get_default_savepoint_directory(self) -> str | None:
+        return self._configuration.get_string(SAVEPOINTS, "") or None
 
     @property
     def spark(self) -> SparkSession:

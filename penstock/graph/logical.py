@@ -108,6 +108,10 @@ class LogicalGraph:
                 self.adopt(graph, (edge.node for edge in node.inputs))
                 self.nodes[number] = node
 
+    def derived_uids(self) -> frozenset[str]:
+        """The uids that nobody gave."""
+        return frozenset(node.uid for node in self.nodes.values() if node.given_uid is None)
+
     def sinks(self) -> dict[str, Any]:
         """The driver's half of every sink, by operator uid."""
         nodes = self.nodes.values()

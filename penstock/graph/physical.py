@@ -89,6 +89,7 @@ class _Builder:
         chain.source_name = node.name
         chain.source_place = node.place
         chain.reader = node.source.reader
+        chain.copied = chain.reader == "chunks" or not getattr(node.source.origin, "isStreaming", True)
         chain.gives_time = getattr(node.source.origin, "gives_time", False)
         if node.source.reader == "splits":
             chain.pickled_source = dump_named(node.source.origin, node.source.origin, node.name, node.uid)

@@ -63,6 +63,8 @@ class Chain:
     source_name: str = ""
     source_place: Place | None = None
     reader: str | None = None
+    copied: bool = False
+    """Whether Spark streams a copy of its records that the job makes: those of a collection or a batch DataFrame."""
     gives_time: bool = False
     """Whether its records come with timestamps and watermarks of the source's own."""
     pickled_source: bytes | None = None

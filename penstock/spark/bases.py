@@ -22,11 +22,15 @@ class SparkMerge:
         self._context = spark.sparkContext
         self._group = f"penstock-bases-{job}"
 
-    def __call__(self, storage: Storage, version: Version, blocks: list[Block]) -> list[BaseHandle]:
+    def __call__(
+        self, storage: Storage, version: Version, blocks: list[Block], into: Storage | None = None
+    ) -> list[BaseHandle]:
         context = self._context
         context.setJobGroup(self._group, "Penstock makes bases", interruptOnCancel=True)
         parts = max(1, min(len(blocks), context.defaultParallelism // _SHARE))
-        merged = context.parallelize(list(enumerate(blocks)), parts).mapPartitions(_Part(storage.uri, version))
+        merged = context.parallelize(list(enumerate(blocks)), parts).mapPartitions(
+            _Part(storage.uri, version, None if into is None else into.uri)
+        )
         return [handle for _, handle in sorted(merged.collect(), key=lambda each: each[0])]
 
     def cancel(self) -> None:
@@ -36,11 +40,13 @@ class SparkMerge:
 
 
 class _Part:
-    def __init__(self, uri: str, version: Version) -> None:
+    def __init__(self, uri: str, version: Version, into: str | None) -> None:
         self._uri = uri
         self._version = version
+        self._into = into
 
     def __call__(self, blocks: Iterable[tuple[int, Block]]) -> Iterator[tuple[int, BaseHandle]]:
         storage = open_storage(self._uri)
+        into = None if self._into is None else open_storage(self._into)
         for place, block in blocks:
-            yield place, merge_block(storage, self._version, block)
+            yield place, merge_block(storage, self._version, block, into)

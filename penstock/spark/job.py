@@ -353,7 +353,14 @@ class Job:
             assert node.source is not None
             place = partial(self._inputs.folder, f"source-{node.id}")
             frame = open_stream(
-                self._spark, chain, node.source.origin, place, self.spec.parallelism, self.spec.records_per_epoch
+                self._spark,
+                chain,
+                node.source.origin,
+                place,
+                self.spec.parallelism,
+                self.spec.records_per_epoch,
+                # The copy of a collection is made before the first checkpoint of this driver's own.
+                0 if self.driver.last is None else self.driver.last.records.get(node.uid, 0),
             )
             branches.append(self._engine.first_chain(chain.id, frame))
         return reduce(DataFrame.unionAll, branches)

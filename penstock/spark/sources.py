@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
-from functools import reduce
+from functools import partial, reduce
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -31,9 +31,12 @@ def open_stream(
     place: Callable[[str, Callable[[Path], None]], Path],
     parallelism: int,
     records_per_epoch: int,
+    read_before: int = 0,
 ) -> DataFrame:
     """The source as a streaming DataFrame. `place` gives the source a folder of its own, kept between runs of one
     lineage: it calls the function it is given to fill it, unless an earlier run did.
+
+    `read_before`: records of a collection that were read before this lineage began, with a savepoint.
 
     What Spark cannot stream by itself (a collection, a batch DataFrame) is written to Parquet once and streamed from
     there, so that it is read in epochs, and read again after a failure, like any other source.
@@ -44,12 +47,22 @@ def open_stream(
         return _discovered(spark, origin)
     if chain.pickled_source is not None:
         return planned_stream(spark, chain.source_name, chain.pickled_source, parallelism, records_per_epoch)
-    write = _write_frame if isinstance(origin, DataFrame) else _write_collection
+    write = _write_frame if isinstance(origin, DataFrame) else partial(_write_collection, read_before)
     folder = place(chain.source_name, lambda folder: write(origin, folder, records_per_epoch))
     reader = spark.readStream.schema(origin.schema if isinstance(origin, DataFrame) else "chunk binary")
     if records_per_epoch:
         reader = reader.option("maxFilesPerTrigger", 1)
     return reader.parquet(str(folder))
+
+
+def lines_in_log(origin: Any) -> int:
+    """As how many sources Spark streams what `open_stream` gives for it: each has a line in its offsets."""
+    if isinstance(origin, FileSource):
+        return len(origin.local_paths)
+    if isinstance(origin, DataFrame) and origin.isStreaming:
+        leaves = origin._jdf.queryExecution().analyzed().collectLeaves()
+        return sum(1 for number in range(leaves.size()) if leaves.apply(number).isStreaming())
+    return 1
 
 
 def _discovered(spark: SparkSession, source: FileSource) -> DataFrame:
@@ -74,8 +87,8 @@ def _discovered(spark: SparkSession, source: FileSource) -> DataFrame:
     return reduce(DataFrame.unionAll, frames)
 
 
-def _write_collection(records: list[Any], folder: Path, per_file: int) -> None:
-    for number, part in enumerate(_parts(records, per_file or len(records) or 1)):
+def _write_collection(read_before: int, records: list[Any], folder: Path, per_file: int) -> None:
+    for number, part in enumerate(_parts(records[read_before:], per_file or len(records) or 1)):
         chunks = [to_pickle(chunk) for chunk in _parts(part, _CHUNK)]
         _write(folder / f"{number:06d}.parquet", pa.table({"chunk": pa.array(chunks, pa.binary())}), number)
 

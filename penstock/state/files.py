@@ -259,12 +259,12 @@ def _binary(values: list[Any]) -> pa.Array:
     )
 
 
-def content_name(data: bytes) -> str:
+def content_name(data: bytes | memoryview) -> str:
     """The name of a file by its content, so that a retried task that did the same writes the same file."""
     return _content_hash(data).hexdigest()
 
 
-def _content_hash(data: bytes = b"") -> hashlib.blake2b:
+def _content_hash(data: bytes | memoryview = b"") -> hashlib.blake2b:
     return hashlib.blake2b(data, digest_size=16)
 
 

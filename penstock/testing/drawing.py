@@ -16,19 +16,20 @@ class DrawnSource:
     def __init__(self, source: Source, parallelism: int) -> None:
         # As on Spark, what runs is a copy of what the program holds.
         self.source: Source = pickle.loads(cloudpickle.dumps(source))
-        self._positions = self._logged(self.source.start(parallelism))
+        self.positions = self._logged(self.source.start(parallelism))
+        """Up to where it was drawn. May be set: then it goes on from there."""
 
     def draw(self, limit: int | None) -> list[Any]:
         """The records up to where the source advances to, each with its split, and where splits end."""
-        ahead = self._logged(self.source.advance(dict(self._positions), limit))
+        ahead = self._logged(self.source.advance(dict(self.positions), limit))
         records: list[OfSplit] = []
-        for part in ranges(self._positions, ahead):
+        for part in ranges(self.positions, ahead):
             for chunk in read_split(self.source, *part):
                 records += [OfSplit(chunk.split, [record]) for record in chunk.records]
                 if chunk.ended and records and records[-1].split == chunk.split:
                     # With its last record: positions in the harness are counted in records.
                     records[-1] = records[-1]._replace(ended=True)
-        self._positions = ahead
+        self.positions = ahead
         return records
 
     def _logged(self, positions: Any) -> Any:

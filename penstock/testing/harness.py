@@ -9,6 +9,8 @@ assert job.output == [("a", 1), ("b", 1), ("a", 2)]
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
 import tempfile
 import time
@@ -17,10 +19,16 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+import msgspec
+
 from penstock.checkpoint.epochs import EpochDriver, EpochParameters, EpochStatistics, Settings
 from penstock.checkpoint.failed import UserFunctionFailed
+from penstock.checkpoint.manifest import Manifest, load
 from penstock.checkpoint.metrics import JobMetrics
 from penstock.checkpoint.restarts import Completed, Failed, Restart, Restarts
+from penstock.checkpoint.restoring import RecoveryClaimMode, RestoreSettings, restore_savepoint
+from penstock.checkpoint.savepoints import savepoint_storage
+from penstock.checkpoint.saving import make_savepoint
 from penstock.checkpoint.statistics import CheckpointHistory
 from penstock.common.pickling import Frozen
 from penstock.common.watermark_strategy import Watermark
@@ -44,6 +52,8 @@ from penstock.state.ttl import timed_name
 from penstock.testing.drawing import DrawnSource
 from penstock.testing.engine import LocalEngine
 
+_POSITIONS = "offsets/0"
+
 
 class SimulatedCrash(BaseException):
     """Raised inside an epoch where a test asked for a crash. Not an Exception: user code must not catch it."""
@@ -54,6 +64,7 @@ class JobHarness:
 
     Records wait in the sources, as in a log, until an epoch takes them; a crash takes back what no checkpoint holds.
     Given the `storage` of another harness, it goes on from that one's last checkpoint, at whatever parallelism.
+    Given `from_savepoint`, it begins with that.
     A restart strategy of the program is obeyed; where a driver would wait, the clock that was set goes on at once.
     """
 
@@ -66,6 +77,9 @@ class JobHarness:
         backend: str = "memory",
         storage: Storage | None = None,
         settings: Settings | None = None,
+        from_savepoint: str | None = None,
+        allow_non_restored_state: bool = False,
+        claim_mode: RecoveryClaimMode = RecoveryClaimMode.NO_CLAIM,
     ) -> None:
         self.output: list[Any] = []
         """Everything the stream gave, epoch after epoch."""
@@ -79,6 +93,9 @@ class JobHarness:
         if storage is None:
             storage = DriverStorage() if backend == "memory" else LocalStorage(f"{self._directory}/checkpoints")
         self.storage = storage
+        self._restore = (
+            None if from_savepoint is None else RestoreSettings(from_savepoint, allow_non_restored_state, claim_mode)
+        )
         logical = env._graph
         config = env.get_configuration()
         self._graph = build(
@@ -90,6 +107,7 @@ class JobHarness:
             batch=env._is_batch(),
         )
         self._sinks = logical.sinks()
+        self._derived = logical.derived_uids()
         self._log: dict[str, list[Any]] = {}
         self._partitions: dict[str, int] = {}
         self._drawn: dict[str, DrawnSource] = {}
@@ -122,6 +140,9 @@ class JobHarness:
             clock=lambda: self._now() / 1000,
             wait=self._wait,
         )
+        if self._restore is not None:
+            driver = self._driver
+            restore_savepoint(self.storage, self._graph, driver.sources, driver.lineage, driver.token, self._restore)
         self._recover()
 
     def _open_engine(self) -> None:
@@ -137,6 +158,7 @@ class JobHarness:
 
     def _recover(self) -> None:
         self._driver.recover()
+        self._stand_where_saved()
         for uid, log in self._log.items():
             if uid in self._drawn:
                 while len(log) < self._position(uid):
@@ -213,6 +235,53 @@ class JobHarness:
             self.epochs(records)
         self.end()
         return self.output
+
+    # -- savepoints ------------------------------------------------------------------------------------------------
+
+    def savepoint(self, directory: str | os.PathLike[str]) -> str:
+        """Make a savepoint of the last checkpoint below this directory, and give its path. The job goes on."""
+        if self._driver.last is None:
+            self.epoch(0)
+        with self._driver.holding_last() as (manifest, version):
+            return make_savepoint(
+                savepoint_storage(os.fspath(directory)),
+                "harness",
+                self._graph,
+                self.storage,
+                self._with_positions(manifest),
+                version,
+                self._derived,
+            )
+
+    def _with_positions(self, manifest: Manifest) -> Manifest:
+        """With a log as Spark would have written it: where Python sources are that no record waits of."""
+        if manifest.batch is not None:
+            return manifest
+        lines = [
+            json.dumps(self._drawn[uid].positions) if uid in self._drawn and not self._waiting(uid) else "-"
+            for uid in self._driver.sources
+        ]
+        log = {} if set(lines) == {"-"} else {_POSITIONS: "\n".join(["v1", "{}", *lines]).encode()}
+        return msgspec.structs.replace(manifest, spark_log=log, log_index=dict.fromkeys(log, manifest.id))
+
+    def _stand_where_saved(self) -> None:
+        """Let Python sources go on where they were in the savepoint that this lineage began with."""
+        last = self._driver.last
+        if last is None or last.batch is not None or _POSITIONS not in last.log_index:
+            return
+        first = load(self.storage, last.log_index[_POSITIONS])[0]
+        for uid, line in zip(first.sources, first.spark_log[_POSITIONS].decode().split("\n")[2:], strict=True):
+            if line != "-" and not self._log[uid]:
+                self._drawn[uid].positions = json.loads(line)
+                self._log[uid].extend([None] * first.records.get(uid, 0))
+
+    def stop_with_savepoint(self, directory: str | os.PathLike[str], drain: bool = False) -> str:
+        """End the job with a savepoint. `drain`: end its input first, so that all timers and windows fire."""
+        if drain:
+            self._run(None, ends_input=True)
+        path = self.savepoint(directory)
+        self.close()
+        return path
 
     # -- failures --------------------------------------------------------------------------------------------------
 

@@ -1,6 +1,7 @@
 """Bases and retention: what is kept, what is removed, and that nothing needed is ever gone, crashes included."""
 
 import pytest
+from dying import Died, Dying
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_epochs import GROUPS, STATES, Clock, CommitLog, program
@@ -20,34 +21,6 @@ from penstock.state.replica import Replicas
 from penstock.state.storage import LocalStorage
 
 FILES = ("manifests/", "deltas/", "bases/")
-
-
-class Died(BaseException):
-    pass
-
-
-class Dying(LocalStorage):
-    """A storage whose process dies at its n-th change."""
-
-    left: int | None = None
-
-    def write(self, name, data):
-        self._count()
-        super().write(name, data)
-
-    def write_file(self, name, file):
-        self._count()
-        super().write_file(name, file)
-
-    def delete(self, name):
-        self._count()
-        super().delete(name)
-
-    def _count(self):
-        if self.left is not None:
-            self.left -= 1
-            if self.left < 0:
-                raise Died
 
 
 class Tasks:

@@ -1,0 +1,175 @@
+"""A savepoint as its owner sees it: what is in it, how large it is, and how it differs from another."""
+
+from __future__ import annotations
+
+import builtins
+import os
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from penstock.checkpoint.lineages import SharedStorage
+from penstock.checkpoint.savepoints import (
+    Found,
+    Metadata,
+    SavedOperator,
+    dispose_savepoint,
+    list_savepoints,
+    load_savepoint,
+    savepoint_storage,
+)
+from penstock.errors import PenstockError
+from penstock.state.entries import state_id
+from penstock.state.files import read_changes
+from penstock.state.ttl import timed_name
+
+TIMERS = "timers"
+
+
+class StateSize(NamedTuple):
+    entries: int
+    bytes: int
+
+
+class Savepoint:
+    """Loaded with `Savepoint.load(path)`. Nothing of what was saved is run, and no value is decoded."""
+
+    def __init__(self, storage: SharedStorage, metadata: Metadata) -> None:
+        self._storage = storage
+        self.metadata = metadata
+        """All that is known of it, by operator and source uid."""
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], store_options: Mapping[str, Any] | None = None) -> Savepoint:
+        """`path` is its directory, or a URI such as s3://bucket/path. Raises a SavepointError if there is none."""
+        storage = savepoint_storage(os.fspath(path), store_options)
+        return cls(storage, load_savepoint(storage))
+
+    @staticmethod
+    def list(directory: str | os.PathLike[str], store_options: Mapping[str, Any] | None = None) -> builtins.list[Found]:
+        """Those in a directory, oldest first, and what was left of others."""
+        return list_savepoints(savepoint_storage(os.fspath(directory), store_options))
+
+    @property
+    def path(self) -> str:
+        return self._storage.where
+
+    @property
+    def operators(self) -> dict[str, SavedOperator]:
+        """By uid; those that had no state too."""
+        return self.metadata.operators
+
+    def positions(self) -> dict[str, builtins.list[str]]:
+        """By source uid: how far it was read, as Spark logged it; empty for one of which nothing was."""
+        lines = self.metadata.positions.lines
+        return {uid: [line.position for line in lines.get(uid, [])] for uid in self.metadata.sources}
+
+    def sizes(self, uid: str) -> dict[str, StateSize]:
+        """What each keyed state of an operator takes: reads all of them."""
+        operator = self.metadata.operators.get(uid)
+        if operator is None:
+            raise PenstockError(
+                f"The savepoint in {self.path} has no operator with uid '{uid}'; it has {sorted(self.operators)}."
+            )
+        names = {state_id(form): name for name in operator.snapshot.states for form in (name, timed_name(name))}
+        entries: Counter[str] = Counter()
+        size: Counter[str] = Counter()
+        for block in operator.blocks.values():
+            for group in read_changes(self._storage.view(block.name), name=f"'{block.name}' in {self.path}"):
+                for key, value in group.entries:
+                    name = names.get(int.from_bytes(key[2:6], "big"), TIMERS)
+                    entries[name] += 1
+                    size[name] += len(key) + len(value or b"")
+        return {name: StateSize(entries[name], size[name]) for name in sorted(entries)}
+
+    def describe(self) -> str:
+        """What is in it, for people."""
+        return "\n".join(self._lines())
+
+    def differences(self, other: Savepoint) -> builtins.list[str]:
+        """In what `other` differs from this one, a line for each; keyed state is compared block by block, by hash."""
+        return [*_operator_differences(self, other), *_source_differences(self, other)]
+
+    def dispose(self) -> None:
+        """Remove it for good."""
+        dispose_savepoint(self._storage)
+
+    def _lines(self) -> Iterator[str]:
+        data = self.metadata
+        made = datetime.fromtimestamp(data.created / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+        yield f"savepoint {data.id} of job '{data.job}', in {self.path}"
+        yield f"made {made} by Penstock {data.penstock}, of checkpoint {data.checkpoint} of lineage {data.lineage}"
+        yield f"{data.size:,} bytes of keyed state in {len(data.files())} files"
+        for uid, operator in data.operators.items():
+            snapshot = operator.snapshot
+            yield ""
+            yield f"operator '{uid}'{_derived(operator.derived_uid)}: {snapshot.name}"
+            if not operator.has_state:
+                yield "  no state"
+                continue
+            yield (
+                f"  parallelism {snapshot.parallelism} of at most {snapshot.max_parallelism}, "
+                f"{operator.size:,} bytes in {len(operator.blocks)} blocks"
+            )
+            for name, kind in sorted(snapshot.states.items()):
+                form = snapshot.ttl.get(name)
+                lives = "" if form is None or form.ttl_ms is None else f", time to live {form.ttl_ms} ms"
+                yield f"  {name}: {kind}{lives}"
+            for kind, blocks in sorted(snapshot.timers.items()):
+                if blocks:
+                    yield f"  {kind.lower().replace('_', ' ')} timers, the first at {min(blocks.values())}"
+            elements = sum(len(share) for share in snapshot.operator_state)
+            if elements:
+                yield f"  operator state: {elements} elements"
+        for uid, positions in self.positions().items():
+            source = data.sources[uid]
+            yield ""
+            yield f"source '{uid}'{_derived(source.derived_uid)}: {source.name}, {source.records:,} records"
+            yield from (f"  position {position}" for position in positions if position)
+
+
+def _operator_differences(one: Savepoint, other: Savepoint) -> Iterator[str]:
+    olds, news = _stateful(one), _stateful(other)
+    for uid in dict.fromkeys([*olds, *news]):
+        before, after = olds.get(uid), news.get(uid)
+        if before is None or after is None:
+            yield f"operator '{uid}': {'added' if before is None else 'gone'}"
+            continue
+        old, new = before.snapshot, after.snapshot
+        for what, was, now in (
+            ("parallelism", old.parallelism, new.parallelism),
+            ("max parallelism", old.max_parallelism, new.max_parallelism),
+            ("bytes", before.size, after.size),
+            ("operator state", sum(map(len, old.operator_state)), sum(map(len, new.operator_state))),
+        ):
+            if was != now:
+                yield f"operator '{uid}': {what} {was:,} -> {now:,}"
+        for name in sorted(old.states.keys() | new.states.keys()):
+            was_type, is_type = old.states.get(name, "none"), new.states.get(name, "none")
+            if was_type != is_type:
+                yield f"operator '{uid}': state '{name}' {was_type} -> {is_type}"
+        blocks = before.blocks.keys() | after.blocks.keys()
+        changed = [number for number in blocks if before.blocks.get(number) != after.blocks.get(number)]
+        if changed:
+            yield f"operator '{uid}': {len(changed)} of {len(blocks)} blocks of keyed state differ"
+
+
+def _stateful(savepoint: Savepoint) -> dict[str, SavedOperator]:
+    return {uid: operator for uid, operator in savepoint.operators.items() if operator.has_state}
+
+
+def _source_differences(one: Savepoint, other: Savepoint) -> Iterator[str]:
+    before, after = one.metadata.sources, other.metadata.sources
+    for uid in dict.fromkeys([*before, *after]):
+        if uid not in before or uid not in after:
+            yield f"source '{uid}': {'gone' if uid in before else 'added'}"
+            continue
+        if before[uid].records != after[uid].records:
+            yield f"source '{uid}': {before[uid].records:,} -> {after[uid].records:,} records"
+        if one.positions()[uid] != other.positions()[uid]:
+            yield f"source '{uid}': position {one.positions()[uid]} -> {other.positions()[uid]}"
+
+
+def _derived(derived: bool) -> str:
+    return " (derived)" if derived else ""

@@ -1,0 +1,253 @@
+"""A savepoint: a job's state and positions in a directory of their own, in any storage, to be moved and copied.
+
+    _metadata            what is in it; published last: without it there is no savepoint
+    state/<hash>.arrow   a block of an operator's keyed state, as in the bases of checkpoints
+
+All names in it are relative. A driver that dies while it makes or removes one leaves a savepoint or none: what is then
+left over has no `_metadata`, is listed as incomplete, and can be disposed of.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any, NamedTuple
+from urllib.parse import unquote, urlsplit
+
+import msgspec
+
+from penstock.checkpoint.bases import SAVED_STATE
+from penstock.checkpoint.lineages import SharedStorage
+from penstock.checkpoint.manifest import OperatorSnapshot, digest_of
+from penstock.checkpoint.positions import Positions
+from penstock.errors import PenstockError
+from penstock.runtime.event_time import OperatorTime
+from penstock.state.object_storage import ObjectStorage
+from penstock.state.storage import LocalStorage, MissingObject, StorageError
+
+FORMAT = 1
+METADATA = "_metadata"
+PREFIX = "savepoint-"
+_MAGIC = b"PENSTOCK SAVEPOINT\n"
+_DIGEST_BYTES = 16
+
+_log = logging.getLogger(__name__)
+
+
+class SavepointError(PenstockError):
+    """A savepoint cannot be used. Nothing was changed."""
+
+    lasting = True
+
+
+class NotASavepoint(SavepointError):
+    """There is no savepoint at a path. Operator action: give the directory that holds `_metadata`."""
+
+
+class IncompleteSavepoint(SavepointError):
+    """Part of a savepoint is missing: it was never finished, is being removed, or was copied in part.
+
+    Operator action: copy it again, or use another; what its maker left behind, `penstock savepoint -d` removes.
+    """
+
+
+class DamagedSavepoint(SavepointError):
+    """A file of a savepoint is not what was written. Operator action: restore it from a copy, or use another."""
+
+
+class NewerSavepoint(SavepointError):
+    """A savepoint of a later version of Penstock. Operator action: run that version, or a later one."""
+
+
+class SavedBlock(msgspec.Struct, array_like=True, frozen=True):
+    name: str
+    """Relative, with the hash of the content in it."""
+    size: int
+
+    @property
+    def checksum(self) -> str:
+        return self.name.rsplit("/", 1)[1].partition(".")[0]
+
+
+class SavedOperator(msgspec.Struct, frozen=True):
+    snapshot: OperatorSnapshot
+    """As the checkpoint has it, without the epoch's deltas."""
+    derived_uid: bool
+    """Whether nobody gave it a uid: then it has another one when the program changes."""
+    blocks: dict[int, SavedBlock] = {}
+
+    @property
+    def size(self) -> int:
+        """Bytes of its keyed state."""
+        return sum(block.size for block in self.blocks.values())
+
+    @property
+    def keyed(self) -> bool:
+        return bool(self.blocks or self.snapshot.states or self.snapshot.timers)
+
+    @property
+    def has_state(self) -> bool:
+        return self.keyed or any(self.snapshot.operator_state)
+
+    def state_names(self) -> list[str]:
+        """Of all its state, for people."""
+        snapshot = self.snapshot
+        timers = ["timers"] if any(snapshot.timers.values()) else []
+        return [*sorted(snapshot.states), *timers, *(["operator state"] if any(snapshot.operator_state) else [])]
+
+
+class SavedSource(msgspec.Struct, frozen=True):
+    name: str
+    derived_uid: bool
+    records: int
+    """Read so far."""
+    reader: str = ""
+    """How its records came, as `graph.logical.Entry` has it."""
+    copied: bool = False
+    """Whether Spark streamed a copy of it that belongs to the lineage: then only `records` tells the position."""
+
+
+class Metadata(msgspec.Struct, frozen=True):
+    format: int
+    penstock: str
+    """The version that made it."""
+    id: str
+    job: str
+    created: int
+    """When it was made, in ms."""
+    clock: int
+    """Processing time of its checkpoint, in ms; it never goes back."""
+    lineage: str
+    checkpoint: int
+    """Of that lineage. The restored job goes on counting from here: lists are stored by checkpoint."""
+    batch: int | None
+    """Spark's last batch."""
+    operators: dict[str, SavedOperator]
+    sources: dict[str, SavedSource]
+    positions: Positions
+    times: dict[str, OperatorTime]
+    """Where event time stood, by operator uid."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of all keyed state."""
+        return sum(operator.size for operator in self.operators.values())
+
+    def files(self) -> set[str]:
+        return {block.name for operator in self.operators.values() for block in operator.blocks.values()}
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(Metadata).decode
+
+
+class Found(NamedTuple):
+    """What `list_savepoints` found."""
+
+    name: str
+    where: str
+    metadata: Metadata | None
+    """None for what is no savepoint: `problem` says why."""
+    problem: str = ""
+
+
+def savepoint_storage(path: str, options: Mapping[str, Any] | None = None) -> SharedStorage:
+    """A savepoint, or a directory of them, given as a path or URI. `options` are for the store at that URI."""
+    path = path.rstrip("/").removesuffix(f"/{METADATA}") or "/"
+    parts = urlsplit(path)
+    if parts.scheme in ("", "file"):
+        return LocalStorage(os.path.abspath(unquote(parts.path) if parts.scheme else path))
+    return ObjectStorage(path, options)
+
+
+def publish_metadata(storage: SharedStorage, metadata: Metadata) -> None:
+    body = _encode(metadata)
+    storage.publish(METADATA, _MAGIC + digest_of(body) + body)
+
+
+def load_savepoint(storage: SharedStorage) -> Metadata:
+    """What is in the savepoint; runs nothing of it. Raises a SavepointError that says what is wrong."""
+    where = storage.where
+    try:
+        data = storage.read(METADATA)
+    except MissingObject:
+        if storage.list(f"{SAVED_STATE}/"):
+            raise IncompleteSavepoint(
+                f"The savepoint in {where} is not complete: it has state, but no {METADATA}. Either it is still being "
+                f"made or removed, or that was broken off.",
+                fix=f"Use another one. If nobody works on it, remove it: penstock savepoint -d {where}",
+            ) from None
+        raise NotASavepoint(
+            f"There is no savepoint in {where}: it has no {METADATA}.",
+            fix="Give the directory that was printed when the savepoint was made, or where it was moved to.",
+        ) from None
+    if not data.startswith(_MAGIC):
+        raise NotASavepoint(
+            f"{METADATA} in {where} is not of a savepoint of Penstock: it begins otherwise.",
+            fix="Give the directory of one. Those of Flink cannot be read.",
+        )
+    found, body = data[len(_MAGIC) :][:_DIGEST_BYTES], data[len(_MAGIC) + _DIGEST_BYTES :]
+    if digest_of(body) != found:
+        raise DamagedSavepoint(
+            f"The savepoint in {where} is damaged: {METADATA} does not have the hash it was written with.",
+            fix="Restore it from a copy, or use another savepoint. Nothing was changed.",
+        )
+    try:
+        head = msgspec.msgpack.decode(body, type=dict[str, Any])
+        if head.get("format", 0) > FORMAT:
+            raise NewerSavepoint(
+                f"The savepoint in {where} was made by Penstock {head.get('penstock')} and has format "
+                f"{head.get('format')}; this version reads up to {FORMAT}.",
+                fix=f"Run Penstock {head.get('penstock')} or later.",
+            )
+        return _decode(body)
+    except (msgspec.DecodeError, TypeError) as error:
+        raise DamagedSavepoint(
+            f"{METADATA} of the savepoint in {where} cannot be read: {error}",
+            fix="Restore it from a copy, or use another savepoint. Nothing was changed.",
+        ) from None
+
+
+def list_savepoints(directory: SharedStorage) -> list[Found]:
+    """All that lie in a directory, and what was left of others."""
+    names = {name.partition("/")[0] for name in directory.list(PREFIX) if "/" in name}
+    listed = []
+    for name in sorted(names):
+        storage = directory.below(name)
+        try:
+            listed.append(Found(name, storage.where, load_savepoint(storage)))
+        except SavepointError as error:
+            listed.append(Found(name, storage.where, None, error.statement()))
+    return sorted(listed, key=lambda each: (0 if each.metadata is None else each.metadata.created, each.name))
+
+
+def dispose_claimed(storage: SharedStorage, identity: str) -> None:
+    """Remove the savepoint with this id, which is a job's own by now. If that fails, the job goes on."""
+    try:
+        with suppress(IncompleteSavepoint):
+            if load_savepoint(storage).id != identity:
+                return
+        dispose_savepoint(storage)
+    except NotASavepoint:
+        # A driver before this one has removed it.
+        pass
+    except (SavepointError, StorageError) as error:
+        _log.warning("The savepoint in %s is not needed any more, but could not be removed: %s", storage.where, error)
+
+
+def dispose_savepoint(storage: SharedStorage) -> None:
+    """Remove a savepoint, a damaged one too, or what is left of one. Touches no other file.
+
+    `_metadata` goes first: from then on there is no savepoint, whatever happens.
+    """
+    try:
+        load_savepoint(storage)
+    except (DamagedSavepoint, NewerSavepoint, IncompleteSavepoint):
+        pass
+    storage.delete(METADATA)
+    storage.delete_below(SAVED_STATE)
+    if isinstance(storage, LocalStorage):
+        with suppress(OSError):
+            storage.root.rmdir()

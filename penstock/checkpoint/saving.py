@@ -1,0 +1,152 @@
+"""Making a savepoint of a completed checkpoint, beside the epochs that follow it."""
+
+from __future__ import annotations
+
+import re
+import time
+import uuid
+import warnings
+from collections.abc import Collection
+from contextlib import suppress
+
+import msgspec
+
+import penstock
+from penstock.checkpoint.bases import Block
+from penstock.checkpoint.housekeeping import Merge, merge_here
+from penstock.checkpoint.lineages import SharedStorage
+from penstock.checkpoint.manifest import Manifest, OperatorSnapshot, Version, load
+from penstock.checkpoint.positions import Positions, take_apart
+from penstock.checkpoint.savepoints import (
+    FORMAT,
+    PREFIX,
+    Metadata,
+    SavedBlock,
+    SavedOperator,
+    SavedSource,
+    SavepointError,
+    dispose_savepoint,
+    publish_metadata,
+)
+from penstock.runtime.plan import PhysicalGraph
+from penstock.state.key_groups import block_count
+from penstock.state.storage import Storage, StorageError
+
+
+def make_savepoint(
+    directory: SharedStorage,
+    job: str,
+    graph: PhysicalGraph,
+    storage: Storage,
+    manifest: Manifest,
+    version: Version,
+    derived: Collection[str] = (),
+    merge: Merge = merge_here,
+) -> str:
+    """Make a savepoint of the checkpoint `manifest` in a new directory below this one; gives the path of it.
+
+    The checkpoint's sinks are committed, and its files stay until this returns (`EpochDriver.holding_last`). It may be
+    called in any thread. `derived`: the uids that nobody gave.
+    """
+    identity = uuid.uuid4().hex[:12]
+    slug = re.sub(r"[^A-Za-z0-9_.-]+", "-", job).strip("-.") or "job"
+    target = directory.below(f"{PREFIX}{slug}-{identity}")
+    snapshots = _snapshots(graph, manifest)
+    # What cannot be told apart is noticed before anything is written.
+    positions = take_apart(_spark_log(storage, manifest), manifest.sources, storage.where)
+    blocks = [
+        Block(uid, number, snapshots[uid].max_parallelism)
+        for uid in sorted(manifest.keyed() & snapshots.keys())
+        for number in range(block_count(snapshots[uid].max_parallelism))
+        if _may_hold(manifest, uid, number)
+    ]
+    try:
+        handles = merge(storage, version, blocks, target)
+        saved: dict[str, dict[int, SavedBlock]] = {}
+        for block, handle in zip(blocks, handles, strict=True):
+            if handle.name:
+                saved.setdefault(block.uid, {})[block.number] = SavedBlock(handle.name, handle.size)
+        metadata = _metadata(identity, job, graph, manifest, snapshots, positions, derived, saved)
+        publish_metadata(target, metadata)
+    except Exception:
+        # A full disk is not to be filled with what nobody can use.
+        with suppress(StorageError, SavepointError):
+            dispose_savepoint(target)
+        raise
+    _warn_of_derived_uids(metadata, target.where)
+    return target.where
+
+
+def _metadata(
+    identity: str,
+    job: str,
+    graph: PhysicalGraph,
+    manifest: Manifest,
+    snapshots: dict[str, OperatorSnapshot],
+    positions: Positions,
+    derived: Collection[str],
+    saved: dict[str, dict[int, SavedBlock]],
+) -> Metadata:
+    return Metadata(
+        FORMAT,
+        penstock.__version__,
+        identity,
+        job,
+        int(time.time() * 1000),
+        manifest.timestamp,
+        manifest.lineage,
+        manifest.id,
+        manifest.batch,
+        {uid: SavedOperator(each, uid in derived, saved.get(uid, {})) for uid, each in snapshots.items()},
+        {
+            chain.source_uid: SavedSource(
+                chain.source_name,
+                chain.source_uid in derived,
+                manifest.records.get(chain.source_uid, 0),
+                chain.reader or "",
+                chain.copied,
+            )
+            for chain in graph.sources()
+            if chain.source_uid is not None
+        },
+        positions,
+        manifest.times,
+    )
+
+
+def _snapshots(graph: PhysicalGraph, manifest: Manifest) -> dict[str, OperatorSnapshot]:
+    snapshots = {}
+    for chain in graph.chains:
+        for operator in chain.operators:
+            known = manifest.operators.get(operator.uid)
+            if known is None:
+                known = OperatorSnapshot(operator.name, chain.parallelism, chain.max_parallelism, {}, [])
+            snapshots[operator.uid] = msgspec.structs.replace(known, deltas=[])
+    return snapshots
+
+
+def _may_hold(manifest: Manifest, uid: str, block: int) -> bool:
+    base = manifest.bases.get(uid, {}).get(block)
+    return (base is not None and bool(base.name)) or block in manifest.since_base.get(uid, {})
+
+
+def _spark_log(storage: Storage, manifest: Manifest) -> dict[str, bytes]:
+    holders = {manifest.id: manifest}
+    for number in set(manifest.log_index.values()) - {manifest.id}:
+        holders[number] = load(storage, number)[0]
+    return {path: holders[number].spark_log[path] for path, number in manifest.log_index.items()}
+
+
+def _warn_of_derived_uids(metadata: Metadata, where: str) -> None:
+    operators = [
+        f"'{op.snapshot.name}' ({uid})" for uid, op in metadata.operators.items() if op.derived_uid and op.has_state
+    ]
+    sources = [f"'{source.name}' ({uid})" for uid, source in metadata.sources.items() if source.derived_uid]
+    names = ", ".join(operators + sources)
+    if names:
+        warnings.warn(
+            f"The savepoint {where} holds state of operators without a uid: {names}. Theirs are derived from the shape "
+            f"of the program, so the savepoint fits this program only while it does not change. Give each a uid: "
+            f"stream.process(...).uid('name').",
+            stacklevel=3,
+        )

@@ -1,0 +1,200 @@
+"""Spark's log in savepoints: each source finds its own position again, wherever it is in the new plan."""
+
+import pickle
+from pathlib import Path
+
+import msgspec
+import pyarrow.parquet as pq
+import pytest
+from savepoint_jobs import Quiet, Sum, by_first, environment, sums
+
+from penstock.checkpoint.manifest import NotRestorable, load
+from penstock.checkpoint.positions import Positions, UnknownLog, put_together, take_apart
+from penstock.checkpoint.restoring import RestoreSettings, restore_savepoint
+from penstock.checkpoint.savepoints import load_savepoint, publish_metadata, savepoint_storage
+from penstock.spark.log import SparkLog
+from penstock.spark.sources import _write_collection
+from penstock.state.storage import DriverStorage
+from penstock.testing import JobHarness
+
+
+def entry(*positions):
+    return "\n".join(["v1", '{"batchTimestampMs":5}', *positions]).encode()
+
+
+LOG = {
+    "offsets/6": entry('{"logOffset":3}', '{"a":5}', "-"),
+    "offsets/7": entry('{"logOffset":4}', '{"a":9}', '{"logOffset":0}'),
+    "sources/0/3.compact": b"v1\nfiles up to 3",
+    "sources/0/4": b"v1\nfile 4",
+    "sources/2/0": b"v1\nfile 0",
+}
+SOURCES = ["files", "python", "more"]
+
+
+class TestALogTakenApart:
+    def test_and_put_together_for_the_same_sources_is_the_same(self):
+        assert put_together(take_apart(LOG, SOURCES, "here"), SOURCES) == LOG
+
+    def test_has_its_lines_and_folders_where_the_sources_are_now(self):
+        log = put_together(take_apart(LOG, SOURCES, "here"), ["new", "more", "files"])
+        assert log == {
+            "offsets/6": entry("-", "-", '{"logOffset":3}'),
+            "offsets/7": entry("-", '{"logOffset":0}', '{"logOffset":4}'),
+            "sources/1/0": b"v1\nfile 0",
+            "sources/2/3.compact": b"v1\nfiles up to 3",
+            "sources/2/4": b"v1\nfile 4",
+        }
+
+    def test_gives_nothing_where_no_source_is_left(self):
+        positions = take_apart(LOG, SOURCES, "here")
+        assert put_together(positions, ["other", "and another"]) == {}
+        assert put_together(Positions(), ["files"]) == {}
+
+    def test_keeps_the_lines_of_a_source_that_spark_reads_as_several_in_order(self):
+        positions = take_apart(LOG, ["both", "python", "both"], "here")
+        assert [line.position for line in positions.lines["both"]] == ['{"logOffset":4}', '{"logOffset":0}']
+        log = put_together(positions, ["python", "both", "both"])
+        assert log["offsets/7"] == entry('{"a":9}', '{"logOffset":4}', '{"logOffset":0}')
+        assert log["sources/2/0"] == b"v1\nfile 0"
+
+    @pytest.mark.parametrize("sources", [["files", "python"], [*SOURCES, "one too many"], []])
+    def test_with_another_number_of_sources_is_refused(self, sources):
+        with pytest.raises(UnknownLog, match="3 sources; expected"):
+            take_apart(LOG, sources, "here")
+
+    def test_of_another_format_is_refused(self):
+        with pytest.raises(UnknownLog, match="format 'v2'"):
+            take_apart({"offsets/0": b"v2\n{}\n-"}, ["one"], "here")
+
+
+def program(*uids):
+    env = environment()
+    first, *others = [env.from_source(Quiet()).uid(uid) for uid in uids]
+    return by_first(first.union(*others)).process(Sum()).uid("sum")
+
+
+def run_batches(job, *logs):
+    """Epochs as on Spark, whose log has these files."""
+    job.epoch(0)
+    index = {}
+    for batch, files in enumerate(logs):
+        index |= dict.fromkeys(files, job.checkpoint + 1)
+        job._driver.run_epoch(batch, files, log_index=index)
+
+
+class TestASparkJob:
+    @pytest.fixture
+    def path(self, tmp_path):
+        job = JobHarness(program("x", "y", "z"))
+        run_batches(
+            job,
+            {"offsets/0": entry("x0", "y0", "-"), "sources/0/0": b"file x0"},
+            {"offsets/1": entry("x1", "y1", "z0"), "sources/0/1": b"file x1", "sources/2/0": b"file z0"},
+        )
+        return job.stop_with_savepoint(tmp_path)
+
+    def test_starts_its_query_at_the_positions_of_the_savepoint(self, path, tmp_path):
+        with JobHarness(program("z", "new", "x"), from_savepoint=path, allow_non_restored_state=True) as job:
+            last = job._driver.last
+            assert last.batch == 1
+            log = SparkLog(tmp_path / "log")
+            log.rewrite(last, lambda number: load(job.storage, number)[0])
+            assert files_in(log.root) == {
+                "offsets/0": entry("-", "-", "x0"),
+                "offsets/1": entry("z0", "-", "x1"),
+                "sources/0/0": b"file z0",
+                "sources/2/0": b"file x0",
+                "sources/2/1": b"file x1",
+                "commits/0": b'v1\n{"nextBatchWatermarkMs":0}',
+                "commits/1": b'v1\n{"nextBatchWatermarkMs":0}',
+            }
+
+    def test_keeps_the_first_manifest_for_as_long_as_it_holds_a_log_that_is_needed(self, path):
+        with JobHarness(program("x", "y", "z"), from_savepoint=path) as job:
+            first = job.checkpoint
+            for _ in range(40):
+                job.epoch()
+            job.crash()
+            assert load(job.storage, first)[0].spark_log["sources/0/0"] == b"file x0"
+
+    def test_that_reads_a_source_as_several_now_is_refused(self, path):
+        lines = ["x", "x", "y", "z"]
+        with (
+            JobHarness(program("x", "y", "z")) as job,
+            pytest.raises(NotRestorable, match=r"'x'.* as 1, and reads it now as 2"),
+        ):
+            restore_savepoint(DriverStorage(), job._graph, lines, "lineage", "token", RestoreSettings(path))
+
+    def test_that_goes_on_from_its_own_checkpoint_must_have_the_same_sources(self, path):
+        storage = DriverStorage()
+        options = {"storage": storage, "from_savepoint": path}
+        JobHarness(program("z", "x", "y"), **options).epoch()
+        JobHarness(program("z", "x", "y"), storage=storage).epoch()
+        with pytest.raises(NotRestorable, match=r"\['z', 'x', 'y'\], in this order, and this program has \['x'"):
+            JobHarness(program("x", "y", "z"), storage=storage)
+
+    def test_that_has_none_of_the_sources_any_more_begins_at_batch_0(self, path):
+        with JobHarness(program("p", "q"), from_savepoint=path, allow_non_restored_state=True) as job:
+            assert job._driver.last.batch is None
+            assert job._driver.last.log_index == {}
+
+
+class TestACollection:
+    """Spark streams a copy of it, which stays behind with the lineage: the position is the number of records."""
+
+    def program(self, source):
+        return by_first(source.uid("pairs")).process(Sum()).uid("sum")
+
+    def test_is_gone_on_with_where_it_was(self, tmp_path):
+        records = [("k", 1 << number) for number in range(6)]
+        job = JobHarness(self.program(environment().from_collection(records)))
+        job.epoch(2)
+        files = {"offsets/0": entry('{"logOffset":0}'), "sources/0/0": b"a file of the first lineage"}
+        job._take = {"pairs": 2}
+        job._driver.run_epoch(0, files, log_index=dict.fromkeys(files, 2))
+        path = job.stop_with_savepoint(tmp_path)
+        with JobHarness(self.program(environment().from_collection(records)), from_savepoint=path) as job:
+            assert job._driver.last.log_index == {}
+            assert job._driver.last.records == {"pairs": 4}
+            assert [total for _, total in job.run()] == [15 + 16, 15 + 16 + 32]
+
+    def test_cannot_take_the_place_of_another_kind_of_source(self, tmp_path):
+        job = JobHarness(self.program(environment().from_collection([("k", 1)])))
+        job.epoch()
+        path = job.stop_with_savepoint(tmp_path)
+        with pytest.raises(NotRestorable, match=r"source 'Collection' \(uid 'pairs'\).*is of another kind"):
+            JobHarness(self.program(environment().from_source(Quiet())), from_savepoint=path)
+
+    def test_leaves_out_what_was_read_before_when_its_copy_is_made(self, tmp_path):
+        def read_back(read_before, per_file):
+            folder = tmp_path / f"{read_before}-{per_file}"
+            folder.mkdir()
+            _write_collection(read_before, list(range(10)), folder, per_file)
+            tables = [pq.read_table(file) for file in sorted(folder.iterdir())]
+            return [record for table in tables for chunk in table["chunk"] for record in pickle.loads(chunk.as_py())]
+
+        assert read_back(0, 3) == list(range(10))
+        assert read_back(4, 3) == [4, 5, 6, 7, 8, 9]
+        assert read_back(4, 0) == [4, 5, 6, 7, 8, 9]
+        assert read_back(10, 3) == []
+
+
+def test_a_batch_dataframe_that_was_read_in_part_is_refused(tmp_path):
+    job = JobHarness(sums())
+    job.push(("a", 1)).epoch()
+    path = job.stop_with_savepoint(tmp_path)
+    storage = savepoint_storage(path)
+    metadata = load_savepoint(storage)
+    source = msgspec.structs.replace(metadata.sources["numbers"], reader="rows")
+    with JobHarness(sums()) as job:
+        job._graph.sources()[0].reader = "rows"
+        storage.delete("_metadata")
+        publish_metadata(storage, msgspec.structs.replace(metadata, sources={"numbers": source}))
+        with pytest.raises(NotRestorable, match="a batch DataFrame, 1 rows were read"):
+            restore_savepoint(DriverStorage(), job._graph, ["numbers"], "lineage", "token", RestoreSettings(path))
+
+
+def files_in(root: Path):
+    paths = [path for path in root.rglob("*") if path.is_file() and path.name != "metadata"]
+    return {str(path.relative_to(root)): path.read_bytes() for path in paths}

@@ -1,0 +1,121 @@
+"""The settings of savepoints, under Flink's names, old and new; and which lineage a job with them goes on with."""
+
+import pytest
+from savepoint_jobs import sums
+
+from penstock.checkpoint.lineages import Lineages
+from penstock.checkpoint.restoring import RecoveryClaimMode, RestoreSettings, lineage_from_savepoint
+from penstock.checkpoint.savepoints import NotASavepoint, dispose_savepoint
+from penstock.common.configuration import Configuration
+from penstock.common.options import BadSetting
+from penstock.datastream import StreamExecutionEnvironment
+from penstock.datastream.checkpoint_settings import restore_settings, savepoint_directory
+from penstock.state.storage import LocalStorage
+from penstock.testing import JobHarness
+
+
+def configuration(**settings):
+    """With `__` for a dash and `_` for a dot."""
+    given = {key.replace("__", "-").replace("_", "."): value for key, value in settings.items()}
+    return StreamExecutionEnvironment.get_execution_environment(Configuration.from_dict(given)).get_configuration()
+
+
+class TestTheSavepointToBeginWith:
+    def test_is_none_by_default(self):
+        assert restore_settings(configuration()) is None
+
+    def test_is_set_under_the_names_of_flink_2(self):
+        settings = restore_settings(
+            configuration(
+                execution_state__recovery_path="/savepoints/x",
+                execution_state__recovery_claim__mode="CLAIM",
+                execution_state__recovery_ignore__unclaimed__state="true",
+            )
+        )
+        assert settings == RestoreSettings("/savepoints/x", True, RecoveryClaimMode.CLAIM, {})
+
+    def test_is_set_under_the_names_of_flink_1(self):
+        settings = restore_settings(
+            configuration(
+                execution_savepoint_path="/savepoints/x",
+                execution_savepoint__restore__mode="no_claim",
+                execution_savepoint_ignore__unclaimed__state="true",
+            )
+        )
+        assert settings == RestoreSettings("/savepoints/x", True, RecoveryClaimMode.NO_CLAIM, {})
+
+    def test_has_the_options_of_the_store(self):
+        settings = restore_settings(
+            configuration(execution_state__recovery_path="s3://bucket/x", state_checkpoints_fs_key="secret")
+        )
+        assert settings is not None
+        assert settings.store_options == {"key": "secret"}
+        assert "secret" not in settings.storage.where
+
+    def test_in_another_claim_mode_is_refused(self):
+        with pytest.raises(BadSetting, match=r"claim-mode is 'LEGACY'.*CLAIM or NO_CLAIM"):
+            restore_settings(configuration(execution_state__recovery_claim__mode="LEGACY"))
+
+
+class TestTheDirectory:
+    def test_is_the_one_that_is_given_or_the_one_that_is_set(self, tmp_path):
+        config = configuration(state_savepoints_dir=f"file://{tmp_path}/all")
+        assert savepoint_directory(config).where == f"{tmp_path}/all"
+        assert savepoint_directory(config, f"{tmp_path}/this").where == f"{tmp_path}/this"
+
+    def test_must_be_one_of_them(self):
+        with pytest.raises(BadSetting, match=r"No directory was given, and state\.savepoints\.dir is not set"):
+            savepoint_directory(configuration())
+
+    def test_can_be_set_on_the_environment(self):
+        env = StreamExecutionEnvironment.get_execution_environment()
+        assert env.get_default_savepoint_directory() is None
+        assert env.set_default_savepoint_directory("/savepoints") is env
+        assert env.get_default_savepoint_directory() == "/savepoints"
+        assert savepoint_directory(env.get_configuration()).where == "/savepoints"
+
+
+class TestTheLineage:
+    @pytest.fixture
+    def root(self, tmp_path):
+        return LocalStorage(tmp_path)
+
+    def test_of_a_killed_job_is_gone_on_with_if_it_began_with_the_same_savepoint(self, root):
+        origin = RestoreSettings("/savepoints/x").origin
+        lineage = Lineages(root).current(origin)
+        assert Lineages(root).current(origin) == lineage
+        assert Lineages(root).current(RestoreSettings("file:///savepoints/x/").origin) == lineage
+
+    def test_is_gone_on_with_by_a_job_that_is_started_without_the_savepoint(self, root):
+        lineage = Lineages(root).current(RestoreSettings("/savepoints/x").origin)
+        assert Lineages(root).current() == lineage
+
+    @pytest.mark.parametrize("before", ["", RestoreSettings("/savepoints/other").origin])
+    def test_is_a_new_one_if_it_began_otherwise(self, root, before):
+        first = Lineages(root).current(before)
+        second = Lineages(root).current(RestoreSettings("/savepoints/x").origin)
+        assert second != first
+        # The one that began last is the one.
+        assert Lineages(root).current() == second
+
+    def test_is_a_new_one_if_the_one_of_this_savepoint_has_ended(self, root):
+        origin = RestoreSettings("/savepoints/x").origin
+        lineages = Lineages(root)
+        first = lineages.current(origin)
+        lineages.end(first, last=0, retain=False)
+        assert Lineages(root).current(origin) != first
+
+    def test_of_a_job_whose_savepoint_does_not_fit_stays_the_one_before(self, root, tmp_path):
+        before = Lineages(root).current()
+        with JobHarness(sums()) as job, pytest.raises(NotASavepoint):
+            lineage_from_savepoint(Lineages(root), job._graph, ["numbers"], RestoreSettings(f"{tmp_path}/none"))
+        assert Lineages(root).current() == before
+
+    def test_is_found_without_the_savepoint_that_the_job_has_removed(self, root, tmp_path):
+        job = JobHarness(sums())
+        settings = RestoreSettings(job.savepoint(tmp_path / "savepoints"))
+        lineage = lineage_from_savepoint(Lineages(root), job._graph, ["numbers"], settings)
+        assert lineage.endswith(f"-from-{settings.origin}")
+        dispose_savepoint(settings.storage)
+        assert lineage_from_savepoint(Lineages(root), job._graph, ["numbers"], settings) == lineage
+        job.close()
