@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
 from penstock.common.completable_future import CompletableFuture
 from penstock.common.job import JobCancelled, JobExecutionResult, JobID, JobStatus
 
 if TYPE_CHECKING:
+    from penstock.checkpoint.lineages import SharedStorage
     from penstock.checkpoint.metrics import JobMetrics
     from penstock.checkpoint.statistics import CheckpointHistory
     from penstock.spark.job import Job
@@ -17,8 +20,10 @@ if TYPE_CHECKING:
 class JobClient:
     """Returned by `execute_async`. In a `with` block the job is cancelled at the end, if it still runs."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: Job, savepoint_directory: Callable[[str | None], SharedStorage]) -> None:
+        """`savepoint_directory` gives the place for savepoints that is meant by a directory or by none."""
         self._job = job
+        self._savepoint_directory = savepoint_directory
 
     def get_job_id(self) -> JobID:
         return JobID(self._job.id)
@@ -30,6 +35,30 @@ class JobClient:
         """Stop the job at once; the future is done when it has stopped."""
         self._job.cancel()
         return CompletableFuture(lambda: None, lambda: True)
+
+    def trigger_savepoint(self, savepoint_directory: str | None = None) -> CompletableFuture:
+        """Make a savepoint of the job, which goes on; the result is its path.
+
+        It goes below `savepoint_directory`, or below `state.savepoints.dir`.
+        """
+        directory = self._savepoint_directory(savepoint_directory)
+        return _in_background(lambda: self._job.savepoint(directory))
+
+    def stop_with_savepoint(
+        self, advance_to_end_of_event_time: bool = False, savepoint_directory: str | None = None
+    ) -> CompletableFuture:
+        """Make a savepoint and end the job with it: nothing is done after it. The result is its path.
+
+        With `advance_to_end_of_event_time` the input is ended first: all timers and windows fire. Use it for a job
+        that will not go on.
+        """
+        directory = self._savepoint_directory(savepoint_directory)
+        return _in_background(lambda: self._job.stop_with_savepoint(directory, advance_to_end_of_event_time))
+
+    def cancel_with_savepoint(self, savepoint_directory: str | None = None) -> CompletableFuture:
+        """As `stop_with_savepoint`, and the job counts as cancelled."""
+        directory = self._savepoint_directory(savepoint_directory)
+        return _in_background(lambda: self._job.stop_with_savepoint(directory, drain=False, cancel=True))
 
     def rescale(self, parallelism: int | Mapping[str, int]) -> None:
         """Give operators other numbers of subtasks from the next epoch on; the job runs on meanwhile.
@@ -86,6 +115,19 @@ class JobClient:
     def __exit__(self, *exc: object) -> None:
         if not self.ended:
             self.cancel()
+
+
+def _in_background(work: Callable[[], str]) -> CompletableFuture:
+    future: Future[str] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(work())
+        except BaseException as error:  # whoever waits for the result must see it
+            future.set_exception(error)
+
+    threading.Thread(target=run, name="penstock-savepoint", daemon=True).start()
+    return CompletableFuture(future.result, future.done)
 
 
 __all__ = ["JobCancelled", "JobClient"]

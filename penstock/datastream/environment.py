@@ -6,6 +6,7 @@ import os
 import re
 import warnings
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 from urllib.parse import unquote, urlparse
 
@@ -38,7 +39,9 @@ from penstock.datastream.checkpoint_settings import (
     checkpoint_settings,
     checkpointing_mode,
     restart_strategy,
+    restore_settings,
     retention,
+    savepoint_directory,
     whole_number,
 )
 from penstock.datastream.checkpointing_mode import CheckpointingMode
@@ -361,6 +364,8 @@ class StreamExecutionEnvironment:
             restart_strategy=restart_strategy(self._configuration, interval > 0),
             parallelism=self.get_parallelism(),
             records_per_epoch=self._configuration.get_integer("penstock.epoch.max-records", 0),
+            restore=restore_settings(self._configuration),
+            store_options=store_options(self._configuration.to_dict()),
             on_epoch=list(self._on_epoch),
         )
         for path in self._python_files:
@@ -368,7 +373,7 @@ class StreamExecutionEnvironment:
         job = Job(self.spark, spec)
         job.start()
         self._graph = self._graph.following()
-        return JobClient(job)
+        return JobClient(job, partial(savepoint_directory, Configuration.from_dict(self._configuration.to_dict())))
 
     def get_execution_plan(self) -> str:
         """The plan as JSON: operators, parallelism, chains, levels, and how records travel."""

@@ -12,6 +12,7 @@ import time
 import uuid
 import warnings
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial, reduce
 from typing import Any
@@ -27,8 +28,11 @@ from penstock.checkpoint.epochs import (
 from penstock.checkpoint.failed import UserFunctionFailed
 from penstock.checkpoint.housekeeping import merge_here
 from penstock.checkpoint.lineages import Lineages, SharedStorage, new_lineage
-from penstock.checkpoint.manifest import Fenced, load
+from penstock.checkpoint.manifest import Fenced, Manifest, Version, load
 from penstock.checkpoint.restarts import Completed, Failed, Restart, Restarts, RestartStrategy
+from penstock.checkpoint.restoring import RestoreSettings, lineage_from_savepoint, restore_savepoint
+from penstock.checkpoint.savepoints import savepoint_storage
+from penstock.checkpoint.saving import make_savepoint
 from penstock.common.job import JobCancelled, JobExecutionResult, JobStatus
 from penstock.common.mistakes import short_form
 from penstock.errors import PenstockError
@@ -42,7 +46,7 @@ from penstock.spark.inputs import inputs_of
 from penstock.spark.log import SparkLog
 from penstock.spark.planner import PLANNING_FAILED
 from penstock.spark.scratch import scratch_directory
-from penstock.spark.sources import open_stream
+from penstock.spark.sources import lines_in_log, open_stream
 from penstock.state.storage import DriverStorage, Storage, StorageError
 
 _TICK_S = 0.1
@@ -67,6 +71,10 @@ class JobSpec:
     parallelism: int
     records_per_epoch: int
     restart_strategy: RestartStrategy
+    restore: RestoreSettings | None = None
+    """The savepoint that the job begins with."""
+    store_options: Mapping[str, Any] = field(default_factory=dict)
+    """Of the stores that hold savepoints."""
     on_epoch: list[Callable[[EpochStatistics], None]] = field(default_factory=list)
 
 
@@ -81,6 +89,8 @@ class Job:
         self._status = JobStatus.CREATED
         self._error: BaseException | None = None
         self._cancelled = threading.Event()
+        self._stopping = threading.Event()
+        """Set when a savepoint holds all there will be of this job."""
         self._done = threading.Event()
         self._epoch_lock = threading.RLock()  # a listener may rescale
         self._query: Any = None
@@ -93,6 +103,8 @@ class Job:
         self._engine = SparkEngine(spark, spec.physical, spec.settings.timeout_ms, self._stop_if_cancelled)
         self._engine.ship(0)
         self._bases = SparkMerge(spark, self.id)
+        self._saving = SparkMerge(spark, f"{self.id}-savepoint")
+        self._sources = self._sources_in_log()
         self._open_lineage()
 
     def _open_lineage(self) -> None:
@@ -109,14 +121,27 @@ class Job:
             lineage=lineage,
             wait=self._wait,
             merge=merge_here if self._storage.in_memory else self._bases,
+            open_savepoint=partial(savepoint_storage, options=self.spec.store_options),
         )
+        self.driver.sources = self._sources
 
     def _open_storage(self) -> tuple[Storage, str]:
         if self._lineages is None:
             return DriverStorage(self._driver_host()), new_lineage()
-        # Without checkpoints nobody will go on with it, so nobody needs to find it.
-        lineage = self._lineages.current() if self.spec.checkpointing else new_lineage()
+        if not self.spec.checkpointing:
+            # Nobody will go on with it, so nobody needs to find it.
+            lineage = new_lineage()
+        elif self.spec.restore is None:
+            lineage = self._lineages.current()
+        else:
+            lineage = lineage_from_savepoint(self._lineages, self.spec.physical, self._sources, self.spec.restore)
         return self._lineages.storage_of(lineage), lineage
+
+    def _sources_in_log(self) -> list[str]:
+        """The uid of the source behind each line of Spark's offsets."""
+        origins = {node.uid: node.source.origin for node in self.spec.logical.nodes.values() if node.source is not None}
+        uids = [chain.source_uid for chain in self.spec.physical.sources() if chain.source_uid is not None]
+        return [uid for uid in uids for _ in range(lines_in_log(origins[uid]))]
 
     def _driver_host(self) -> str:
         """Loopback, unless the user chose a cluster: then its executors must reach the driver."""
@@ -153,6 +178,60 @@ class Job:
         self._engine.stop()
         self._done.wait()
 
+    def savepoint(self, directory: SharedStorage) -> str:
+        """Make one of the last checkpoint below this directory, beside the epochs that follow; gives its path."""
+        with ExitStack() as held:
+            with self._epoch_lock:
+                self._await_first_checkpoint()
+                manifest, version = held.enter_context(self.driver.holding_last())
+            return self._save(directory, manifest, version)
+
+    def stop_with_savepoint(self, directory: SharedStorage, drain: bool, cancel: bool = False) -> str:
+        """Make one of all that the job did, and end it; gives the savepoint's path. If it fails, the job goes on.
+
+        `drain`: the input is ended first, so that all timers and windows fire; then the job is over in any case.
+        """
+        try:
+            with self._epoch_lock:
+                self._await_first_checkpoint()
+                if drain:
+                    self._engine.frame = None
+                    self._notify(self.driver.run_epoch(None, {}, ends_input=True))
+                    self._stopping.set()
+                with self.driver.holding_last() as (manifest, version):
+                    path = self._save(directory, manifest, version)
+                self._stopping.set()
+                if cancel:
+                    self._status = JobStatus.CANCELLING
+                    self._cancelled.set()
+        finally:
+            if self._stopping.is_set():
+                query = self._query
+                if query is not None:
+                    query.stop()
+                self._done.wait()
+        return path
+
+    def _await_first_checkpoint(self) -> None:
+        """Between epochs: see that the job runs, and that there is something to save."""
+        if self._done.is_set() or self._stopping.is_set() or self._cancelled.is_set():
+            raise PenstockError(f"Job '{self.spec.name}' is over: no savepoint can be made of it.")
+        if self.driver.last is None:
+            self._engine.frame = None
+            self._notify(self.driver.run_epoch(None, {}))
+
+    def _save(self, directory: SharedStorage, manifest: Manifest, version: Version) -> str:
+        return make_savepoint(
+            directory,
+            self.spec.name,
+            self.driver.graph,
+            self._storage,
+            manifest,
+            version,
+            self.spec.logical.derived_uids(),
+            merge_here if self._storage.in_memory else self._saving,
+        )
+
     def rescale(self, parallelism: int | Mapping[str, int]) -> None:
         """From the next epoch on. Returns when the epoch under way, if any, is over."""
         with self._epoch_lock:
@@ -181,7 +260,8 @@ class Job:
             if not re.fullmatch(r"local(\[.*\])?", self._master()):
                 check_executors(self._spark, self.spec.checkpoint_root)
             self._run_to_the_end()
-            self._clean_up(ended=True)
+            stopped = self._stopping.is_set() and not (self.driver.last is not None and self.driver.last.ended)
+            self._clean_up(ended=not stopped or self._close_lineage())
             self._status = JobStatus.FINISHED
         except BaseException as error:  # the job's thread: whatever it is, the waiting thread must see it
             self._error = error
@@ -259,7 +339,12 @@ class Job:
     def _run_query(self) -> None:
         # An epoch of the query before may not have heard yet that it is over.
         with self._epoch_lock:
-            last = self.driver.recover() if self.spec.checkpointing else None
+            driver, restore = self.driver, self.spec.restore
+            if restore is not None:
+                restore_savepoint(
+                    self._storage, self.spec.physical, driver.sources, driver.lineage, driver.token, restore
+                )
+            last = driver.recover() if self.spec.checkpointing or restore is not None else None
         if last is not None and last.ended:
             return
         self._log.rewrite(last, lambda number: load(self._storage, number)[0])
@@ -277,11 +362,11 @@ class Job:
                 while not self._query.awaitTermination(_TICK_S):
                     self._wake_up()
             except PySparkException as error:
-                if self._error is None and not self._cancelled.is_set():
+                if self._error is None and not self._cancelled.is_set() and not self._stopping.is_set():
                     raise _query_failed(error) from None
         if self._error is not None:
             raise self._error
-        if self._bounded and not self._cancelled.is_set():
+        if self._bounded and not self._cancelled.is_set() and not self._stopping.is_set():
             self._engine.frame = None
             self._notify(self.driver.run_epoch(None, {}, ends_input=True))
 
@@ -292,7 +377,7 @@ class Job:
             return
         with self._epoch_lock:
             due = self.driver.next_wakeup
-            if due is None or due > time.time() * 1000 or self._error is not None:
+            if due is None or due > time.time() * 1000 or self._error is not None or self._stopping.is_set():
                 return
             try:
                 self._engine.frame = None
@@ -312,7 +397,8 @@ class Job:
             with self._epoch_lock:
                 if self.spec.checkpointing:
                     self.driver.close()
-                if not (self.spec.retain and self.spec.checkpointing):
+                # What sinks have open belongs to whoever begins with the savepoint.
+                if not (self.spec.retain and self.spec.checkpointing) and not self._stopping.is_set():
                     self.driver.finish_sinks()
         except Fenced as fenced:
             self._error = JobCancelled(f"Job '{self.spec.name}' was cancelled here, but not its checkpoints. {fenced}")
@@ -341,6 +427,7 @@ class Job:
 
     def _close_storage(self) -> None:
         self._bases.cancel()
+        self._saving.cancel()
         self.driver.stop()
         self._storage.close()
 
@@ -369,7 +456,7 @@ class Job:
         """Called by Spark for every batch. Whatever fails is kept for `wait`: through the JVM only a word travels."""
         self._epoch_lock.acquire()
         try:
-            if restarts != self.restarts:
+            if restarts != self.restarts or self._stopping.is_set():
                 # Of a query that was given up while it waited for its turn.
                 return
             before = None if self.driver.last is None else self.driver.last.batch

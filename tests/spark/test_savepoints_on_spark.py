@@ -1,0 +1,123 @@
+"""Savepoints of jobs on Spark: made while they run, and begun with by programs that have changed meanwhile."""
+
+import threading
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.common.job import JobCancelled, JobStatus
+from penstock.datastream import KeyedProcessFunction, RuntimeContext, Savepoint
+from penstock.datastream.connectors import Source
+from penstock.datastream.state import ValueStateDescriptor
+
+pytestmark = pytest.mark.spark
+
+PER_EPOCH = 7
+
+
+class Ids(Source):
+    """`a0, a1, …`, seven an epoch, without an end."""
+
+    bounded = False
+
+    def __init__(self, letter: str) -> None:
+        self._letter = letter
+
+    def start(self, parallelism: int) -> dict[str, Any]:
+        return {"only": 0}
+
+    def advance(self, positions: dict[str, Any], limit: int | None) -> dict[str, Any]:
+        return {"only": positions["only"] + PER_EPOCH}
+
+    def read(self, split: str, start: Any, end: Any) -> Any:
+        return (f"{self._letter}{number}" for number in range(start, end))
+
+
+class Number(KeyedProcessFunction):
+    """How many records of the key came before, and the record."""
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        self.n = runtime_context.get_state(ValueStateDescriptor("n", int))
+
+    def process_element(self, value: str, ctx: Any) -> Any:
+        n = self.n.value() or 0
+        self.n.update(n + 1)
+        yield value, n
+
+
+def run(env: Any, letters: str, epochs: int, end: Any, name: str = "numbered") -> tuple[dict[str, list[str]], Any]:
+    """The program with a source for each letter, in this order, until `end(client)` after so many epochs.
+
+    Gives what came of each, in order, and what `end` gave. Each record must have the number its key has reached.
+    """
+    streams = [env.from_source(Ids(letter), source_name=letter).uid(letter) for letter in letters]
+    union = streams[0].union(*streams[1:]) if len(streams) > 1 else streams[0]
+    numbered = union.key_by(lambda value: value[0]).process(Number()).uid("number")
+    enough = threading.Event()
+    env.add_epoch_listener(lambda epoch: enough.set() if epoch.number >= epochs else None)
+    results = numbered.execute_and_collect(name)
+    assert enough.wait(120)
+    ended = end(results._client)
+    seen: dict[str, list[str]] = defaultdict(list)
+    for value, n in results:
+        seen[value[0]].append(value)
+        assert value == f"{value[0]}{n}", "state and position belong together"
+    return seen, ended
+
+
+def beginning_with(path: str) -> dict[str, str]:
+    return {"execution.state-recovery.path": path}
+
+
+def stop(directory: Path) -> Any:
+    return lambda client: client.stop_with_savepoint(False, str(directory)).result()
+
+
+def test_sources_added_removed_and_reordered_each_go_on_where_they_were(make_env: Any, tmp_path: Path) -> None:
+    before, path = run(make_env(parallelism=2, checkpoints=True), "abc", 3, stop(tmp_path))
+    assert set(before) == set("abc")
+    changed = beginning_with(path) | {
+        "execution.state-recovery.ignore-unclaimed-state": "true",
+        "state.backend": "rocksdb",
+    }
+    taken = Savepoint.load(path).metadata.checkpoint
+    after, second = run(make_env(parallelism=3, checkpoints=True, **changed), "dca", taken + 3, stop(tmp_path))
+    for letter in "ac":
+        together = before[letter] + after[letter]
+        assert together == [f"{letter}{number}" for number in range(len(together))]
+        assert after[letter]
+    assert after["d"][0] == "d0"
+    assert "b" not in after
+    assert second != path
+
+
+def test_a_live_savepoint_is_of_a_moment_and_the_job_goes_on(make_env: Any, tmp_path: Path) -> None:
+    def save_and_go_on(client: Any) -> str:
+        path: str = client.trigger_savepoint(str(tmp_path)).result()
+        assert client.status() is JobStatus.RUNNING
+        client.stop_with_savepoint(False, str(tmp_path)).result()
+        return path
+
+    before, path = run(make_env(parallelism=2, checkpoints=True), "a", 2, save_and_go_on)
+    held = Savepoint.load(path).metadata
+    assert 0 < held.sources["a"].records <= len(before["a"])
+    restored = make_env(parallelism=2, checkpoints=True, **beginning_with(path))
+    after, _ = run(restored, "a", held.checkpoint + 2, stop(tmp_path), name="again")
+    assert after["a"][0] == f"a{held.sources['a'].records}"
+
+
+def test_a_stopped_job_is_finished_and_a_cancelled_one_cancelled(make_env: Any, tmp_path: Path) -> None:
+    def status_after(savepoint: Any) -> Any:
+        def end(client: Any) -> JobStatus:
+            savepoint(client).result()
+            return client.status()
+
+        return end
+
+    drain = status_after(lambda client: client.stop_with_savepoint(True, str(tmp_path)))
+    assert run(make_env(checkpoints=True), "a", 1, drain)[1] is JobStatus.FINISHED
+    cancel = status_after(lambda client: client.cancel_with_savepoint(str(tmp_path)))
+    with pytest.raises(JobCancelled):
+        run(make_env(checkpoints=True), "a", 1, cancel)
