@@ -143,7 +143,7 @@ class Run:
 
     def backlog(self, backend: str) -> None:
         self.status.update(f"{backend}: one epoch over {self.sizes.backlog:,} records")
-        work = self._work()
+        work = self.work()
         files = write_backlog(work / "input", self.sizes.medium, self.sizes.backlog, self.sizes.of(500_000))
         told = self.job(backend, work, "--files-per-epoch", str(files))
         epochs = told["epochs"]
