@@ -41,6 +41,7 @@ from penstock.checkpoint.manifest import (
     manifest_name,
 )
 from penstock.checkpoint.metrics import MetricTotals
+from penstock.checkpoint.redistribution import add_report, stored_once
 from penstock.checkpoint.statistics import CheckpointHistory
 from penstock.errors import PenstockError
 from penstock.runtime.metrics import TaskMetrics, decode_metrics
@@ -50,6 +51,7 @@ from penstock.runtime.rows import FAILURE, METRICS, REPORT, Failure, decode_fail
 from penstock.state.backends import Backend
 from penstock.state.key_groups import block_count
 from penstock.state.overlay import OVERLAY_BYTES
+from penstock.state.shares import GROUPED
 from penstock.state.storage import Storage
 
 _STATISTICS_KEPT = 10_000
@@ -369,13 +371,13 @@ class EpochDriver:
                             chain.max_parallelism,
                             part.states,
                             [],
-                            [[] for _ in range(chain.parallelism)],
+                            {},
                             {},
                             {},
                         )
                     known.ttl.update(part.ttl)
                     known.deltas.extend(part.deltas)
-                    known.operator_state[report.subtask] = part.operator_state
+                    add_report(known.operator_state, part.operator_state, report.subtask, chain.parallelism)
                     for kind, least in part.timers.items():
                         first = known.timers.setdefault(kind, {})
                         for block, time in least.items():
@@ -394,7 +396,10 @@ class EpochDriver:
             self.token,
             timestamp,
             ends_input,
-            operators,
+            {
+                uid: msgspec.structs.replace(snapshot, operator_state=stored_once(snapshot.operator_state))
+                for uid, snapshot in operators.items()
+            },
             [
                 each
                 for each in committables_of(reports)
@@ -442,7 +447,8 @@ class EpochDriver:
                     f"name or state.checkpoints.dir to start afresh."
                 )
             groups = self._chain_of(uid).max_parallelism
-            if (snapshot.states or snapshot.timers) and groups != snapshot.max_parallelism:
+            grouped = any(shares.mode == GROUPED for shares in snapshot.operator_state.values())
+            if (snapshot.states or snapshot.timers or grouped) and groups != snapshot.max_parallelism:
                 raise NotRestorable(
                     f"The checkpoint in {self.storage.where} has the state of operator '{snapshot.name}' (uid '{uid}') "
                     f"in {snapshot.max_parallelism} key groups, this program in {groups}. The number cannot change: "

@@ -8,9 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 from penstock.checkpoint.expiry import kept_by_compaction
 from penstock.checkpoint.manifest import Manifest, Version, decode_version, encode_version, load
-from penstock.checkpoint.redistribution import redistribute
+from penstock.checkpoint.redistribution import reported_by, share_of
 from penstock.runtime.event_time import Times
 from penstock.state.replica import StaleAttempt, Step
+from penstock.state.shares import Share, Shares
 from penstock.state.storage import MissingObject, Storage
 from penstock.state.ttl import Form
 
@@ -43,11 +44,24 @@ class ManifestHistory:
         snapshot = self._load(self._wanted).operators.get(uid)
         return {} if snapshot is None else snapshot.states
 
-    def operator_state(self, uid: str, subtask: int, parallelism: int) -> list[bytes]:
-        if self._wanted is None:
-            return []
-        snapshot = self._load(self._wanted).operators.get(uid)
-        return [] if snapshot is None else redistribute(snapshot.operator_state, parallelism)[subtask]
+    def operator_state(self, uid: str, subtask: int, parallelism: int, max_parallelism: int) -> dict[str, Share]:
+        return {
+            name: share_of(shares, subtask, parallelism, max_parallelism)
+            for name, shares in self._operator_states(uid).items()
+        }
+
+    def holds(self, uid: str, subtask: int, reported: dict[str, Share]) -> bool:
+        stored = self._operator_states(uid)
+        return stored.keys() == reported.keys() and all(
+            share.mode == stored[name].mode
+            and share.schema == stored[name].schema
+            and share.elements == reported_by(stored[name], subtask)
+            for name, share in reported.items()
+        )
+
+    def _operator_states(self, uid: str) -> dict[str, Shares]:
+        snapshot = None if self._wanted is None else self._load(self._wanted).operators.get(uid)
+        return {} if snapshot is None else snapshot.operator_state
 
     def timers(self, uid: str) -> dict[str, dict[int, int]]:
         if self._wanted is None:

@@ -5,9 +5,13 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
-from penstock.datastream.functions import Function
+from penstock.datastream.functions import AggregateFunction, Function, KeySelector, Partitioner, ReduceFunction
 from penstock.graph.logical import GraphError
+from penstock.runtime.checkpointed import holds_operator_state
 from penstock.runtime.operators import describe
+
+_NO_OPERATORS = (KeySelector, Partitioner, ReduceFunction, AggregateFunction)
+"""Functions that serve an operator or an exchange, and are made and called by it."""
 
 
 def check_positive(number: int, what: str) -> None:
@@ -27,6 +31,11 @@ def check_function(func: Any, kind: type[Function], method: str) -> None:
         raise GraphError(
             f"{method} needs a {kind.__name__} or a function, "
             f"not the {type(func).__bases__[0].__name__} {describe(func)}."
+        )
+    if kind in _NO_OPERATORS and holds_operator_state(func):
+        raise GraphError(
+            f"{describe(func)} holds operator state, which a {kind.__name__} cannot: it has no place in a checkpoint.",
+            fix="Keep the state in a map, flat_map or process before or after it.",
         )
     if not isinstance(func, kind) and not callable(func):
         raise GraphError(f"{method} needs a {kind.__name__} or a function, not {type(func).__name__}.")

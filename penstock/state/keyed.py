@@ -8,7 +8,7 @@ object after reading or storing it never changes state: only `update`, `add` and
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -45,6 +45,28 @@ _INT_MIN, _INT_MAX = -(2**63), 2**63 - 1
 
 _encode_chunk = msgspec.msgpack.Encoder().encode
 _decode_chunk = msgspec.msgpack.Decoder(list[bytes]).decode
+
+
+def map_key_codec(descriptor: MapStateDescriptor) -> tuple[Callable[[Any], bytes], Callable[[bytes], Any]]:
+    """Map keys to bytes and back: canonical where they could be a stream's keys, so that equal ones are one entry."""
+    serializer = descriptor.key_serializer
+
+    def encode(key: Any) -> bytes:
+        try:
+            key = serializer.check(key)
+            try:
+                return b"\0" + encode_key(key)
+            except KeyTypeError:
+                return b"\1" + serializer.encode(key)
+        except PenstockError as error:
+            raise StateError(f"State '{descriptor.name}', map key: {error.statement()}.", fix=error.fix) from None
+
+    def decode(data: bytes) -> Any:
+        if data[0] == 1:
+            return serializer.decode(data[1:])
+        return serializer.check(decode_key(data[1:]))
+
+    return encode, decode
 
 
 def entry_key(entry: tuple[bytes, bytes | None]) -> bytes:
@@ -338,30 +360,13 @@ class _Map(KeyedState, MapState[Any, Any]):
 
     def __init__(self, overlay: Overlay | Namespaced, descriptor: MapStateDescriptor, number: int) -> None:
         super().__init__(overlay, descriptor, number)
-        self._key_serializer = descriptor.key_serializer
+        self._map_key, self._decode_key = map_key_codec(descriptor)
         self.reset()
 
     def reset(self) -> None:
         self._written: dict[bytes, dict[bytes, Any]] = {}
         self._replaced: set[bytes] = set()
         self._read: dict[tuple[bytes, bytes], Any] = {}
-
-    def _map_key(self, key: Any) -> bytes:
-        """A map key as bytes: canonical where it could be a stream's key, so that equal ones are one entry."""
-        serializer = self._key_serializer
-        try:
-            key = serializer.check(key)
-            try:
-                return b"\0" + encode_key(key)
-            except KeyTypeError:
-                return b"\1" + serializer.encode(key)
-        except PenstockError as error:
-            raise StateError(f"State '{self.descriptor.name}', map key: {error.statement()}.", fix=error.fix) from None
-
-    def _decode_key(self, data: bytes) -> Any:
-        if data[0] == 1:
-            return self._key_serializer.decode(data[1:])
-        return self._key_serializer.check(decode_key(data[1:]))
 
     def put(self, key: Any, value: Any) -> None:
         if value is None:
