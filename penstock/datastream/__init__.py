@@ -3,6 +3,7 @@
 from penstock.absent import explain_absent
 from penstock.common.job_client import JobClient
 from penstock.datastream.async_data_stream import AsyncDataStream
+from penstock.datastream.broadcast import BroadcastConnectedStream, BroadcastStream
 from penstock.datastream.checkpoint_config import CheckpointConfig
 from penstock.datastream.checkpointing_mode import CheckpointingMode
 from penstock.datastream.connected import ConnectedStreams
@@ -16,6 +17,7 @@ from penstock.datastream.functions import (
     AsyncFunction,
     AsyncRetryPredicate,
     AsyncRetryStrategy,
+    BroadcastProcessFunction,
     CheckpointedFunction,
     CoFlatMapFunction,
     CoGroupFunction,
@@ -26,6 +28,7 @@ from penstock.datastream.functions import (
     FlatMapFunction,
     Function,
     JoinFunction,
+    KeyedBroadcastProcessFunction,
     KeyedCoProcessFunction,
     KeyedProcessFunction,
     KeySelector,
@@ -75,6 +78,9 @@ __all__ = [
     "AsyncFunction",
     "AsyncRetryPredicate",
     "AsyncRetryStrategy",
+    "BroadcastConnectedStream",
+    "BroadcastProcessFunction",
+    "BroadcastStream",
     "CheckpointConfig",
     "CheckpointedFunction",
     "CheckpointingMode",
@@ -104,6 +110,7 @@ __all__ = [
     "JoinFunction",
     "JoinedStreams",
     "KeySelector",
+    "KeyedBroadcastProcessFunction",
     "KeyedCoProcessFunction",
     "KeyedProcessFunction",
     "KeyedStream",

@@ -191,8 +191,7 @@ class Task:
     def _feed_segment(self, channel: int, buffer: Buffer, values: list[Any], stamps: Sequence[int], start: int) -> None:
         run = self._run
         head, port, moment = run.operators[0], run.port(channel), run.moment
-        if run.overlay is not None:
-            assert buffer.keys is not None
+        if run.overlay is not None and buffer.keys is not None:
             keys = buffer.keys[start : start + len(values)]
             if stamps:
                 head.process_timed(run.overlay, keys, values, stamps, port)
@@ -208,13 +207,10 @@ class Task:
     def _read(self, epoch: TaskEpoch, inbox: Inbox, roots: list[Callable[[Records], None]]) -> Iterator[int]:
         run = self._run
         overlay, decode = run.overlay, run.decode
-        head = run.operators[0] if overlay is not None else None
         for channel, buffer in inbox.buffers():
             values = decode(channel, buffer.values)
-            if head is not None:
-                assert overlay is not None
-                assert buffer.keys is not None
-                head.process_keyed(overlay, buffer.keys, values, run.port(channel))
+            if overlay is not None and buffer.keys is not None:
+                run.operators[0].process_keyed(overlay, buffer.keys, values, run.port(channel))
                 overlay.grown(len(buffer.values), len(values))
             elif run.port(channel):
                 for value in values:

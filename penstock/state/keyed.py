@@ -101,7 +101,7 @@ class KeyedState:
         """Let go of what was only read."""
 
     def written(self) -> Iterator[tuple[bytes, bool]]:
-        """The keys whose value was written this epoch, and whether they have one now. For value states."""
+        """The keys whose state was written this epoch, and whether they have any now."""
         raise NotImplementedError
 
     def _key(self) -> bytes:
@@ -345,6 +345,9 @@ class _List(KeyedState, ListState[Any]):
     def forget(self) -> None:
         self._read, self._read_before, self._loaded = {}, {}, 0
 
+    def written(self) -> Iterator[tuple[bytes, bool]]:
+        yield from (dict.fromkeys(self._replaced, False) | dict.fromkeys(self._added, True)).items()
+
     def drain(self, groups: dict[int, GroupChanges]) -> None:
         for key in self._replaced:
             changes, entry = self._changes_of(groups, key)
@@ -403,13 +406,16 @@ class _Map(KeyedState, MapState[Any, Any]):
         return iter([self._give(held) for _, held in self._merged()])
 
     def is_empty(self) -> bool:
-        key = self._key()
+        return not self._holds_any(self._key())
+
+    def _holds_any(self, key: bytes) -> bool:
         written = self._written.get(key, {})
         if any(held is not None for held in written.values()):
-            return False
-        if key in self._replaced:
             return True
-        return not any(map_key not in written for map_key, _ in self._scan(key))
+        return key not in self._replaced and any(map_key not in written for map_key, _ in self._scan(key))
+
+    def written(self) -> Iterator[tuple[bytes, bool]]:
+        return ((key, self._holds_any(key)) for key in list(self._written))
 
     def _of_key(self) -> dict[bytes, Any]:
         key = self._key()
