@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from penstock.checkpoint.expiry import kept_by_compaction
 from penstock.checkpoint.manifest import Manifest, Version, decode_version, encode_version, load
-from penstock.checkpoint.redistribution import reported_by, share_of
+from penstock.checkpoint.redistribution import reported_by, share_of, to_be_shared
 from penstock.runtime.event_time import Times
 from penstock.state.replica import StaleAttempt, Step
 from penstock.state.shares import Share, Shares
@@ -56,6 +56,7 @@ class ManifestHistory:
             share.mode == stored[name].mode
             and share.schema == stored[name].schema
             and share.elements == reported_by(stored[name], subtask)
+            and not to_be_shared(stored[name])
             for name, share in reported.items()
         )
 

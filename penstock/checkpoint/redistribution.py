@@ -56,6 +56,15 @@ def reported_by(shares: Shares, subtask: int) -> list[bytes] | None:
     return stored[subtask] if subtask < len(stored) else None
 
 
+def to_be_shared(shares: Shares) -> bool:
+    """Whether subtasks must be given the state even where they reported it: a union, for another's elements are in it.
+
+    And all of them, not only those that run in another worker now: of what all are given each takes its part, by a rule
+    of the function's own, and what one of them leaves another must take.
+    """
+    return shares.mode == UNION and len(shares.by_subtask) > 1 and any(shares.by_subtask)
+
+
 def add_report(states: dict[str, Shares], reported: dict[str, Share], subtask: int, parallelism: int) -> None:
     """Put what a subtask reported of an operator's states beside what the others did."""
     for name, share in reported.items():

@@ -44,7 +44,7 @@ class History(Protocol):
         """A subtask's share of an operator's state at the wanted version, redistributed if the parallelism changed."""
 
     def holds(self, uid: str, subtask: int, reported: dict[str, Share]) -> bool:
-        """Whether this is what the wanted version has of a subtask's operator state, so that it took this report."""
+        """Whether a subtask that reported this may go on with what it has in memory: the wanted version took it."""
 
     def timers(self, uid: str) -> dict[str, dict[int, int]]:
         """An operator's first timers at the wanted version, by kind and block of key groups."""

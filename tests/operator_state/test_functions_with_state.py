@@ -139,6 +139,14 @@ class TestAFunctionWithState:
             workers.epoch(lambda subtask: 0, 1)
             assert job.operator_state("attempts") == [[0, 2, 2]]
 
+    def test_that_takes_its_part_of_a_union_does_so_together_with_all_others(self, env):
+        """Subtask 1 runs in another worker and leaves 0 to subtask 0, which must be there to take it."""
+        with JobHarness(env.from_collection(range(9)).rebalance().map(Parts()).uid("parts"), parallelism=2) as job:
+            workers = Workers(job)
+            for number in range(9):
+                workers.epoch(lambda subtask, number=number: number % 2 if subtask else 0, 1)
+                assert flat(job.operator_state("parts")) == list(range(number + 1))
+
     def test_is_kept_while_it_stands_at_the_last_checkpoint(self, env):
         with JobHarness(env.from_collection(range(6)).map(CountsOpens()).uid("opens")) as job:
             CountsOpens.opened = 0
@@ -191,6 +199,23 @@ class Attempts(MapFunction, CheckpointedFunction):
 
     def snapshot_state(self, context):
         pass
+
+
+class Parts(MapFunction, CheckpointedFunction):
+    """Each subtask takes from the union the numbers that are its own by their remainder."""
+
+    def initialize_state(self, context):
+        runtime = context.get_runtime_context()
+        subtask, subtasks = runtime.get_index_of_this_subtask(), runtime.get_number_of_parallel_subtasks()
+        self.state = context.get_operator_state_store().get_union_list_state(ListStateDescriptor("parts", int))
+        self.own = [number for number in self.state if number % subtasks == subtask]
+
+    def map(self, value):
+        self.own.append(value)
+        return value
+
+    def snapshot_state(self, context):
+        self.state.update(self.own)
 
 
 class CountsOpens(MapFunction, CheckpointedFunction):
