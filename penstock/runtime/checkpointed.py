@@ -33,7 +33,7 @@ class CheckpointedFunction(ABC):
 
     `initialize_state` is called once in the life of the object, before `open`; `snapshot_state` at the end of every
     epoch. What is in the states then is in the checkpoint. An epoch may begin with another object, in another worker,
-    at any time: it is given what the last checkpoint holds, as after a failure. One that holds a union list does so with
+    at any time: it is given what the last checkpoint holds, as after a failure. One with a union list is made anew for
     every epoch, for all subtasks must be given the union together.
     """
 

@@ -182,7 +182,7 @@ class OperatorMap(BroadcastState[Any, Any]):
         self._in_order: list[bytes] | None = elements
         """The entries as they are stored; None when they have changed."""
 
-    # About 0.7 µs where the key is a string and the value is immutable.
+    # About 0.4 µs where the key is a string and the value is immutable.
     def get(self, key: Any) -> Any:
         return self._value(self._key(key))
 

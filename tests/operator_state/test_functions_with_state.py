@@ -6,22 +6,31 @@ import pytest
 from several_workers import Workers
 
 from penstock.checkpoint.failed import UserFunctionFailed
-from penstock.common import Types
+from penstock.common import Time, Types, WatermarkStrategy
+from penstock.common.watermark_strategy import TimestampAssigner
 from penstock.datastream import (
+    AggregateFunction,
+    AsyncDataStream,
+    AsyncFunction,
     CheckpointedFunction,
+    CoGroupFunction,
     CoMapFunction,
     FilterFunction,
     FlatMapFunction,
+    JoinFunction,
     KeyedProcessFunction,
     KeySelector,
     ListCheckpointed,
     MapFunction,
     ProcessFunction,
+    ProcessJoinFunction,
+    ProcessWindowFunction,
     ReduceFunction,
     SinkFunction,
     StreamExecutionEnvironment,
 )
 from penstock.datastream.state import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
+from penstock.datastream.window import TumblingEventTimeWindows
 from penstock.graph.logical import GraphError
 from penstock.testing import JobHarness
 
@@ -302,6 +311,50 @@ class CountingBoth(CoMapFunction, Totals):
         return self.count()
 
 
+class CountingWindows(ProcessWindowFunction, Totals):
+    def process(self, key, context, elements):
+        yield self.count()
+
+
+class CountingJoins(JoinFunction, Totals):
+    def join(self, first, second):
+        return self.count()
+
+
+class CountingGroups(CoGroupFunction, Totals):
+    def co_group(self, first, second):
+        yield self.count()
+
+
+class CountingIntervals(ProcessJoinFunction, Totals):
+    def process_element(self, left, right, ctx):
+        yield self.count()
+
+
+class CountingCalls(AsyncFunction, Totals):
+    async def async_invoke(self, value):
+        return [self.count()]
+
+
+class ItsOwn(TimestampAssigner):
+    def extract_timestamp(self, value, record_timestamp):
+        return value
+
+
+class CountingAggregate(AggregateFunction, Totals):
+    def create_accumulator(self):
+        return 0
+
+    def add(self, value, accumulator):
+        return accumulator
+
+    def get_result(self, accumulator):
+        return accumulator
+
+    def merge(self, acc_a, acc_b):
+        return acc_a
+
+
 class CountingReduce(ReduceFunction, Totals):
     def reduce(self, value1, value2):
         return value1
@@ -353,11 +406,44 @@ class TestEveryKindOfFunction:
             job.epoch(2)
         assert Collecting.seen == [1, 2, 3, 4]
 
-    def test_but_one_that_is_no_operator(self, env):
-        with pytest.raises(GraphError, match="CountingKey holds operator state, which a KeySelector cannot"):
-            env.from_collection([1]).key_by(CountingKey())
-        with pytest.raises(GraphError, match="CountingReduce holds operator state, which a ReduceFunction cannot"):
-            env.from_collection([1]).key_by(lambda n: n).reduce(CountingReduce())
+    @pytest.mark.parametrize("kind", ["window", "window join", "co-group", "interval join", "asynchronous"])
+    def test_may_be_of_windows_joins_and_calls(self, env, kind):
+        strategy = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(ItsOwn())
+        stream = env.from_collection([1, 2, 11, 12, 21, 22, 31]).assign_timestamps_and_watermarks(strategy)
+        windows = TumblingEventTimeWindows.of(Time.milliseconds(10))
+        keyed = stream.key_by(lambda n: 0)
+        if kind == "window":
+            counted = keyed.window(windows).process(CountingWindows())
+        elif kind == "interval join":
+            joined = keyed.interval_join(keyed).between(Time.milliseconds(0), Time.milliseconds(0))
+            counted = joined.process(CountingIntervals())
+        elif kind == "asynchronous":
+            counted = AsyncDataStream.ordered_wait(stream, CountingCalls(), Time.seconds(10), 1)
+        else:
+            pairs = (stream.join if kind == "window join" else stream.co_group)(stream)
+            pairs = pairs.where(lambda n: n).equal_to(lambda n: n).window(windows)
+            counted = pairs.apply(CountingJoins() if kind == "window join" else CountingGroups())
+        counted = counted.uid("counting") if hasattr(counted, "uid") else counted
+        with JobHarness(counted) as job:
+            while job._anything_waits(1):
+                job.epoch(1)
+                job.crash()
+            job.end()
+            assert sorted(job.output) == list(range(1, len(job.output) + 1))
+            assert len(job.output) == (4 if kind == "window" else 7)
+
+    @pytest.mark.parametrize(
+        "add",
+        [
+            lambda stream: stream.key_by(CountingKey()),
+            lambda stream: stream.key_by(lambda n: n).reduce(CountingReduce()),
+            lambda stream: stream.key_by(lambda n: n).count_window(2).reduce(CountingReduce()),
+            lambda stream: stream.key_by(lambda n: n).count_window(2).aggregate(CountingAggregate()),
+        ],
+    )
+    def test_but_one_that_is_no_operator(self, env, add):
+        with pytest.raises(GraphError, match=r"Counting.* holds operator state, and no checkpoint has a place for it"):
+            add(env.from_collection([1]))
 
 
 class Changing(MapFunction, CheckpointedFunction):
