@@ -6,6 +6,8 @@ from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
+from msgspec.structs import replace
+
 from penstock.checkpoint.expiry import kept_by_compaction
 from penstock.checkpoint.manifest import Manifest, Version, decode_version, encode_version, load
 from penstock.checkpoint.redistribution import reported_by, share_of, to_be_shared
@@ -21,7 +23,11 @@ _THREADS = 4
 _COMPACT_EVERY = 128
 """Checkpoints from one compaction of a replica to the next, where state is cleaned up by compaction."""
 _manifests: OrderedDict[bytes, Manifest] = OrderedDict()
-"""Manifests by hash, per process: a worker that goes on from epoch to epoch reads only the new one."""
+"""Manifests by hash, per process: a worker that goes on from epoch to epoch reads only the new one. Without operator
+state, of which each has all."""
+_CACHED_STATES = 4
+_states: OrderedDict[bytes, dict[str, dict[str, Shares]]] = OrderedDict()
+"""Operator state by the hash of the manifest, only of those that tasks go on from."""
 
 
 class ManifestHistory:
@@ -61,8 +67,15 @@ class ManifestHistory:
         )
 
     def _operator_states(self, uid: str) -> dict[str, Shares]:
-        snapshot = None if self._wanted is None else self._load(self._wanted).operators.get(uid)
-        return {} if snapshot is None else snapshot.operator_state
+        wanted = self._wanted
+        if wanted is None:
+            return {}
+        states = _states.get(wanted.digest)
+        if states is None:
+            _manifests.pop(wanted.digest, None)
+            self._load(wanted)
+            states = _states[wanted.digest]
+        return states.get(uid, {})
 
     def timers(self, uid: str) -> dict[str, dict[int, int]]:
         if self._wanted is None:
@@ -139,7 +152,12 @@ class ManifestHistory:
         manifest = _manifests.get(version.digest)
         if manifest is None:
             manifest, _ = load(self._storage, version.id, version.digest)
-            _manifests[version.digest] = manifest
+            if version == self._wanted:
+                _states[version.digest] = {uid: each.operator_state for uid, each in manifest.operators.items()}
+                if len(_states) > _CACHED_STATES:
+                    _states.popitem(last=False)
+            bare = {uid: replace(each, operator_state={}) for uid, each in manifest.operators.items()}
+            manifest = _manifests[version.digest] = replace(manifest, operators=bare)
             if len(_manifests) > _CACHED_MANIFESTS:
                 _manifests.popitem(last=False)
         return manifest

@@ -5,6 +5,7 @@ import json
 import pytest
 from several_workers import Workers
 
+from penstock.checkpoint import history
 from penstock.checkpoint.failed import UserFunctionFailed
 from penstock.common import Time, Types, WatermarkStrategy
 from penstock.common.watermark_strategy import TimestampAssigner
@@ -192,6 +193,19 @@ class TestAFunctionWithState:
             job.crash()
             job.epoch(1)
             assert job.output == [(0, False, None, []), (1, True, 1, [(1, 1000)]), (2, True, 2, [(1, 1000), (2, 2000)])]
+
+
+def test_a_worker_holds_the_operator_state_of_the_last_checkpoints_only(env):
+    """Each checkpoint has all of it, and a worker remembers many checkpoints."""
+    history._manifests.clear()
+    with pairs(env, range(40), size=50) as job:
+        job.epochs(2)
+        assert len(history._manifests) > 10
+        assert not any(
+            each.operator_state for known in history._manifests.values() for each in known.operators.values()
+        )
+        assert len(history._states) <= history._CACHED_STATES
+        assert job.operator_state("waiting") == [list(range(40))]
 
 
 class Attempts(MapFunction, CheckpointedFunction):
