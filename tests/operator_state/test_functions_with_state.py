@@ -379,6 +379,22 @@ class CountingKey(KeySelector, Totals):
         return self.count()
 
 
+class Both(KeyedProcessFunction, CheckpointedFunction):
+    """Counts by key in keyed state, and all in operator state."""
+
+    def initialize_state(self, context):
+        self.of_key = context.get_keyed_state_store().get_state(ValueStateDescriptor("of key", int))
+        self.seen = context.get_operator_state_store().get_list_state(ListStateDescriptor("seen", int))
+
+    def process_element(self, value, ctx):
+        self.of_key.update((self.of_key.value() or 0) + 1)
+        self.seen.add(1)
+        yield value, self.of_key.value()
+
+    def snapshot_state(self, context):
+        self.seen.update([sum(self.seen)])
+
+
 class Collecting(SinkFunction, Totals):
     seen = []
 
@@ -410,6 +426,15 @@ class TestEveryKindOfFunction:
             job.epoch(2)
             assert job.output == expected
             assert job.operator_state("_default_") == [[len(expected) if expected != [0, 2, 4] else 6]]
+
+    def test_may_ask_for_keyed_state_where_its_own_is_given(self, env):
+        with JobHarness(env.from_collection("abaab").key_by(lambda word: word).process(Both()), parallelism=2) as job:
+            job.epoch(3)
+            job.crash()
+            job.epoch(2)
+            assert sorted(job.output) == [("a", 1), ("a", 2), ("a", 3), ("b", 1), ("b", 2)]
+            assert sum(flat(job.operator_state("seen"))) == 5
+            assert job.states("of key") == {"a": 3, "b": 2}
 
     def test_may_be_a_sink(self, env):
         Collecting.seen = []
