@@ -120,6 +120,8 @@ class KeyedBroadcastContext(BroadcastContext):
         for key in overlay.keys(state_descriptor.name, groups):
             overlay.key = key
             call(decode_key(key), state)
+            # One after the other they may be more than memory holds.
+            overlay.grown(len(key), 1)
         overlay.key = None
 
 

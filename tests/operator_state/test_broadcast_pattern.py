@@ -3,6 +3,7 @@
 import pytest
 from several_workers import Workers
 
+from penstock.checkpoint.epochs import Settings
 from penstock.common import Types, WatermarkStrategy
 from penstock.common.restart_strategy import RestartStrategies
 from penstock.common.time import Time
@@ -22,6 +23,7 @@ from penstock.datastream.state import (
     ValueStateDescriptor,
 )
 from penstock.graph.logical import GraphError
+from penstock.state.overlay import Overlay
 from penstock.testing import JobHarness
 
 RULES = MapStateDescriptor("rules", Types.STRING(), Types.INT())
@@ -256,14 +258,14 @@ class Doubling:
         state.update(state.value() * 2)
 
 
-def limits(parallelism=2, storage=None, side=False):
+def limits(parallelism=2, storage=None, side=False, settings=None):
     env = StreamExecutionEnvironment.get_execution_environment()
     rules = env.from_collection([]).uid("rules").broadcast(RULES)
     amounts = env.from_collection([]).uid("amounts").key_by(lambda pair: pair[0])
     stream = amounts.connect(rules).process(Limits()).uid("limits")
     if side:
         stream = stream.get_side_output(Limits.rejected)
-    return JobHarness(stream, parallelism=parallelism, max_parallelism=16, storage=storage)
+    return JobHarness(stream, parallelism=parallelism, max_parallelism=16, storage=storage, settings=settings)
 
 
 class TestAKeyedStreamWithRules:
@@ -299,6 +301,21 @@ class TestAKeyedStreamWithRules:
             job.push("double", source="rules").push(("k1", 5), source="amounts").epoch()
             job.push("double", source="rules").epoch()
             assert job.states("total") in ({"k1": 10}, {"k1": 20})
+
+    def test_lets_a_rule_change_more_keys_than_memory_holds(self, monkeypatch):
+        """Between two keys the overlay may go to disk; the keys before and after are still each seen once."""
+        spills = []
+        spill = Overlay.spill
+        monkeypatch.setattr(Overlay, "spill", lambda overlay: (spills.append(1), spill(overlay)))
+        with limits(settings=Settings(overlay_bytes=40_000)) as job:
+            job.push(10_000, source="rules").epoch()
+            job.push(*[(f"k{n}", n) for n in range(1, 2000)], source="amounts").epoch()
+            spills.clear()
+            job.push("double", "double", source="rules").epoch()
+            assert len(spills) > 10
+            assert job.states("total") == {f"k{n}": 4 * n for n in range(1, 2000)}
+            job.push("reset", source="rules").epoch()
+            assert job.states("total") == {}
 
     def test_keeps_rules_and_sums_at_another_parallelism(self):
         with limits(2) as job:
