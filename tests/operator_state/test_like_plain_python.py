@@ -6,8 +6,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from several_workers import Workers
 
-from penstock.datastream import BroadcastProcessFunction, CheckpointedFunction, StreamExecutionEnvironment
-from penstock.datastream.state import ListStateDescriptor, MapStateDescriptor
+from penstock.datastream import (
+    BroadcastProcessFunction,
+    CheckpointedFunction,
+    KeyedBroadcastProcessFunction,
+    StreamExecutionEnvironment,
+)
+from penstock.datastream.state import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
 from penstock.state.storage import DriverStorage
 from penstock.testing import JobHarness
 
@@ -132,3 +137,91 @@ def test_nothing_is_lost_doubled_or_mixed_up(steps: list[tuple[str, Any]], chanc
                 lengths = [len(share) for share in shares]
                 assert lengths == sorted(lengths, reverse=True)
                 assert max(lengths) - min(lengths) <= 1
+
+
+FACTORS = MapStateDescriptor("factors", str, int)
+SUM, SEEN = ValueStateDescriptor("sum", int), ListStateDescriptor("seen", int)
+
+
+class Scaled(KeyedBroadcastProcessFunction):
+    """Sums and lists numbers by key, each times a factor that is broadcast; rules change the state of all keys."""
+
+    def open(self, runtime_context):
+        self.sum, self.seen = runtime_context.get_state(SUM), runtime_context.get_list_state(SEEN)
+
+    def process_element(self, value, ctx):
+        _, number = value
+        number *= ctx.get_broadcast_state(FACTORS).get("factor") or 1
+        self.sum.update((self.sum.value() or 0) + number)
+        self.seen.add(number)
+
+    def process_broadcast_element(self, value, ctx):
+        if value == "negate":
+            ctx.apply_to_keyed_state(SUM, lambda key, state: state.update(-state.value()))
+        elif value == "forget":
+            # Of the odd keys; what they have is then no more seen by rules.
+            ctx.apply_to_keyed_state(SEEN, lambda key, state: state.clear() if key % 2 else None)
+        elif value == "count":
+            ctx.apply_to_keyed_state(SEEN, lambda key, state: state.add(len(list(state))))
+        else:
+            ctx.get_broadcast_state(FACTORS).put("factor", value)
+
+
+def start_scaled(parallelism: int, storage: Any) -> tuple[JobHarness, Workers]:
+    env = StreamExecutionEnvironment.get_execution_environment()
+    rules = env.from_collection([]).uid("rules").broadcast(FACTORS)
+    numbers = env.from_collection([]).uid("numbers").key_by(lambda pair: pair[0])
+    job = JobHarness(
+        numbers.connect(rules).process(Scaled()).uid("scaled"),
+        parallelism=parallelism,
+        max_parallelism=8,
+        storage=storage,
+    )
+    return job, Workers(job, 2)
+
+
+KEYED_STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("numbers"), st.lists(st.tuples(st.integers(0, 6), st.integers(1, 9)), max_size=6)),
+        st.tuples(st.just("rule"), st.sampled_from(["negate", "forget", "count", 2, 3])),
+        st.tuples(st.just("crash"), st.sampled_from(POINTS)),
+        st.tuples(st.just("rescale"), st.integers(1, 4)),
+    ),
+    min_size=3,
+    max_size=14,
+)
+
+
+@settings(max_examples=60)
+@given(KEYED_STEPS, st.randoms(use_true_random=False))
+def test_rules_reach_every_key_and_no_other(steps: list[tuple[str, Any]], chance: Any) -> None:
+    sums: dict[int, int] = {}
+    seen: dict[int, list[int]] = {}
+    factor = 1
+    storage = DriverStorage()
+    job, workers = start_scaled(2, storage)
+    for step, argument in steps:
+        if step == "numbers":
+            job.push(*argument, source="numbers")
+            for key, number in argument:
+                sums[key] = sums.get(key, 0) + number * factor
+                seen.setdefault(key, []).append(number * factor)
+        elif step == "rule":
+            job.push(argument, source="rules")
+            if argument == "negate":
+                sums = {key: -total for key, total in sums.items()}
+            elif argument == "forget":
+                seen = {key: numbers for key, numbers in seen.items() if key % 2 == 0}
+            elif argument == "count":
+                seen = {key: [*numbers, len(numbers)] for key, numbers in seen.items()}
+            else:
+                factor = argument
+        elif step == "crash":
+            job.crash_at(argument)
+        else:
+            job, workers = start_scaled(argument, storage)
+        last = job.checkpoint
+        while job.checkpoint == last:
+            workers.epoch(lambda subtask: chance.randrange(2))
+        assert job.states("sum") == sums
+        assert job.states("seen") == seen
