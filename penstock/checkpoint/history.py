@@ -56,12 +56,12 @@ class ManifestHistory:
             for name, shares in self._operator_states(uid).items()
         }
 
-    def holds(self, uid: str, subtask: int, reported: dict[str, Share]) -> bool:
+    def holds(self, uid: str, subtask: int, parallelism: int, reported: dict[str, Share]) -> bool:
         stored = self._operator_states(uid)
         return stored.keys() == reported.keys() and all(
             share.mode == stored[name].mode
             and share.schema == stored[name].schema
-            and share.elements == reported_by(stored[name], subtask)
+            and share.elements == reported_by(stored[name], subtask, parallelism)
             and not to_be_shared(stored[name])
             for name, share in reported.items()
         )

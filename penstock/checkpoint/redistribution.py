@@ -48,12 +48,12 @@ def _elements(shares: Shares, subtask: int, parallelism: int, max_parallelism: i
     return redistribute(stored, parallelism)[subtask]
 
 
-def reported_by(shares: Shares, subtask: int) -> list[bytes] | None:
-    """What this subtask reported of a stored state; None if it was none of those who did."""
+def reported_by(shares: Shares, subtask: int, parallelism: int) -> list[bytes] | None:
+    """What one of `parallelism` subtasks reported of a stored state; None if there were more of them, or fewer."""
     stored = shares.by_subtask
     if shares.mode == BROADCAST and len(stored) == 1:
         return stored[0]
-    return stored[subtask] if subtask < len(stored) else None
+    return stored[subtask] if len(stored) == parallelism else None
 
 
 def to_be_shared(shares: Shares) -> bool:

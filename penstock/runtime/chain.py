@@ -97,7 +97,9 @@ class ChainRun:
             reported is not None
             and subtask is not None
             and (reported.lineage, reported.checkpoint) == (lineage, checkpoint)
-            and all(history.holds(uid, subtask, states) for uid, states in reported.states.items())
+            and all(
+                history.holds(uid, subtask, self.chain.parallelism, states) for uid, states in reported.states.items()
+            )
         )
 
     def renew(self) -> None:

@@ -43,7 +43,7 @@ class History(Protocol):
     def operator_state(self, uid: str, subtask: int, parallelism: int, max_parallelism: int) -> dict[str, Share]:
         """A subtask's share of an operator's state at the wanted version, redistributed if the parallelism changed."""
 
-    def holds(self, uid: str, subtask: int, reported: dict[str, Share]) -> bool:
+    def holds(self, uid: str, subtask: int, parallelism: int, reported: dict[str, Share]) -> bool:
         """Whether a subtask that reported this may go on with what it has in memory: the wanted version took it."""
 
     def timers(self, uid: str) -> dict[str, dict[int, int]]:

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from penstock.checkpoint.manifest import NotRestorable
-from penstock.checkpoint.redistribution import share_of
+from penstock.checkpoint.redistribution import reported_by, share_of
 from penstock.common import Types
 from penstock.datastream import CheckpointedFunction, KeyedProcessFunction, MapFunction, StreamExecutionEnvironment
 from penstock.datastream.state import ListStateDescriptor, MapStateDescriptor
@@ -47,6 +47,15 @@ class TestAStoredState:
             shares = dealt_out(Shares(GROUPED, "", [stored[:6], stored[6:]]), parallelism, 13)
             for subtask, share in enumerate(shares):
                 assert share == [stored[group] for group in range(13) if owner_of(group, parallelism, 13) == subtask]
+
+
+def test_a_subtask_goes_on_with_what_it_has_only_among_as_many_as_before():
+    """Also where a running job is rescaled: subtask 0 of two had another share than subtask 0 of three has."""
+    shares = Shares(SPLIT, "", [[b"1", b"2", b"3"], [b"4", b"5"]])
+    assert reported_by(shares, 0, 2) == [b"1", b"2", b"3"]
+    assert reported_by(shares, 0, 3) is None
+    assert reported_by(shares, 2, 3) is None
+    assert reported_by(Shares(BROADCAST, "", [[b"rule"]]), 2, 3) == [b"rule"]
 
 
 class Everything(MapFunction, CheckpointedFunction):
