@@ -41,7 +41,7 @@ from penstock.checkpoint.manifest import (
     manifest_name,
 )
 from penstock.checkpoint.metrics import MetricTotals
-from penstock.checkpoint.redistribution import add_report, stored_once
+from penstock.checkpoint.redistribution import add_report, sizes, stored_once
 from penstock.checkpoint.statistics import CheckpointHistory
 from penstock.errors import PenstockError
 from penstock.runtime.metrics import TaskMetrics, decode_metrics
@@ -288,7 +288,7 @@ class EpochDriver:
         self._committer.published(manifest)
         self._housekeeping.published(manifest, version)
         if self.storage.in_memory:
-            for uid in manifest.keyed():
+            for uid in manifest.keyed() | manifest.operators.keys():
                 self._check_memory(uid)
         return self._count(instruction.reports, (self.clock() - started) * 1000)
 
@@ -414,16 +414,20 @@ class EpochDriver:
         )
 
     def _check_memory(self, uid: str) -> None:
-        bases = self._housekeeping.merged(uid)
-        size, limit = sum(base.size for base in bases), self.settings.memory_limit
-        if size <= limit:
-            return
         assert self.last is not None
         snapshot = self.last.operators.get(uid)
+        bases = self._housekeeping.merged(uid)
+        held = {} if snapshot is None else sizes(snapshot.operator_state)
+        keyed, limit = sum(base.size for base in bases), self.settings.memory_limit
+        size = keyed + sum(held.values())
+        if size <= limit:
+            return
         # The driver's frame limit: MemoryStateBackend takes no more.
         raised = f", or raise the limit: env.set_state_backend(MemoryStateBackend(max_state_size={2 * size}))"
         alternative = raised if 2 * size <= 10 * 1024 * 1024 else ""
         state = largest_state(self.storage, bases, snapshot.states if snapshot else ())
+        if 2 * keyed < size:
+            state = max(held, key=lambda name: held[name])
         raise StateTooLarge(
             f"State '{state}' of operator '{self.uids[uid].name}' (uid '{uid}') is too large for the Memory backend: "
             f"the operator's state has {size:,} bytes, and state.backend.memory.max-state-size is {limit:,}.",

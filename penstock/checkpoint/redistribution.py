@@ -82,3 +82,10 @@ def stored_once(states: dict[str, Shares]) -> dict[str, Shares]:
         else shares
         for name, shares in states.items()
     }
+
+
+def sizes(states: dict[str, Shares]) -> dict[str, int]:
+    """The bytes of all elements, by state."""
+    return {
+        name: sum(len(element) for share in shares.by_subtask for element in share) for name, shares in states.items()
+    }

@@ -6,6 +6,7 @@ import pytest
 from several_workers import Workers
 
 from penstock.checkpoint import history
+from penstock.checkpoint.epochs import Settings, StateTooLarge
 from penstock.checkpoint.failed import UserFunctionFailed
 from penstock.common import Time, Types, WatermarkStrategy
 from penstock.common.watermark_strategy import TimestampAssigner
@@ -206,6 +207,13 @@ def test_a_worker_holds_the_operator_state_of_the_last_checkpoints_only(env):
         )
         assert len(history._states) <= history._CACHED_STATES
         assert job.operator_state("waiting") == [list(range(40))]
+
+
+def test_more_than_the_memory_backend_takes_is_refused(env):
+    with pairs(env, range(2000), size=5000, settings=Settings(memory_limit=3000)) as job:
+        job.epoch(900)
+        with pytest.raises(StateTooLarge, match=r"State 'waiting' of operator 'Flat Map' \(uid 'pairs'\)"):
+            job.epoch(1100)
 
 
 class Attempts(MapFunction, CheckpointedFunction):
