@@ -26,14 +26,6 @@ _TABLE = (
 _JVM = "Not there: no Java object stands behind a Penstock object. Leave the call out."
 _INSIDE = "Not there: it belongs to the inside of PyFlink, and Penstock's inside is another."
 
-_BROADCAST = (
-    "Not yet: broadcast state. Today, key both streams alike and connect them with a KeyedCoProcessFunction: records "
-    "of equal keys share state."
-)
-_SAVEPOINTS = (
-    "Not yet: savepoints. Today, a program that was killed goes on from its last checkpoint when it is started again "
-    "under the same job name."
-)
 _UNALIGNED = (
     "Not there: a barrier closes the input of an epoch, so checkpoints are always aligned, and none waits behind "
     "records in a buffer. Leave the call out."
@@ -89,15 +81,6 @@ ABSENT: tuple[tuple[str, str], ...] = (
     (
         "ExecutionConfig.set_auto_watermark_interval ExecutionConfig.get_auto_watermark_interval",
         "Not there: a watermark follows the record that moved it. Leave the call out.",
-    ),
-    (
-        "BroadcastStream BroadcastConnectedStream BaseBroadcastProcessFunction BroadcastProcessFunction "
-        "KeyedBroadcastProcessFunction BroadcastState ReadOnlyBroadcastState OperatorStateStore",
-        _BROADCAST,
-    ),
-    (
-        "JobClient.stop_with_savepoint JobClient.trigger_savepoint",
-        _SAVEPOINTS,
     ),
     (
         "CheckpointConfig.enable_unaligned_checkpoints CheckpointConfig.disable_unaligned_checkpoints "
@@ -276,7 +259,6 @@ DIFFERS: dict[str, str] = {
     "ExponentialBackoffDelayRetryStrategy": "the delay follows from a record's own attempts, not from other records'",
     "CheckpointingMode.AT_LEAST_ONCE": "accepted, and behaves as EXACTLY_ONCE",
     "ConnectedStreams.key_by": _KEYS,
-    "DataStream.broadcast": "not yet with broadcast state; without a descriptor it is the same",
     "DataStream.key_by": _KEYS,
     "DataStream.print": _PRINT,
     "DataStream.set_parallelism": "refused on a source: Spark gives it one task per input partition",

@@ -7,6 +7,7 @@ from typing import NamedTuple, Protocol
 
 from penstock.checkpoint.manifest import Committable, Manifest, NotRestorable
 from penstock.runtime.report import Report
+from penstock.runtime.sink_operators import WRITERS
 
 
 class Commit(NamedTuple):
@@ -105,4 +106,5 @@ def committables_of(reports: Iterable[Report]) -> list[Committable]:
 
 def _states(manifest: Manifest, uid: str) -> list[bytes]:
     snapshot = manifest.operators.get(uid)
-    return [] if snapshot is None else [state for share in snapshot.operator_state for state in share]
+    shares = None if snapshot is None else snapshot.operator_state.get(WRITERS)
+    return [] if shares is None else [state for share in shares.by_subtask for state in share]

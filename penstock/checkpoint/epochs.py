@@ -43,6 +43,7 @@ from penstock.checkpoint.manifest import (
     manifest_name,
 )
 from penstock.checkpoint.metrics import MetricTotals
+from penstock.checkpoint.redistribution import add_report, sizes, stored_once
 from penstock.checkpoint.rescaling import Scale, recalled, remembered, scale_for
 from penstock.checkpoint.savepoints import dispose_claimed, savepoint_storage
 from penstock.checkpoint.statistics import CheckpointHistory
@@ -54,6 +55,7 @@ from penstock.runtime.rows import FAILURE, METRICS, REPORT, Failure, decode_fail
 from penstock.state.backends import Backend
 from penstock.state.key_groups import block_count
 from penstock.state.overlay import OVERLAY_BYTES
+from penstock.state.shares import GROUPED
 from penstock.state.storage import Storage
 
 _STATISTICS_KEPT = 10_000
@@ -326,7 +328,7 @@ class EpochDriver:
         self._housekeeping.published(manifest, version)
         self._dispose_claimed(manifest)
         if self.storage.in_memory:
-            for uid in manifest.keyed():
+            for uid in manifest.keyed() | manifest.operators.keys():
                 self._check_memory(uid)
         return self._count(instruction.reports, (self.clock() - started) * 1000)
 
@@ -410,13 +412,13 @@ class EpochDriver:
                             chain.max_parallelism,
                             part.states,
                             [],
-                            [[] for _ in range(chain.parallelism)],
+                            {},
                             {},
                             {},
                         )
                     known.ttl.update(part.ttl)
                     known.deltas.extend(part.deltas)
-                    known.operator_state[report.subtask] = part.operator_state
+                    add_report(known.operator_state, part.operator_state, report.subtask, chain.parallelism)
                     for kind, least in part.timers.items():
                         first = known.timers.setdefault(kind, {})
                         for block, time in least.items():
@@ -435,7 +437,10 @@ class EpochDriver:
             self.token,
             timestamp,
             ends_input,
-            operators,
+            {
+                uid: msgspec.structs.replace(snapshot, operator_state=stored_once(snapshot.operator_state))
+                for uid, snapshot in operators.items()
+            },
             [
                 each
                 for each in committables_of(reports)
@@ -453,16 +458,20 @@ class EpochDriver:
         )
 
     def _check_memory(self, uid: str) -> None:
-        bases = self._housekeeping.merged(uid)
-        size, limit = sum(base.size for base in bases), self.settings.memory_limit
-        if size <= limit:
-            return
         assert self.last is not None
         snapshot = self.last.operators.get(uid)
+        bases = self._housekeeping.merged(uid)
+        held = {} if snapshot is None else sizes(snapshot.operator_state)
+        keyed, limit = sum(base.size for base in bases), self.settings.memory_limit
+        size = keyed + sum(held.values())
+        if size <= limit:
+            return
         # The driver's frame limit: MemoryStateBackend takes no more.
         raised = f", or raise the limit: env.set_state_backend(MemoryStateBackend(max_state_size={2 * size}))"
         alternative = raised if 2 * size <= 10 * 1024 * 1024 else ""
         state = largest_state(self.storage, bases, snapshot.states if snapshot else ())
+        if 2 * keyed < size:
+            state = max(held, key=lambda name: held[name])
         raise StateTooLarge(
             f"State '{state}' of operator '{self.uids[uid].name}' (uid '{uid}') is too large for the Memory backend: "
             f"the operator's state has {size:,} bytes, and state.backend.memory.max-state-size is {limit:,}.",
@@ -494,7 +503,8 @@ class EpochDriver:
                     f"name or state.checkpoints.dir to start afresh."
                 )
             groups = self._chain_of(uid).max_parallelism
-            if (snapshot.states or snapshot.timers) and groups != snapshot.max_parallelism:
+            grouped = any(shares.mode == GROUPED for shares in snapshot.operator_state.values())
+            if (snapshot.states or snapshot.timers or grouped) and groups != snapshot.max_parallelism:
                 raise NotRestorable(
                     f"The checkpoint in {self.storage.where} has the state of operator '{snapshot.name}' (uid '{uid}') "
                     f"in {snapshot.max_parallelism} key groups, this program in {groups}. The number cannot change: "

@@ -6,11 +6,14 @@ from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
+from msgspec.structs import replace
+
 from penstock.checkpoint.expiry import kept_by_compaction
 from penstock.checkpoint.manifest import Manifest, Version, decode_version, encode_version, load
-from penstock.checkpoint.redistribution import redistribute
+from penstock.checkpoint.redistribution import reported_by, share_of, to_be_shared
 from penstock.runtime.event_time import Times
 from penstock.state.replica import StaleAttempt, Step
+from penstock.state.shares import Share, Shares
 from penstock.state.storage import MissingObject, Storage
 from penstock.state.ttl import Form
 
@@ -20,7 +23,11 @@ _THREADS = 4
 _COMPACT_EVERY = 128
 """Checkpoints from one compaction of a replica to the next, where state is cleaned up by compaction."""
 _manifests: OrderedDict[bytes, Manifest] = OrderedDict()
-"""Manifests by hash, per process: a worker that goes on from epoch to epoch reads only the new one."""
+"""Manifests by hash, per process: a worker that goes on from epoch to epoch reads only the new one. Without operator
+state, of which each has all."""
+_CACHED_STATES = 4
+_states: OrderedDict[bytes, dict[str, dict[str, Shares]]] = OrderedDict()
+"""Operator state by the hash of the manifest, only of those that tasks go on from."""
 
 
 class ManifestHistory:
@@ -43,11 +50,32 @@ class ManifestHistory:
         snapshot = self._load(self._wanted).operators.get(uid)
         return {} if snapshot is None else snapshot.states
 
-    def operator_state(self, uid: str, subtask: int, parallelism: int) -> list[bytes]:
-        if self._wanted is None:
-            return []
-        snapshot = self._load(self._wanted).operators.get(uid)
-        return [] if snapshot is None else redistribute(snapshot.operator_state, parallelism)[subtask]
+    def operator_state(self, uid: str, subtask: int, parallelism: int, max_parallelism: int) -> dict[str, Share]:
+        return {
+            name: share_of(shares, subtask, parallelism, max_parallelism)
+            for name, shares in self._operator_states(uid).items()
+        }
+
+    def holds(self, uid: str, subtask: int, parallelism: int, reported: dict[str, Share]) -> bool:
+        stored = self._operator_states(uid)
+        return stored.keys() == reported.keys() and all(
+            share.mode == stored[name].mode
+            and share.schema == stored[name].schema
+            and share.elements == reported_by(stored[name], subtask, parallelism)
+            and not to_be_shared(stored[name])
+            for name, share in reported.items()
+        )
+
+    def _operator_states(self, uid: str) -> dict[str, Shares]:
+        wanted = self._wanted
+        if wanted is None:
+            return {}
+        states = _states.get(wanted.digest)
+        if states is None:
+            _manifests.pop(wanted.digest, None)
+            self._load(wanted)
+            states = _states[wanted.digest]
+        return states.get(uid, {})
 
     def timers(self, uid: str) -> dict[str, dict[int, int]]:
         if self._wanted is None:
@@ -124,7 +152,12 @@ class ManifestHistory:
         manifest = _manifests.get(version.digest)
         if manifest is None:
             manifest, _ = load(self._storage, version.id, version.digest)
-            _manifests[version.digest] = manifest
+            if version == self._wanted:
+                _states[version.digest] = {uid: each.operator_state for uid, each in manifest.operators.items()}
+                if len(_states) > _CACHED_STATES:
+                    _states.popitem(last=False)
+            bare = {uid: replace(each, operator_state={}) for uid, each in manifest.operators.items()}
+            manifest = _manifests[version.digest] = replace(manifest, operators=bare)
             if len(_manifests) > _CACHED_MANIFESTS:
                 _manifests.popitem(last=False)
         return manifest

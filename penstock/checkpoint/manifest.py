@@ -14,10 +14,11 @@ from penstock.errors import PenstockError
 from penstock.runtime.event_time import OperatorTime
 from penstock.runtime.report import DeltaHandle
 from penstock.state.files import RESTORE
+from penstock.state.shares import Shares
 from penstock.state.storage import AlreadyPublished, Storage
 from penstock.state.ttl import Form
 
-FORMAT = 1
+FORMAT = 2
 
 
 class Fenced(PenstockError):
@@ -62,8 +63,8 @@ class OperatorSnapshot(msgspec.Struct, array_like=True, frozen=True):
     states: dict[str, str]
     """Keyed states and their types."""
     deltas: list[DeltaHandle]
-    operator_state: list[list[bytes]] = []
-    """All of it, by subtask: it is small, and a rescale deals it out anew."""
+    operator_state: dict[str, Shares] = {}
+    """All of it, by name: it is small, and a rescale deals it out anew."""
     timers: dict[str, dict[int, int]] = {}
     """By kind and block, the time of the first timer."""
     ttl: dict[str, Form] = {}

@@ -1,8 +1,11 @@
-"""How operator state is dealt out when the parallelism changes."""
+"""How operator state is put together from what subtasks report, and dealt out, whatever their number is now."""
 
 from __future__ import annotations
 
 from typing import TypeVar
+
+from penstock.state.key_groups import owner_of
+from penstock.state.shares import BROADCAST, GROUPED, UNION, Share, Shares, group_of
 
 T = TypeVar("T")
 
@@ -22,3 +25,67 @@ def redistribute(shares: list[list[T]], parallelism: int) -> list[list[T]]:
         runs.append(elements[start:end])
         start = end
     return runs
+
+
+def share_of(shares: Shares, subtask: int, parallelism: int, max_parallelism: int) -> Share:
+    """What one of `parallelism` subtasks is given of a stored state."""
+    return Share(shares.mode, shares.schema, _elements(shares, subtask, parallelism, max_parallelism))
+
+
+def _elements(shares: Shares, subtask: int, parallelism: int, max_parallelism: int) -> list[bytes]:
+    stored = shares.by_subtask
+    if shares.mode == BROADCAST:
+        return stored[subtask % len(stored)] if stored else []
+    if shares.mode == UNION:
+        return [element for share in stored for element in share]
+    if shares.mode == GROUPED:
+        return [
+            element
+            for share in stored
+            for element in share
+            if owner_of(group_of(element), parallelism, max_parallelism) == subtask
+        ]
+    return redistribute(stored, parallelism)[subtask]
+
+
+def reported_by(shares: Shares, subtask: int, parallelism: int) -> list[bytes] | None:
+    """What one of `parallelism` subtasks reported of a stored state; None if there were more of them, or fewer."""
+    stored = shares.by_subtask
+    if shares.mode == BROADCAST and len(stored) == 1:
+        return stored[0]
+    return stored[subtask] if len(stored) == parallelism else None
+
+
+def to_be_shared(shares: Shares) -> bool:
+    """Whether subtasks must be given the state even where they reported it: a union, for another's elements are in it.
+
+    And all of them, not only those that run in another worker now: of what all are given each takes its part, by a rule
+    of the function's own, and what one of them leaves another must take.
+    """
+    return shares.mode == UNION and len(shares.by_subtask) > 1 and any(shares.by_subtask)
+
+
+def add_report(states: dict[str, Shares], reported: dict[str, Share], subtask: int, parallelism: int) -> None:
+    """Put what a subtask reported of an operator's states beside what the others did."""
+    for name, share in reported.items():
+        known = states.get(name)
+        if known is None:
+            known = states[name] = Shares(share.mode, share.schema, [[] for _ in range(parallelism)])
+        known.by_subtask[subtask] = share.elements
+
+
+def stored_once(states: dict[str, Shares]) -> dict[str, Shares]:
+    """The same states, with a broadcast state that all subtasks agree on kept once."""
+    return {
+        name: Shares(shares.mode, shares.schema, shares.by_subtask[:1])
+        if shares.mode == BROADCAST and all(each == shares.by_subtask[0] for each in shares.by_subtask)
+        else shares
+        for name, shares in states.items()
+    }
+
+
+def sizes(states: dict[str, Shares]) -> dict[str, int]:
+    """The bytes of all elements, by state."""
+    return {
+        name: sum(len(element) for share in shares.by_subtask for element in share) for name, shares in states.items()
+    }

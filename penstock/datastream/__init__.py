@@ -5,6 +5,7 @@ from penstock.checkpoint.inspecting import Savepoint
 from penstock.checkpoint.restoring import RecoveryClaimMode
 from penstock.common.job_client import JobClient
 from penstock.datastream.async_data_stream import AsyncDataStream
+from penstock.datastream.broadcast import BroadcastConnectedStream, BroadcastStream
 from penstock.datastream.checkpoint_config import CheckpointConfig
 from penstock.datastream.checkpointing_mode import CheckpointingMode
 from penstock.datastream.connected import ConnectedStreams
@@ -18,6 +19,8 @@ from penstock.datastream.functions import (
     AsyncFunction,
     AsyncRetryPredicate,
     AsyncRetryStrategy,
+    BroadcastProcessFunction,
+    CheckpointedFunction,
     CoFlatMapFunction,
     CoGroupFunction,
     CoMapFunction,
@@ -27,9 +30,11 @@ from penstock.datastream.functions import (
     FlatMapFunction,
     Function,
     JoinFunction,
+    KeyedBroadcastProcessFunction,
     KeyedCoProcessFunction,
     KeyedProcessFunction,
     KeySelector,
+    ListCheckpointed,
     MapFunction,
     Partitioner,
     ProcessAllWindowFunction,
@@ -75,7 +80,11 @@ __all__ = [
     "AsyncFunction",
     "AsyncRetryPredicate",
     "AsyncRetryStrategy",
+    "BroadcastConnectedStream",
+    "BroadcastProcessFunction",
+    "BroadcastStream",
     "CheckpointConfig",
+    "CheckpointedFunction",
     "CheckpointingMode",
     "CloseableIterator",
     "CoFlatMapFunction",
@@ -103,9 +112,11 @@ __all__ = [
     "JoinFunction",
     "JoinedStreams",
     "KeySelector",
+    "KeyedBroadcastProcessFunction",
     "KeyedCoProcessFunction",
     "KeyedProcessFunction",
     "KeyedStream",
+    "ListCheckpointed",
     "MapFunction",
     "MemoryStateBackend",
     "MergingWindowAssigner",

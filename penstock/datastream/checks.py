@@ -5,8 +5,9 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
-from penstock.datastream.functions import Function
+from penstock.datastream.functions import Function, KeySelector, Partitioner, ReduceFunction
 from penstock.graph.logical import GraphError
+from penstock.runtime.checkpointed import holds_operator_state
 from penstock.runtime.operators import describe
 
 
@@ -28,10 +29,21 @@ def check_function(func: Any, kind: type[Function], method: str) -> None:
             f"{method} needs a {kind.__name__} or a function, "
             f"not the {type(func).__bases__[0].__name__} {describe(func)}."
         )
+    if kind in (KeySelector, Partitioner, ReduceFunction):
+        check_stateless(func)
     if not isinstance(func, kind) and not callable(func):
         raise GraphError(f"{method} needs a {kind.__name__} or a function, not {type(func).__name__}.")
     if inspect.iscoroutinefunction(func):
         raise GraphError(
             f"{method} got the async function {describe(func)}, which gives coroutines and no results.",
             fix=f"Write AsyncDataStream.ordered_wait(ds, {describe(func)}, Time.seconds(10)), or make it a plain def.",
+        )
+
+
+def check_stateless(func: Any) -> None:
+    """For functions that serve an operator or an exchange, and are none themselves."""
+    if holds_operator_state(func):
+        raise GraphError(
+            f"{describe(func)} holds operator state, and no checkpoint has a place for it: it is no operator.",
+            fix="Keep the state in a map, flat_map or process before or after it.",
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from penstock.absent import explain_absent
 from penstock.common.places import calling_place
@@ -14,6 +14,7 @@ from penstock.connectors.sink import Sink
 from penstock.connectors.sinks import CollectSink, PrintSink
 from penstock.datastream import hints
 from penstock.datastream.aggregations import Projection, field_reducer
+from penstock.datastream.broadcast import BroadcastConnectedStream, BroadcastStream
 from penstock.datastream.checks import check_function, check_positive
 from penstock.datastream.connected import ConnectedStreams
 from penstock.datastream.ends import CloseableIterator, DataStreamSink
@@ -68,7 +69,7 @@ from penstock.runtime.windows.assigners import (
 )
 from penstock.runtime.windows.counting import CountSlidingWindowAssigner, CountTumblingWindowAssigner
 from penstock.runtime.windows.operator import WindowOperator
-from penstock.state.descriptors import ValueStateDescriptor
+from penstock.state.descriptors import MapStateDescriptor, ValueStateDescriptor
 from penstock.state.serializers import Hinted
 
 if TYPE_CHECKING:
@@ -190,8 +191,16 @@ class DataStream:
             inputs += stream._inputs
         return DataStream(self._env, inputs)
 
-    def connect(self, ds: DataStream) -> ConnectedStreams:
+    @overload
+    def connect(self, ds: DataStream) -> ConnectedStreams: ...
+
+    @overload
+    def connect(self, ds: BroadcastStream) -> BroadcastConnectedStream: ...
+
+    def connect(self, ds: DataStream | BroadcastStream) -> ConnectedStreams | BroadcastConnectedStream:
         """This stream and another, of any other type, seen by one function."""
+        if isinstance(ds, BroadcastStream):
+            return BroadcastConnectedStream(self, ds, ds.broadcast_state_descriptors)
         return ConnectedStreams(self, ds)
 
     def interval_join(self, other: DataStream) -> IntervalJoin:
@@ -265,9 +274,27 @@ class DataStream:
         """To the subtask of the same number; the next operator must have the same parallelism."""
         return self._partitioned(Partitioning(FORWARD, explicit=True))
 
-    def broadcast(self) -> DataStream:
-        """Every record to every subtask of the next operator."""
-        return self._partitioned(Partitioning(BROADCAST))
+    @overload
+    def broadcast(self) -> DataStream: ...
+
+    @overload
+    def broadcast(
+        self,
+        broadcast_state_descriptor: MapStateDescriptor,
+        *other_broadcast_state_descriptors: MapStateDescriptor,
+    ) -> BroadcastStream: ...
+
+    def broadcast(
+        self,
+        broadcast_state_descriptor: MapStateDescriptor | None = None,
+        *other_broadcast_state_descriptors: MapStateDescriptor,
+    ) -> DataStream | BroadcastStream:
+        """Every record to every subtask of the next operator. With descriptors, to be connected to another stream by a
+        function that keeps it in states of these names and types: docs/operator-state.md."""
+        stream = self._partitioned(Partitioning(BROADCAST))
+        if broadcast_state_descriptor is None:
+            return stream
+        return BroadcastStream(stream, [broadcast_state_descriptor, *other_broadcast_state_descriptors])
 
     def global_(self) -> DataStream:
         """Every record to the first subtask of the next operator."""
@@ -493,6 +520,13 @@ def _count_windows(size: int, slide: int) -> WindowAssigner[Any, Any]:
     return CountTumblingWindowAssigner(size) if slide == 0 else CountSlidingWindowAssigner(size, slide)
 
 
-__all__ = ["CloseableIterator", "DataStream", "DataStreamSink", "KeyedStream"]
+__all__ = [
+    "BroadcastConnectedStream",
+    "BroadcastStream",
+    "CloseableIterator",
+    "DataStream",
+    "DataStreamSink",
+    "KeyedStream",
+]
 
 explain_absent(__name__)

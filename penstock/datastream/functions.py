@@ -7,6 +7,20 @@ from collections.abc import Callable, Iterable
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from penstock.absent import explain_absent
+from penstock.runtime.broadcast import (
+    BroadcastBaseContext,
+    BroadcastContext,
+    BroadcastReadOnlyContext,
+    KeyedBroadcastContext,
+    KeyedBroadcastReadOnlyContext,
+    KeyedBroadcastTimerContext,
+)
+from penstock.runtime.checkpointed import (
+    CheckpointedFunction,
+    FunctionInitializationContext,
+    FunctionSnapshotContext,
+    ListCheckpointed,
+)
 from penstock.runtime.context import FunctionContext, OnTimerContext, RuntimeContext
 from penstock.runtime.joins import JoinContext
 from penstock.runtime.timers import TimerService
@@ -14,6 +28,8 @@ from penstock.runtime.windows.contexts import WindowContext
 from penstock.runtime.windows.scopes import KeyedStateStore
 
 IN = TypeVar("IN")
+IN1 = TypeVar("IN1")
+IN2 = TypeVar("IN2")
 OUT = TypeVar("OUT")
 KEY = TypeVar("KEY")
 W = TypeVar("W")
@@ -150,6 +166,46 @@ class KeyedCoProcessFunction(Function):
         """Yield any number of results."""
 
     def on_timer(self, timestamp: int, ctx: OnTimerContext) -> Any:
+        """Called when a timer set through `ctx.timer_service()` is due, with the state of its key. May yield."""
+
+
+class BaseBroadcastProcessFunction(Function):
+    """For a stream connected to a broadcast one. What is broadcast goes to every subtask, and may change broadcast
+    state: the same way in each, for every subtask has a copy of it. All other records may only read it."""
+
+    BaseContext: TypeAlias = BroadcastBaseContext
+    Context: TypeAlias = BroadcastContext
+    ReadOnlyContext: TypeAlias = BroadcastReadOnlyContext
+
+
+class BroadcastProcessFunction(BaseBroadcastProcessFunction, Generic[IN1, IN2, OUT]):
+    """Of a stream that is not keyed."""
+
+    @abstractmethod
+    def process_element(self, value: IN1, ctx: BroadcastReadOnlyContext) -> Any:
+        """Yield any number of results. Sees the records that are not broadcast, each in one subtask."""
+
+    @abstractmethod
+    def process_broadcast_element(self, value: IN2, ctx: BroadcastContext) -> Any:
+        """Yield any number of results: as often as there are subtasks, for each sees the record."""
+
+
+class KeyedBroadcastProcessFunction(BaseBroadcastProcessFunction, Generic[KEY, IN1, IN2, OUT]):
+    """Of a keyed stream, with the state and the timers of its keys."""
+
+    Context: TypeAlias = KeyedBroadcastContext
+    ReadOnlyContext: TypeAlias = KeyedBroadcastReadOnlyContext
+    OnTimerContext: TypeAlias = KeyedBroadcastTimerContext
+
+    @abstractmethod
+    def process_element(self, value: IN1, ctx: KeyedBroadcastReadOnlyContext) -> Any:
+        """Yield any number of results. State obtained in `open` is that of the record's key."""
+
+    @abstractmethod
+    def process_broadcast_element(self, value: IN2, ctx: KeyedBroadcastContext) -> Any:
+        """Yield any number of results. There is no key: keyed state is reached by `ctx.apply_to_keyed_state`."""
+
+    def on_timer(self, timestamp: int, ctx: KeyedBroadcastTimerContext) -> Any:
         """Called when a timer set through `ctx.timer_service()` is due, with the state of its key. May yield."""
 
 
@@ -314,6 +370,9 @@ __all__ = [
     "AsyncFunction",
     "AsyncRetryPredicate",
     "AsyncRetryStrategy",
+    "BaseBroadcastProcessFunction",
+    "BroadcastProcessFunction",
+    "CheckpointedFunction",
     "CoFlatMapFunction",
     "CoGroupFunction",
     "CoMapFunction",
@@ -322,11 +381,15 @@ __all__ = [
     "FlatJoinFunction",
     "FlatMapFunction",
     "Function",
+    "FunctionInitializationContext",
+    "FunctionSnapshotContext",
     "JoinFunction",
     "KeySelector",
+    "KeyedBroadcastProcessFunction",
     "KeyedCoProcessFunction",
     "KeyedProcessFunction",
     "KeyedStateStore",
+    "ListCheckpointed",
     "MapFunction",
     "Partitioner",
     "ProcessAllWindowFunction",

@@ -5,11 +5,13 @@ from penstock.state.descriptors import (
     AggregatingState,
     AggregatingStateDescriptor,
     AppendingState,
+    BroadcastState,
     ListState,
     ListStateDescriptor,
     MapState,
     MapStateDescriptor,
     MergingState,
+    ReadOnlyBroadcastState,
     ReducingState,
     ReducingStateDescriptor,
     State,
@@ -17,17 +19,21 @@ from penstock.state.descriptors import (
     ValueState,
     ValueStateDescriptor,
 )
+from penstock.state.operator_state import OperatorStateStore
 from penstock.state.ttl_config import StateTtlConfig
 
 __all__ = [
     "AggregatingState",
     "AggregatingStateDescriptor",
     "AppendingState",
+    "BroadcastState",
     "ListState",
     "ListStateDescriptor",
     "MapState",
     "MapStateDescriptor",
     "MergingState",
+    "OperatorStateStore",
+    "ReadOnlyBroadcastState",
     "ReducingState",
     "ReducingStateDescriptor",
     "State",

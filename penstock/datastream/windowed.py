@@ -9,6 +9,7 @@ from penstock.common.time import Duration, Time, to_millis
 from penstock.common.typeinfo import Types
 from penstock.datastream import hints
 from penstock.datastream.aggregations import field_reducer
+from penstock.datastream.checks import check_stateless
 from penstock.datastream.functions import (
     AggregateFunction,
     AllWindowFunction,
@@ -111,6 +112,7 @@ class _Windowed:
             isinstance(reduce_function, Function) or not callable(reduce_function)
         ):
             raise GraphError(f"reduce needs a ReduceFunction or a function, not {_named(reduce_function)}.")
+        check_stateless(reduce_function)
         return self._reduced(reduce_function, window_function, output_type)
 
     def aggregate(
@@ -128,6 +130,7 @@ class _Windowed:
                 + (f", which lacks {', '.join(missing)}." if missing else "."),
                 fix=f"Write {aggregate_function.__name__}()." if isinstance(aggregate_function, type) else "",
             )
+        check_stateless(aggregate_function)
         if isinstance(accumulator_type, list):
             accumulator_type = Types.ROW(accumulator_type)
         hint = hints.returned(aggregate_function, "create_accumulator", "add")

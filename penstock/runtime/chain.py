@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from penstock.errors import PenstockError
+from penstock.runtime.checkpointed import Restored
 from penstock.runtime.columns import plain_field
 from penstock.runtime.context import RuntimeContext
 from penstock.runtime.exchange import (
@@ -42,7 +43,17 @@ from penstock.runtime.timers import StateClock
 from penstock.runtime.typed_codec import declared_codec, hinted_codec
 from penstock.state.key_groups import owner_of
 from penstock.state.overlay import Overlay
+from penstock.state.replica import History
 from penstock.state.serializers import Hinted, Serializer, serializer_for
+from penstock.state.shares import Share
+
+
+class Reported(NamedTuple):
+    """What a chain's operators reported of their operator state, by uid."""
+
+    lineage: str
+    checkpoint: int
+    states: dict[str, dict[str, Share]]
 
 
 class ChainRun:
@@ -55,9 +66,10 @@ class ChainRun:
         self.graph = graph
         self.chain = chain
         self.subtask = subtask
-        self.operators = [load_operator(chained.pickled) for chained in chain.operators]
-        keyed = any(chained.keyed for chained in chain.operators)
-        self.overlay = Overlay(chain.max_parallelism) if keyed else None
+        self._make()
+        self.stateful = any(operator.stateful for operator in self.operators)
+        self.reported: Reported | None = None
+        """Its last snapshot; None before there was any."""
         self.source = Party(chain.source_name, chain.source_uid or "", is_source=True, place=chain.source_place)
         self._edges = [graph.edges[number] for number in chain.outputs]
         self._keyings = {edge.id: _keying(graph, edge) for edge in self._edges if edge.kind == "key"}
@@ -66,14 +78,44 @@ class ChainRun:
         self._input_codecs = {number: _codec(graph.edges[number]) for number in chain.inputs}
         self.moment = Moment()
         self._opened: list[Operator] = []
+
+    def _make(self) -> None:
+        chain = self.chain
+        self.operators = [load_operator(chained.pickled) for chained in chain.operators]
+        keyed = any(chained.keyed for chained in chain.operators)
+        self.overlay = Overlay(chain.max_parallelism) if keyed else None
         self.metrics = [MetricRegistry(chained.name, chained.uid) for chained in chain.operators]
+
+    def stands_at(self, lineage: str, checkpoint: int, history: History) -> bool:
+        """Whether what its operators hold in memory is what this checkpoint has of this subtask.
+
+        They may have run in another attempt of that epoch, or not since an earlier one: Spark hands subtasks to workers
+        as it likes. Of two attempts at an epoch the manifest took one, which may have had other results.
+        """
+        reported, subtask = self.reported, self.subtask
+        return (
+            reported is not None
+            and subtask is not None
+            and (reported.lineage, reported.checkpoint) == (lineage, checkpoint)
+            and all(
+                history.holds(uid, subtask, self.chain.parallelism, states) for uid, states in reported.states.items()
+            )
+        )
+
+    def renew(self) -> None:
+        """Begin with new functions, where there are old ones: they hold what is not wanted."""
+        if not self._opened:
+            return
+        self.close()
+        self._make()
+        self.reported = None
 
     @property
     def level(self) -> int:
         return self.chain.level
 
-    def open(self) -> None:
-        """Open the operators, last first, so that each finds its consumers ready."""
+    def open(self, restored: Callable[[str], Restored] = lambda uid: Restored(None, {})) -> None:
+        """Open the operators, last first, so that each finds its consumers ready. `restored`: their state, by uid."""
         if self._opened:
             return
         for place in reversed(range(len(self.operators))):
@@ -93,6 +135,8 @@ class ChainRun:
             operator.overlay = self.overlay if chained.keyed else None
             if operator.overlay is not None:
                 operator.overlay.ttl.clock = StateClock(operator)
+            if operator.keeps_state:
+                operator.initialize(context, restored(operator.uid))
             operator.open(context, _unrouted)
             self._opened.append(self.operators[place])
 

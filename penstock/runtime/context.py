@@ -14,7 +14,9 @@ from penstock.state.descriptors import (
 )
 from penstock.state.key_groups import range_of_subtask
 from penstock.state.keys import decode_key
+from penstock.state.operator_state import OperatorStateStore
 from penstock.state.overlay import Overlay
+from penstock.state.shares import Share
 
 if TYPE_CHECKING:
     from penstock.runtime.operators import Operator
@@ -92,6 +94,20 @@ class RuntimeContext(StateGetters):
             self._overlay.key = key
             yield
         self._overlay.key = None
+
+    def operator_state_store(self, restored: dict[str, Share]) -> OperatorStateStore:
+        """For operators: an empty store above what a checkpoint holds."""
+        return OperatorStateStore(self._described(), self._require_subtask(), restored)
+
+    def key_groups(self, wanted: str) -> tuple[str, range, int]:
+        """The operator in words, the key groups of this subtask, and how many there are; an error if it has none."""
+        if self._overlay is None:
+            raise NotKeyed(not_keyed(self._task_name, self._uid, wanted), fix=KEY_BY_FIX)
+        groups = range_of_subtask(self._require_subtask(), self._parallelism, self._max_parallelism)
+        return self._described(), groups, self._max_parallelism
+
+    def _described(self) -> str:
+        return f"operator '{self._task_name}' (uid '{self._uid}')"
 
     def _register(self, descriptor: StateDescriptor) -> Any:
         if self._overlay is None:

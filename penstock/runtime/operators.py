@@ -1,9 +1,10 @@
 """Operators: what a chain is made of. Each wraps one user function and calls the next by a plain function call.
 
 An operator is pickled into the graph with its user function and made anew for each subtask. Order of calls:
-`open` once per worker process and subtask; then per epoch `begin_epoch`, any number of `process` and `advance`,
-`end_epoch`, at the end of bounded input `end_input` (from `advance`), then `snapshot`, and `operator_state` where it
-has one; `close` when it is dropped.
+`initialize` where its function holds operator state, and `open`, once per worker process and subtask; then per epoch
+`restore` where it has operator state and does not stand at the epoch's version, `begin_epoch`, any number of `process`
+and `advance`, `end_epoch`, at the end of bounded input `end_input` (from `advance`), then `snapshot`, and
+`operator_state` where it has one; `close` when it is dropped.
 """
 
 from __future__ import annotations
@@ -13,11 +14,13 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.errors import PenstockError, Place
+from penstock.runtime.checkpointed import Restored, holds_operator_state, initialize, snapshot
 from penstock.runtime.moment import Moment
 from penstock.runtime.output_tag import OutputTag
 from penstock.runtime.timers import TimeDomain
 from penstock.runtime.watermarks import GREATEST, LEAST
 from penstock.state.serializers import Hinted
+from penstock.state.shares import Share
 
 if TYPE_CHECKING:
     from penstock.runtime.context import RuntimeContext
@@ -53,12 +56,19 @@ class Operator:
     keyed = False
     """Whether it runs on a keyed stream and so may hold keyed state."""
     stateful = False
-    """Whether it holds operator state: then `restore` is called at the start of every epoch."""
+    """Whether it holds operator state, and so must be a subtask."""
+    keeps_state = False
+    """Whether its operator state is in memory from epoch to epoch. Then `initialize` gives it before `open`, and it is
+    given again only where the operator does not stand at the wanted version. Else `restore` gives it in every epoch."""
     state_hint: Hinted | None = None
     """Where the type of its own state comes from an annotation."""
 
     def __init__(self, function: Any = None) -> None:
         self.function = function
+        self.checkpointed = holds_operator_state(function)
+        """Whether the function itself holds operator state, and so is made anew to be given another version of it."""
+        if self.checkpointed:
+            self.stateful = self.keeps_state = True
         self.emit: Emit = _unset
         self.mark: Mark = _unmarked
         """Where watermarks go when this operator has seen them."""
@@ -172,12 +182,19 @@ class Operator:
         """The sink's committable of this epoch, if any."""
         return None
 
-    def restore(self, states: list[bytes]) -> None:
-        """What this subtask's share of the operator state was at the last checkpoint."""
+    def initialize(self, context: RuntimeContext, restored: Restored) -> None:
+        """Begin with what the last checkpoint holds of this subtask's operator state."""
+        self.runtime = context
+        self.store = context.operator_state_store(restored.states)
+        initialize(self.function, context, self.store, restored)
 
-    def operator_state(self) -> list[bytes]:
-        """Operator state at the end of the epoch: a list whose elements any subtask may be given after a rescale."""
-        return []
+    def restore(self, states: dict[str, Share]) -> None:
+        """What this subtask's share of the operator state was at the last checkpoint."""
+        self.store.restore(states)
+
+    def operator_state(self, epoch: EpochInfo) -> dict[str, Share]:
+        """Operator state at the end of the epoch, by name."""
+        return snapshot(self.function, self.runtime, self.store, epoch.number, epoch.timestamp)
 
     def close(self) -> None:
         if hasattr(self.function, "close"):

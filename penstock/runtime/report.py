@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from penstock.state.shares import Share
 from penstock.state.ttl import Form
 
 
@@ -25,7 +26,8 @@ class OperatorReport(msgspec.Struct, array_like=True, frozen=True):
     deltas: list[DeltaHandle]
     committable: bytes | None = None
     """What a sink hands over for the second phase, opaque to everyone but the sink."""
-    operator_state: list[bytes] = []
+    operator_state: dict[str, Share] = {}
+    """By the names of the states, all of this subtask's."""
     timers: dict[str, dict[int, int]] = {}
     """By kind and block of key groups, the time of the first timer."""
     ttl: dict[str, Form] = {}

@@ -5,9 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from penstock.runtime.operators import Emit, EpochInfo, Operator
+from penstock.state.shares import SPLIT, Share
 
 if TYPE_CHECKING:
     from penstock.runtime.context import RuntimeContext
+
+
+WRITERS = "writers"
+"""The operator state of a sink's writers."""
 
 
 class SinkOperator(Operator):
@@ -23,8 +28,8 @@ class SinkOperator(Operator):
         self.writer = self.sink.create_writer(context)
         self.process = self.writer.write  # type: ignore[method-assign]  # one call less per record
 
-    def restore(self, states: list[bytes]) -> None:
-        self.writer.restore(states)
+    def restore(self, states: dict[str, Share]) -> None:
+        self.writer.restore(states[WRITERS].elements if WRITERS in states else [])
 
     def begin_epoch(self, epoch: EpochInfo) -> None:
         self.writer.begin_epoch(epoch)
@@ -35,8 +40,9 @@ class SinkOperator(Operator):
     def snapshot(self) -> bytes | None:
         return self.writer.prepare_commit()  # type: ignore[no-any-return]
 
-    def operator_state(self) -> list[bytes]:
-        return self.writer.snapshot_state()  # type: ignore[no-any-return]
+    def operator_state(self, epoch: EpochInfo) -> dict[str, Share]:
+        states = self.writer.snapshot_state()
+        return {WRITERS: Share(SPLIT, "bytes", states)} if states else {}
 
     def close(self) -> None:
         self.writer.close()

@@ -11,9 +11,9 @@ from typing import Any
 from msgspec.structs import replace
 
 from penstock.common.watermark_strategy import Watermark
-from penstock.errors import PenstockError
 from penstock.runtime.assigning import TimestampsOperator
-from penstock.runtime.chain import ChainRun, next_target
+from penstock.runtime.chain import ChainRun, Reported, next_target
+from penstock.runtime.checkpointed import Restored
 from penstock.runtime.event_time import Inflow, stand
 from penstock.runtime.exchange import Exchange, Records
 from penstock.runtime.failures import describe_failure, party_of
@@ -22,6 +22,7 @@ from penstock.runtime.metrics import TaskMetrics, encode_metrics
 from penstock.runtime.moment import OfSplit, Timestamped
 from penstock.runtime.operators import EpochInfo
 from penstock.runtime.outbox import Outbox
+from penstock.runtime.plan import Chain
 from penstock.runtime.report import ChannelCount, DeltaHandle, OperatorReport, Report, encode_report
 from penstock.runtime.rows import (
     BARRIER,
@@ -40,15 +41,11 @@ from penstock.runtime.rows import (
 )
 from penstock.runtime.watermarks import GREATEST, LEAST
 from penstock.state.access import StateAccess
+from penstock.state.entries import StateTypeChanged
 from penstock.state.key_groups import range_of_subtask
 from penstock.state.replica import History
+from penstock.state.shares import Share
 from penstock.state.ttl import Form
-
-
-class StateTypeChanged(PenstockError):
-    """A state's declared type is not the one its checkpoint holds. Nothing was read or changed."""
-
-    lasting = True
 
 
 @dataclass
@@ -65,6 +62,10 @@ class TaskEpoch:
     """Told where the task stands; crash tests die there."""
     metrics: Callable[[bytes], None] = lambda measured: None
     """Given the task's TaskMetrics, just before its report. May be called again by a retried task."""
+
+    @property
+    def info(self) -> EpochInfo:
+        return EpochInfo(self.lineage, self.number, self.timestamp)
 
 
 class Task:
@@ -190,8 +191,7 @@ class Task:
     def _feed_segment(self, channel: int, buffer: Buffer, values: list[Any], stamps: Sequence[int], start: int) -> None:
         run = self._run
         head, port, moment = run.operators[0], run.port(channel), run.moment
-        if run.overlay is not None:
-            assert buffer.keys is not None
+        if run.overlay is not None and buffer.keys is not None:
             keys = buffer.keys[start : start + len(values)]
             if stamps:
                 head.process_timed(run.overlay, keys, values, stamps, port)
@@ -207,13 +207,10 @@ class Task:
     def _read(self, epoch: TaskEpoch, inbox: Inbox, roots: list[Callable[[Records], None]]) -> Iterator[int]:
         run = self._run
         overlay, decode = run.overlay, run.decode
-        head = run.operators[0] if overlay is not None else None
         for channel, buffer in inbox.buffers():
             values = decode(channel, buffer.values)
-            if head is not None:
-                assert overlay is not None
-                assert buffer.keys is not None
-                head.process_keyed(overlay, buffer.keys, values, run.port(channel))
+            if overlay is not None and buffer.keys is not None:
+                run.operators[0].process_keyed(overlay, buffer.keys, values, run.port(channel))
                 overlay.grown(len(buffer.values), len(values))
             elif run.port(channel):
                 for value in values:
@@ -236,11 +233,14 @@ class Task:
         exchanges = self._exchanges = run.exchanges(self._producer, out)
         run.moment.processing_time = epoch.timestamp
         try:
+            stands = run.stateful and run.stands_at(epoch.lineage, epoch.number - 1, epoch.state.history)
+            if run.stateful and not stands and any(operator.checkpointed for operator in run.operators):
+                run.renew()
             for registry in run.metrics:
                 registry.begin()
             if run.overlay is not None:
                 restore_forms(run, epoch.state.history, epoch.timestamp)
-            run.open()
+            run.open(lambda uid: self._restored(epoch, uid))
             roots = run.connect(exchanges)
             if run.overlay is not None:
                 self._check_types(epoch)
@@ -250,13 +250,10 @@ class Task:
                 run.overlay.begin(epoch.number, replicas, least, groups, epoch.state.overlay_bytes)
             if run.graph.timed and run.chain.source_uid is None:
                 stand(run, self._producer, epoch.state.history.times())
-            info = EpochInfo(epoch.lineage, epoch.number, epoch.timestamp)
             for operator in run.operators:
-                if operator.stateful:
-                    # Every time, not only after a failure: whose report the manifest took is not known here.
-                    history, subtasks = epoch.state.history, run.chain.parallelism
-                    operator.restore(history.operator_state(operator.uid, self._producer, subtasks))
-                operator.begin_epoch(info)
+                if operator.stateful and not operator.checkpointed and not (stands and operator.keeps_state):
+                    operator.restore(self._restored(epoch, operator.uid).states)
+                operator.begin_epoch(epoch.info)
             run.tick()
             for count in feed(roots):
                 records += count
@@ -336,9 +333,13 @@ class Task:
                     fix="Declare it as it was, or give the new state another name.",
                 )
 
+    def _restored(self, epoch: TaskEpoch, uid: str) -> Restored:
+        return restored(self._run.chain, self._producer, uid, epoch.number - 1, epoch.state.history)
+
     def _snapshot(self, epoch: TaskEpoch) -> list[OperatorReport]:
         run = self._run
         reports = []
+        held: dict[str, dict[str, Share]] = {}
         for place, operator in enumerate(run.operators):
             deltas: list[DeltaHandle] = []
             states: dict[str, str] = {}
@@ -355,9 +356,13 @@ class Task:
                     )
                 timers = run.overlay.least()
             committable = operator.snapshot()
-            kept = operator.operator_state() if operator.stateful else []
+            kept: dict[str, Share] = {}
+            if operator.stateful:
+                kept = held[operator.uid] = operator.operator_state(epoch.info)
             if states or deltas or kept or timers or committable is not None:
                 reports.append(OperatorReport(operator.uid, states, deltas, committable, kept, timers, forms))
+        if run.stateful:
+            run.reported = Reported(epoch.lineage, epoch.number, held)
         return reports
 
     def _give_up(self, epoch: TaskEpoch) -> Iterator[ExchangeRow]:
@@ -375,6 +380,13 @@ class Task:
         return ExchangeRow(
             target, route_to(END_LEVEL, place), channel_of(run.chain.id, self._producer), 0, kind, payload
         )
+
+
+def restored(chain: Chain, subtask: int, uid: str, checkpoint: int, history: History) -> Restored:
+    """What a subtask goes on from, of an operator's own state."""
+    if history.wanted is None:
+        return Restored(None, {})
+    return Restored(checkpoint, history.operator_state(uid, subtask, chain.parallelism, chain.max_parallelism))
 
 
 def restore_forms(run: ChainRun, history: History, timestamp: int) -> None:

@@ -50,7 +50,7 @@ _ARROW_SCHEMA = pa.schema(
 _BATCH_BYTES = 4 * 1024 * 1024
 
 # Per worker process. Spark hands partitions to workers as it likes, so nothing here is trusted without a check:
-# graphs are known by their hash, chains hold no committed state, replicas carry the version they stand at.
+# graphs are known by their hash, chains compare what they last reported, replicas carry the version they stand at.
 _graphs: dict[str, PhysicalGraph] = {}
 _runs: dict[tuple[str, int, int | None], ChainRun] = {}
 _sources: dict[tuple[str, int], Source] = {}

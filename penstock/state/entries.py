@@ -21,6 +21,12 @@ class StateError(PenstockError):
     """A state was used in a way it does not allow; the message names the state."""
 
 
+class StateTypeChanged(PenstockError):
+    """A state's declared type is not the one its checkpoint holds. Nothing was read or changed."""
+
+    lasting = True
+
+
 def state_id(name: str) -> int:
     """A state's number inside entry keys: a hash of its name, so that it needs no registry and never changes."""
     return xxhash.xxh32_intdigest(name.encode())

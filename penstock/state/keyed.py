@@ -8,7 +8,7 @@ object after reading or storing it never changes state: only `update`, `add` and
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -47,6 +47,28 @@ _encode_chunk = msgspec.msgpack.Encoder().encode
 _decode_chunk = msgspec.msgpack.Decoder(list[bytes]).decode
 
 
+def map_key_codec(descriptor: MapStateDescriptor) -> tuple[Callable[[Any], bytes], Callable[[bytes], Any]]:
+    """Map keys to bytes and back: canonical where they could be a stream's keys, so that equal ones are one entry."""
+    serializer = descriptor.key_serializer
+
+    def encode(key: Any) -> bytes:
+        try:
+            key = serializer.check(key)
+            try:
+                return b"\0" + encode_key(key)
+            except KeyTypeError:
+                return b"\1" + serializer.encode(key)
+        except PenstockError as error:
+            raise StateError(f"State '{descriptor.name}', map key: {error.statement()}.", fix=error.fix) from None
+
+    def decode(data: bytes) -> Any:
+        if data[0] == 1:
+            return serializer.decode(data[1:])
+        return serializer.check(decode_key(data[1:]))
+
+    return encode, decode
+
+
 def entry_key(entry: tuple[bytes, bytes | None]) -> bytes:
     return entry[0]
 
@@ -79,7 +101,7 @@ class KeyedState:
         """Let go of what was only read."""
 
     def written(self) -> Iterator[tuple[bytes, bool]]:
-        """The keys whose value was written this epoch, and whether they have one now. For value states."""
+        """The keys whose state was written this epoch, and whether they have any now."""
         raise NotImplementedError
 
     def _key(self) -> bytes:
@@ -323,6 +345,9 @@ class _List(KeyedState, ListState[Any]):
     def forget(self) -> None:
         self._read, self._read_before, self._loaded = {}, {}, 0
 
+    def written(self) -> Iterator[tuple[bytes, bool]]:
+        yield from (dict.fromkeys(self._replaced, False) | dict.fromkeys(self._added, True)).items()
+
     def drain(self, groups: dict[int, GroupChanges]) -> None:
         for key in self._replaced:
             changes, entry = self._changes_of(groups, key)
@@ -338,30 +363,13 @@ class _Map(KeyedState, MapState[Any, Any]):
 
     def __init__(self, overlay: Overlay | Namespaced, descriptor: MapStateDescriptor, number: int) -> None:
         super().__init__(overlay, descriptor, number)
-        self._key_serializer = descriptor.key_serializer
+        self._map_key, self._decode_key = map_key_codec(descriptor)
         self.reset()
 
     def reset(self) -> None:
         self._written: dict[bytes, dict[bytes, Any]] = {}
         self._replaced: set[bytes] = set()
         self._read: dict[tuple[bytes, bytes], Any] = {}
-
-    def _map_key(self, key: Any) -> bytes:
-        """A map key as bytes: canonical where it could be a stream's key, so that equal ones are one entry."""
-        serializer = self._key_serializer
-        try:
-            key = serializer.check(key)
-            try:
-                return b"\0" + encode_key(key)
-            except KeyTypeError:
-                return b"\1" + serializer.encode(key)
-        except PenstockError as error:
-            raise StateError(f"State '{self.descriptor.name}', map key: {error.statement()}.", fix=error.fix) from None
-
-    def _decode_key(self, data: bytes) -> Any:
-        if data[0] == 1:
-            return self._key_serializer.decode(data[1:])
-        return self._key_serializer.check(decode_key(data[1:]))
 
     def put(self, key: Any, value: Any) -> None:
         if value is None:
@@ -398,13 +406,16 @@ class _Map(KeyedState, MapState[Any, Any]):
         return iter([self._give(held) for _, held in self._merged()])
 
     def is_empty(self) -> bool:
-        key = self._key()
+        return not self._holds_any(self._key())
+
+    def _holds_any(self, key: bytes) -> bool:
         written = self._written.get(key, {})
         if any(held is not None for held in written.values()):
-            return False
-        if key in self._replaced:
             return True
-        return not any(map_key not in written for map_key, _ in self._scan(key))
+        return key not in self._replaced and any(map_key not in written for map_key, _ in self._scan(key))
+
+    def written(self) -> Iterator[tuple[bytes, bool]]:
+        return ((key, self._holds_any(key)) for key in list(self._written))
 
     def _of_key(self) -> dict[bytes, Any]:
         key = self._key()

@@ -19,6 +19,7 @@ from penstock.state.files import GroupChanges
 from penstock.state.keyed import STATES, DefaultedValue, KeyedState, entry_key
 from penstock.state.spill import Run
 from penstock.state.timers import Timers
+from penstock.state.ttl import timed_name
 from penstock.state.ttl_registry import TimedStates, numbers_of
 from penstock.state.weight import Gauge
 
@@ -222,15 +223,18 @@ class Overlay:
         return {kind: least for kind, timers in self.timers.items() if (least := timers.least())}
 
     def keys(self, state: str, groups: Iterable[int]) -> Iterator[bytes]:
-        """Every key of these key groups that has a value state of this name now, each once, sorted by (group, key)."""
+        """Every key of these key groups that has a state of this name now, each once, sorted by (group, key)."""
         if self._run is not None:
             self.spill()
         changed: dict[int, dict[bytes, bool]] = {}
         for key, is_set in self._states[state].written():
             changed.setdefault(key_hash(key) % self.max_parallelism, {})[key] = is_set
+        # With a time to live, entries have another name, and those from before it have the old one.
+        names = [state, timed_name(state)] if state in self.ttl.forms() else [state]
         for group in groups:
             reader = self.reader(group)
-            keys = dict.fromkeys(stored_keys(reader, group, state) if reader is not None else (), True)
+            stored = [] if reader is None else [key for name in names for key in stored_keys(reader, group, name)]
+            keys = dict.fromkeys(stored, True)
             keys |= changed.get(group, {})
             yield from sorted(key for key, is_set in keys.items() if is_set)
 

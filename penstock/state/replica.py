@@ -12,6 +12,7 @@ from penstock.errors import PenstockError
 from penstock.state.engines.base import Engine, Reader
 from penstock.state.files import GroupChanges, read_changes
 from penstock.state.key_groups import block_of, block_range
+from penstock.state.shares import Share
 from penstock.state.ttl import Form
 
 
@@ -39,8 +40,11 @@ class History(Protocol):
     def schemas(self, uid: str) -> dict[str, str]:
         """The states an operator had at the wanted version, and their types."""
 
-    def operator_state(self, uid: str, subtask: int, parallelism: int) -> list[bytes]:
+    def operator_state(self, uid: str, subtask: int, parallelism: int, max_parallelism: int) -> dict[str, Share]:
         """A subtask's share of an operator's state at the wanted version, redistributed if the parallelism changed."""
+
+    def holds(self, uid: str, subtask: int, parallelism: int, reported: dict[str, Share]) -> bool:
+        """Whether a subtask that reported this may go on with what it has in memory: the wanted version took it."""
 
     def timers(self, uid: str) -> dict[str, dict[int, int]]:
         """An operator's first timers at the wanted version, by kind and block of key groups."""

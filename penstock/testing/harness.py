@@ -357,6 +357,30 @@ class JobHarness:
                 )
             return result
 
+    def operator_state(self, name: str, operator: str | None = None) -> list[Any]:
+        """Committed operator state, one list or dict per subtask. `operator` is a uid or name, if several hold it.
+
+        A union list has the elements that each subtask wrote. Raw state, under "raw operator state", and that of a
+        sink's writers, under "writers", is bytes.
+        """
+        uid = None if operator is None else self._names.get(operator, operator)
+        last = self._driver.last
+        held = {} if last is None else {each: of.operator_state for each, of in last.operators.items()}
+        found = [each for each, states in held.items() if name in states and uid in (None, each)]
+        if len(found) != 1:
+            known = {each: sorted(states) for each, states in held.items() if states}
+            raise PenstockError(
+                f"{len(found)} operators hold operator state '{name}'; there are {known}. Say which: operator=uid."
+            )
+        chain = next(chain for chain in self._graph.chains if any(op.uid == found[0] for op in chain.operators))
+        run = self._engine.opened(chain.id, self._parameters())
+        holder = next(operator for operator in run.operators if operator.uid == found[0])
+        shares = held[found[0]][name].by_subtask
+        assert last is not None
+        parallelism = last.operators[found[0]].parallelism
+        elements = [shares[subtask % len(shares)] for subtask in range(parallelism)]
+        return [holder.store.decode(name, share) for share in elements] if holder.keeps_state else elements
+
     def metrics(self) -> JobMetrics:
         """Counted in completed epochs since the start or the last crash, as on Spark since the driver started."""
         return self._driver.metrics.read()

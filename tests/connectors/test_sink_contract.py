@@ -107,6 +107,11 @@ class TestAStatefulSink:
             harness.run(8)
         assert sink.records == list(range(40))
 
+    def test_shows_its_state_in_the_harness(self):
+        with job(Pages(100), parallelism=2) as harness:
+            harness.epoch(3)
+            assert harness.operator_state("writers") == [[b"[0]", b"[2]"], [b"[1]"]]
+
     def test_is_a_task_of_its_own_even_behind_a_source(self):
         env = StreamExecutionEnvironment.get_execution_environment()
         env.from_collection([1]).sink_to(Pages(1))

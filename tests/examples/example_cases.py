@@ -40,6 +40,8 @@ CASES: dict[str, list[Any]] = {
         ("bob", 5, ["/buy"]),
         ("bob", 50, ["/", "/help"]),
     ],
+    # F24: the same payment of 80 is within the limit at 10 and over it at 40.
+    "payment_limits": [("card-2", 120, 100), ("card-1", 80, 50)],
     # o-2 left 61 minutes after it was ordered; a truck that left before the order of o-3 cannot have carried it.
     "shipped_orders": [("o-1", "lamp", "truck 7", 40), ("o-3", "chair", "truck 2", 60)],
 }

@@ -44,6 +44,8 @@ MISTAKES = {
     "another_output_type": "a result is not of the declared output_type",
     "dict_as_a_key": "the key is a dict",
     "state_of_another_type": "a state is declared with another type than its checkpoint has",
+    "operator_state_of_another_kind": "an operator state is asked for as another kind than its checkpoint has",
+    "rule_written_by_a_record": "broadcast state is written where it may only be read",
     "join_without_times": "an interval join of streams to which no timestamps were assigned",
     "join_without_windows": "apply of a join that was given no windows",
     "windows_without_times": "windows of event time over a stream to which no timestamps were assigned",

@@ -1,0 +1,157 @@
+"""The broadcast state pattern: one input goes to every subtask and changes a map, the other reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from penstock.runtime.checkpointed import Restored
+from penstock.runtime.operators import Emit, describe, method_of
+from penstock.runtime.process_operators import CoProcessOperator
+from penstock.runtime.timers import TimeDomain, TimerService
+from penstock.state.descriptors import BroadcastState, MapStateDescriptor, ReadOnlyBroadcastState, StateDescriptor
+from penstock.state.entries import StateError
+from penstock.state.keys import decode_key
+from penstock.state.operator_state import OperatorMap, ReadOnlyView
+
+if TYPE_CHECKING:
+    from penstock.runtime.context import RuntimeContext
+
+
+class BroadcastProcessOperator(CoProcessOperator):
+    """A function of two inputs, the second of them broadcast, and a broadcast state for each descriptor."""
+
+    methods = ("process_element", "process_broadcast_element")
+    stateful = keeps_state = True
+
+    def __init__(self, function: Any, keyed: bool, descriptors: list[MapStateDescriptor]) -> None:
+        super().__init__(function, keyed)
+        self.descriptors = descriptors
+
+    def initialize(self, context: RuntimeContext, restored: Restored) -> None:
+        super().initialize(context, restored)
+        states = [self.store.get_broadcast_state(descriptor) for descriptor in self.descriptors]
+        self.states: dict[str, OperatorMap] = {
+            state.descriptor.name: state for state in states if isinstance(state, OperatorMap)
+        }
+        operator = f"'{self.name}' (uid '{self.uid}')"
+        self.views = {name: ReadOnlyView(state, operator) for name, state in self.states.items()}
+
+    def open(self, context: RuntimeContext, emit: Emit) -> None:
+        super().open(context, emit)
+        reading, writing, firing = _KEYED if self.keyed else _PLAIN
+        self.reading, self.writing = reading(self), writing(self)
+        self.firing = firing(self) if firing is not None else None
+
+    def process(self, value: Any) -> None:
+        self._emit_all(self.first(value, self.reading), self.methods[0])
+
+    def process_second(self, value: Any) -> None:
+        if self.overlay is not None:
+            # The record is for all keys, and so has none.
+            self.overlay.key = None
+        self._emit_all(self.second(value, self.writing), self.methods[1])
+
+    def on_timer(self, time: int, namespace: bytes, domain: TimeDomain) -> None:
+        assert self.firing is not None
+        self.firing.begin(time, domain)
+        self._emit_all(self.function.on_timer(time, self.firing), "on_timer")
+
+    def unknown_state(self, name: str) -> StateError:
+        return StateError(
+            f"{describe(self.function)} of operator '{self.name}' (uid '{self.uid}') asks for broadcast state "
+            f"'{name}'; its broadcast stream has {sorted(self.states)}.",
+            fix="Give its descriptor to broadcast(...) too.",
+        )
+
+
+class BroadcastBaseContext:
+    """What both sides of a broadcast process function can ask for. One object for all records of a subtask."""
+
+    def __init__(self, operator: BroadcastProcessOperator) -> None:
+        self._operator = operator
+        self._moment = operator.moment
+
+    def timestamp(self) -> int | None:
+        """The record's event time in milliseconds; None where no timestamps were assigned."""
+        return self._moment.timestamp
+
+    def current_processing_time(self) -> int:
+        """The clock of the epoch: the same for all its records."""
+        return self._moment.processing_time
+
+    def current_watermark(self) -> int:
+        return self._operator.watermark
+
+
+class BroadcastContext(BroadcastBaseContext):
+    """Given to `process_broadcast_element`: broadcast state may be changed, the same way in every subtask."""
+
+    def get_broadcast_state(self, state_descriptor: MapStateDescriptor) -> BroadcastState[Any, Any]:
+        state = self._operator.states.get(state_descriptor.name)
+        if state is None:
+            raise self._operator.unknown_state(state_descriptor.name)
+        return state
+
+
+class BroadcastReadOnlyContext(BroadcastBaseContext):
+    """Given to `process_element`: broadcast state may be read."""
+
+    def get_broadcast_state(self, state_descriptor: MapStateDescriptor) -> ReadOnlyBroadcastState[Any, Any]:
+        view = self._operator.views.get(state_descriptor.name)
+        if view is None:
+            raise self._operator.unknown_state(state_descriptor.name)
+        return view
+
+
+class KeyedBroadcastContext(BroadcastContext):
+    def apply_to_keyed_state(self, state_descriptor: StateDescriptor, function: Callable[[Any, Any], Any]) -> None:
+        """Call `function(key, state)` for every key of this subtask that has this state, in an order that is the same
+        whatever the epochs. It may change the state. One that has a time to live may be empty by now.
+
+        Reads all keys of the subtask: for a record now and then.
+        """
+        operator = self._operator
+        overlay = operator.overlay
+        assert overlay is not None
+        call = method_of(function, "process")
+        _, groups, _ = operator.runtime.key_groups(f"state '{state_descriptor.name}'")
+        state = overlay.register(state_descriptor)
+        for key in overlay.keys(state_descriptor.name, groups):
+            overlay.key = key
+            call(decode_key(key), state)
+            # One after the other they may be more than memory holds.
+            overlay.grown(len(key), 1)
+        overlay.key = None
+
+
+class KeyedBroadcastReadOnlyContext(BroadcastReadOnlyContext):
+    def __init__(self, operator: BroadcastProcessOperator) -> None:
+        super().__init__(operator)
+        self._timer_service = TimerService(operator, operator.overlay)
+
+    def timer_service(self) -> TimerService:
+        return self._timer_service
+
+    def get_current_key(self) -> Any:
+        assert self._operator.overlay is not None
+        return decode_key(self._operator.overlay.current_key("the current key"))
+
+
+class KeyedBroadcastTimerContext(KeyedBroadcastReadOnlyContext):
+    """Given to `on_timer`. The current key is the timer's."""
+
+    def begin(self, time: int, domain: TimeDomain) -> None:
+        self._time = time
+        self._domain = domain
+
+    def timestamp(self) -> int:
+        """The time the timer was set for."""
+        return self._time
+
+    def time_domain(self) -> TimeDomain:
+        return self._domain
+
+
+_PLAIN = (BroadcastReadOnlyContext, BroadcastContext, None)
+_KEYED = (KeyedBroadcastReadOnlyContext, KeyedBroadcastContext, KeyedBroadcastTimerContext)

@@ -1,0 +1,88 @@
+"""Raw state: bytes that a function writes and reads back, stored and dealt out without a look inside."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+from penstock.errors import PenstockError
+from penstock.state.key_groups import key_group_of
+from penstock.state.keys import encode_key
+from penstock.state.shares import GROUPED, SPLIT, Share, group_of, in_group, without_group
+
+
+class BadKeyGroup(PenstockError):
+    """Raw keyed state was written for no key group, for one of another subtask, or twice for the same."""
+
+
+class RawOutput:
+    """Partitions of bytes: each goes to one subtask as a whole, whichever it is after a rescale."""
+
+    def __init__(self) -> None:
+        self._partitions: list[bytearray] = []
+
+    def start_new_partition(self) -> None:
+        self._partitions.append(bytearray())
+
+    def write(self, data: bytes) -> int:
+        """Add to the last partition; without one, begin the first."""
+        if not self._partitions:
+            self.start_new_partition()
+        self._partitions[-1] += data
+        return len(data)
+
+    def share(self) -> Share:
+        return Share(SPLIT, "bytes", [bytes(partition) for partition in self._partitions])
+
+
+class RawKeyedOutput:
+    """Bytes by key group: what is written for one goes where its keys go."""
+
+    def __init__(self, operator: str, groups: range, max_parallelism: int) -> None:
+        self._operator = operator
+        self._groups = groups
+        self._max_parallelism = max_parallelism
+        self._written: dict[int, bytearray] = {}
+        self._current: bytearray | None = None
+
+    def get_key_group_list(self) -> range:
+        """The key groups of this subtask."""
+        return self._groups
+
+    def key_group_of(self, key: Any) -> int:
+        return key_group_of(encode_key(key), self._max_parallelism)
+
+    def start_new_key_group(self, key_group: int) -> None:
+        if key_group not in self._groups or key_group in self._written:
+            reason = "was written before" if key_group in self._written else "is another subtask's"
+            raise BadKeyGroup(
+                f"Raw keyed state of {self._operator}: key group {key_group} {reason}. This subtask has "
+                f"{self._groups.start} to {self._groups.stop - 1}, each once in a snapshot."
+            )
+        self._current = self._written[key_group] = bytearray()
+
+    def write(self, data: bytes) -> int:
+        if self._current is None:
+            raise BadKeyGroup(
+                f"Raw keyed state of {self._operator} is written for no key group.",
+                fix="Call start_new_key_group(number) before write.",
+            )
+        self._current += data
+        return len(data)
+
+    def share(self) -> Share:
+        elements = [in_group(group, bytes(written)) for group, written in sorted(self._written.items())]
+        return Share(GROUPED, "bytes", elements)
+
+
+def raw_inputs(share: Share | None) -> list[io.BytesIO]:
+    """One stream for each partition."""
+    return [] if share is None else [io.BytesIO(element) for element in share.elements]
+
+
+def raw_keyed_inputs(share: Share | None) -> list[tuple[int, io.BytesIO]]:
+    """(key group, stream) for each key group of this subtask that has bytes."""
+    elements = [] if share is None else share.elements
+    return sorted(
+        ((group_of(element), io.BytesIO(without_group(element))) for element in elements), key=lambda pair: pair[0]
+    )
