@@ -119,9 +119,9 @@ class Savepoint:
             for kind, blocks in sorted(snapshot.timers.items()):
                 if blocks:
                     yield f"  {kind.lower().replace('_', ' ')} timers, the first at {min(blocks.values())}"
-            elements = sum(len(share) for share in snapshot.operator_state)
-            if elements:
-                yield f"  operator state: {elements} elements"
+            for name, elements in sorted(operator.operator_state().items()):
+                mode = snapshot.operator_state[name].mode.lower()
+                yield f"  operator state {name} ({mode}): {elements} elements"
         for uid, positions in self.positions().items():
             source = data.sources[uid]
             yield ""
@@ -141,7 +141,7 @@ def _operator_differences(one: Savepoint, other: Savepoint) -> Iterator[str]:
             ("parallelism", old.parallelism, new.parallelism),
             ("max parallelism", old.max_parallelism, new.max_parallelism),
             ("bytes", before.size, after.size),
-            ("operator state", sum(map(len, old.operator_state)), sum(map(len, new.operator_state))),
+            ("elements of operator state", sum(before.operator_state().values()), sum(after.operator_state().values())),
         ):
             if was != now:
                 yield f"operator '{uid}': {what} {was:,} -> {now:,}"

@@ -89,13 +89,18 @@ class SavedOperator(msgspec.Struct, frozen=True):
 
     @property
     def has_state(self) -> bool:
-        return self.keyed or any(self.snapshot.operator_state)
+        return self.keyed or bool(self.operator_state())
 
     def state_names(self) -> list[str]:
         """Of all its state, for people."""
         snapshot = self.snapshot
         timers = ["timers"] if any(snapshot.timers.values()) else []
-        return [*sorted(snapshot.states), *timers, *(["operator state"] if any(snapshot.operator_state) else [])]
+        return [*sorted(snapshot.states), *timers, *sorted(self.operator_state())]
+
+    def operator_state(self) -> dict[str, int]:
+        """By name, the number of elements that all subtasks have of it, where there are any."""
+        counts = {name: sum(map(len, shares.by_subtask)) for name, shares in self.snapshot.operator_state.items()}
+        return {name: count for name, count in counts.items() if count}
 
 
 class SavedSource(msgspec.Struct, frozen=True):
