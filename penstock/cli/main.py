@@ -12,8 +12,11 @@ from typing import Annotated
 import typer
 
 import penstock
+from penstock.checkpoint.restoring import RecoveryClaimMode
 from penstock.cli.plan import plan
 from penstock.cli.program import run_program
+from penstock.cli.savepoint import savepoint_app
+from penstock.datastream.checkpoint_settings import CLAIM_MODE, IGNORE_UNCLAIMED, SAVEPOINT
 
 SETTINGS_VARIABLE = "PENSTOCK_SETTINGS"
 """Where a program's environment finds what the command line set, as JSON."""
@@ -35,16 +38,35 @@ def run(
     parallelism: Annotated[
         int | None, typer.Option("-p", "--parallelism", min=1, help="Subtasks per operator that has no own number.")
     ] = None,
+    savepoint: Annotated[
+        str | None, typer.Option("-s", "--from-savepoint", metavar="PATH", help="Begin with this savepoint.")
+    ] = None,
+    allow_non_restored_state: Annotated[
+        bool, typer.Option("-n", "--allow-non-restored-state", help="Leave behind what the program has no place for.")
+    ] = False,
+    claim_mode: Annotated[
+        RecoveryClaimMode | None,
+        typer.Option("--claim-mode", help="CLAIM: the job removes the savepoint after a checkpoint of its own."),
+    ] = None,
     setting: Annotated[
         list[str] | None, typer.Option("-D", metavar="KEY=VALUE", help="A setting; may be repeated.")
     ] = None,
 ) -> None:
     """Run a Python program, as python would, with settings from the command line."""
-    os.environ[SETTINGS_VARIABLE] = json.dumps(cli_overrides(parallelism, setting or []))
+    if savepoint is None and (allow_non_restored_state or claim_mode is not None):
+        raise typer.BadParameter("It says what to do with a savepoint; give one with -s PATH.", param_hint="-n")
+    overrides = cli_overrides(parallelism, setting or [])
+    if savepoint is not None:
+        overrides[SAVEPOINT] = savepoint
+        overrides[IGNORE_UNCLAIMED] = str(allow_non_restored_state).lower()
+    if claim_mode is not None:
+        overrides[CLAIM_MODE] = claim_mode.value
+    os.environ[SETTINGS_VARIABLE] = json.dumps(overrides)
     raise typer.Exit(run_program(program, arguments or []))
 
 
 app.command(context_settings={"allow_interspersed_args": False})(plan)
+app.add_typer(savepoint_app)
 
 
 @app.command()

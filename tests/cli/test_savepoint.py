@@ -1,0 +1,73 @@
+"""`penstock savepoint`: what it says of savepoints, and what it removes."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from penstock.cli.main import app
+from penstock.datastream import KeyedProcessFunction, RuntimeContext, StreamExecutionEnvironment
+from penstock.datastream.state import ValueStateDescriptor
+from penstock.testing import JobHarness
+
+
+class Count(KeyedProcessFunction):
+    def open(self, runtime_context: RuntimeContext) -> None:
+        self.n = runtime_context.get_state(ValueStateDescriptor("n", int))
+
+    def process_element(self, value: str, ctx: Any) -> Any:
+        self.n.update((self.n.value() or 0) + 1)
+        yield value
+
+
+def call(*arguments: str) -> tuple[int, str]:
+    done = CliRunner().invoke(app, ["savepoint", *arguments])
+    return done.exit_code, done.output
+
+
+@pytest.fixture
+def savepoints(tmp_path: Path) -> list[str]:
+    env = StreamExecutionEnvironment.get_execution_environment()
+    stream = env.from_collection([]).uid("words").key_by(lambda word: word).process(Count()).uid("count")
+    with JobHarness(stream) as job:
+        job.push("a", "b").epoch()
+        first = job.savepoint(tmp_path)
+        job.push("c").epoch()
+        return [first, job.savepoint(tmp_path)]
+
+
+def test_one_is_described_and_two_are_compared(savepoints: list[str]) -> None:
+    code, said = call("inspect", savepoints[0])
+    assert code == 0
+    for part in ("operator 'count'", "n: ", "source 'words'"):
+        assert part in said
+    assert call("diff", savepoints[0], savepoints[0]) == (0, "")
+    code, said = call("diff", *savepoints)
+    assert code == 1
+    assert "'words'" in said
+
+
+def test_those_of_a_directory_are_listed_and_what_is_none_is_told(savepoints: list[str], tmp_path: Path) -> None:
+    (Path(savepoints[1]) / "_metadata").unlink()
+    code, said = call("list", str(tmp_path))
+    lines = {line.split()[0]: line for line in said.splitlines()}
+    assert code == 0
+    assert "harness" in lines[savepoints[0]]
+    assert "not complete" in lines[savepoints[1]]
+
+
+def test_one_is_removed_and_nothing_else(savepoints: list[str], tmp_path: Path) -> None:
+    assert call("-d", savepoints[0])[0] == 0
+    assert [str(path) for path in tmp_path.iterdir()] == [savepoints[1]]
+    code, said = call("-d", str(tmp_path))
+    assert code == 1
+    assert "There is no savepoint in" in said
+    assert Path(savepoints[1]).exists()
+
+
+def test_options_about_a_savepoint_need_one(tmp_path: Path) -> None:
+    (tmp_path / "job.py").touch()
+    done = CliRunner().invoke(app, ["run", "-n", str(tmp_path / "job.py")])
+    assert done.exit_code == 2
+    assert "give one with" in " ".join(done.output.replace("│", "").split())
