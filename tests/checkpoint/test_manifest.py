@@ -103,10 +103,10 @@ class TestPublishing:
         assert manifest(bases=bases, since_base={"c": {0: 1, 5: 2}}).state_bytes("c") == 123
         assert manifest().state_bytes("c") == 0
 
-    def test_one_from_before_sources_and_savepoints_were_in_it_is_read(self, files, tmp_path):
-        version = publish(files, manifest(sources=["source"], claimed=("id", "path")))
+    def test_one_from_before_sources_savepoints_and_rescales_were_in_it_is_read(self, files, tmp_path):
+        version = publish(files, manifest(sources=["source"], claimed=("id", "path"), rescaled={"sum": (2, 4)}))
         fields = msgspec.msgpack.decode((tmp_path / manifest_name(version.id)).read_bytes()[16:])
-        body = msgspec.msgpack.encode(fields[:-2])
+        body = msgspec.msgpack.encode(fields[: Manifest.__struct_fields__.index("sources")])
         overwrite(files, tmp_path, version.id, digest_of(body) + body)
         assert load(files, version.id)[0] == manifest()
 
