@@ -55,7 +55,6 @@ from penstock.runtime.rows import FAILURE, METRICS, REPORT, Failure, decode_fail
 from penstock.state.backends import Backend
 from penstock.state.key_groups import block_count
 from penstock.state.overlay import OVERLAY_BYTES
-from penstock.state.shares import GROUPED
 from penstock.state.storage import Storage
 
 _STATISTICS_KEPT = 10_000
@@ -503,8 +502,7 @@ class EpochDriver:
                     f"name or state.checkpoints.dir to start afresh."
                 )
             groups = self._chain_of(uid).max_parallelism
-            grouped = any(shares.mode == GROUPED for shares in snapshot.operator_state.values())
-            if (snapshot.states or snapshot.timers or grouped) and groups != snapshot.max_parallelism:
+            if snapshot.in_key_groups and groups != snapshot.max_parallelism:
                 raise NotRestorable(
                     f"The checkpoint in {self.storage.where} has the state of operator '{snapshot.name}' (uid '{uid}') "
                     f"in {snapshot.max_parallelism} key groups, this program in {groups}. The number cannot change: "

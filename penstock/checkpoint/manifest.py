@@ -14,7 +14,7 @@ from penstock.errors import PenstockError
 from penstock.runtime.event_time import OperatorTime
 from penstock.runtime.report import DeltaHandle
 from penstock.state.files import RESTORE
-from penstock.state.shares import Shares
+from penstock.state.shares import GROUPED, Shares
 from penstock.state.storage import AlreadyPublished, Storage
 from penstock.state.ttl import Form
 
@@ -69,6 +69,12 @@ class OperatorSnapshot(msgspec.Struct, array_like=True, frozen=True):
     """By kind and block, the time of the first timer."""
     ttl: dict[str, Form] = {}
     """How states with TTL are stored, by name."""
+
+    @property
+    def in_key_groups(self) -> bool:
+        """Whether any of its state is stored by key group, so that their number must stay."""
+        grouped = any(shares.mode == GROUPED for shares in self.operator_state.values())
+        return grouped or bool(self.states or self.timers)
 
 
 class BaseHandle(msgspec.Struct, array_like=True, frozen=True):

@@ -85,7 +85,7 @@ class SavedOperator(msgspec.Struct, frozen=True):
 
     @property
     def keyed(self) -> bool:
-        return bool(self.blocks or self.snapshot.states or self.snapshot.timers)
+        return bool(self.blocks) or self.snapshot.in_key_groups
 
     @property
     def has_state(self) -> bool:

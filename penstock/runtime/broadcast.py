@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.runtime.checkpointed import Restored
 from penstock.runtime.operators import Emit, describe, method_of
 from penstock.runtime.process_operators import CoProcessOperator
-from penstock.runtime.timers import TimeDomain, TimerService
+from penstock.runtime.timers import OfTimer, TimeDomain, TimerService
 from penstock.state.descriptors import BroadcastState, MapStateDescriptor, ReadOnlyBroadcastState, StateDescriptor
 from penstock.state.entries import StateError
 from penstock.state.keys import decode_key
@@ -138,19 +138,8 @@ class KeyedBroadcastReadOnlyContext(BroadcastReadOnlyContext):
         return decode_key(self._operator.overlay.current_key("the current key"))
 
 
-class KeyedBroadcastTimerContext(KeyedBroadcastReadOnlyContext):
+class KeyedBroadcastTimerContext(OfTimer, KeyedBroadcastReadOnlyContext):
     """Given to `on_timer`. The current key is the timer's."""
-
-    def begin(self, time: int, domain: TimeDomain) -> None:
-        self._time = time
-        self._domain = domain
-
-    def timestamp(self) -> int:
-        """The time the timer was set for."""
-        return self._time
-
-    def time_domain(self) -> TimeDomain:
-        return self._domain
 
 
 _PLAIN = (BroadcastReadOnlyContext, BroadcastContext, None)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.errors import PenstockError
 from penstock.runtime.metrics import MetricGroup, MetricRegistry
 from penstock.runtime.state_getters import StateGetters
-from penstock.runtime.timers import TimeDomain, TimerService
+from penstock.runtime.timers import OfTimer, TimerService
 from penstock.state.descriptors import (
     StateDescriptor,
 )
@@ -151,16 +151,5 @@ class FunctionContext:
         return self._timer_service
 
 
-class OnTimerContext(FunctionContext):
+class OnTimerContext(OfTimer, FunctionContext):
     """Given to `on_timer`. The current key is the timer's."""
-
-    def begin(self, time: int, domain: TimeDomain) -> None:
-        self._time = time
-        self._domain = domain
-
-    def timestamp(self) -> int:
-        """The time the timer was set for."""
-        return self._time
-
-    def time_domain(self) -> TimeDomain:
-        return self._domain

@@ -21,6 +21,21 @@ class TimeDomain(Enum):
     PROCESSING_TIME = 1
 
 
+class OfTimer:
+    """What the context of `on_timer` says of the timer. One object for all timers of a subtask: `begin` before each."""
+
+    def begin(self, time: int, domain: TimeDomain) -> None:
+        self._time = time
+        self._domain = domain
+
+    def timestamp(self) -> int:
+        """The time the timer was set for."""
+        return self._time
+
+    def time_domain(self) -> TimeDomain:
+        return self._domain
+
+
 class NoTimers(PenstockError):
     """A timer was set where there is no key: timers belong to a key, as keyed state does."""
 

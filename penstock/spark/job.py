@@ -214,8 +214,11 @@ class Job:
 
     def _await_first_checkpoint(self) -> None:
         """Between epochs: see that the job runs, and that there is something to save."""
-        if self._done.is_set() or self._stopping.is_set() or self._cancelled.is_set():
-            raise PenstockError(f"Job '{self.spec.name}' is over: no savepoint can be made of it.")
+        if self._done.is_set() or self._given_up:
+            raise PenstockError(
+                f"Job '{self.spec.name}' is over: no savepoint can be made of it.",
+                fix="Start it again, and make the savepoint while it runs.",
+            )
         if self.driver.last is None:
             self._engine.frame = None
             self._notify(self.driver.run_epoch(None, {}))
@@ -232,11 +235,19 @@ class Job:
             merge_here if self._storage.in_memory else self._saving,
         )
 
+    @property
+    def _given_up(self) -> bool:
+        """Whether the job ends before its input does, because somebody asked for it."""
+        return self._cancelled.is_set() or self._stopping.is_set()
+
     def rescale(self, parallelism: int | Mapping[str, int]) -> None:
         """From the next epoch on. Returns when the epoch under way, if any, is over."""
         with self._epoch_lock:
             if self._done.is_set():
-                raise PenstockError(f"Job '{self.spec.name}' is over, and cannot be rescaled.")
+                raise PenstockError(
+                    f"Job '{self.spec.name}' is over, and cannot be rescaled.",
+                    fix="Start it again with another parallelism: penstock run -p N, or env.set_parallelism(N).",
+                )
             self.driver.rescale(parallelism)
 
     def wait(self, timeout: float | None = None) -> JobExecutionResult:
@@ -362,11 +373,11 @@ class Job:
                 while not self._query.awaitTermination(_TICK_S):
                     self._wake_up()
             except PySparkException as error:
-                if self._error is None and not self._cancelled.is_set() and not self._stopping.is_set():
+                if self._error is None and not self._given_up:
                     raise _query_failed(error) from None
         if self._error is not None:
             raise self._error
-        if self._bounded and not self._cancelled.is_set() and not self._stopping.is_set():
+        if self._bounded and not self._given_up:
             self._engine.frame = None
             self._notify(self.driver.run_epoch(None, {}, ends_input=True))
 
@@ -388,10 +399,11 @@ class Job:
         self._query.stop()
 
     def _close_lineage(self) -> bool:
-        """Of a cancelled job: whether its checkpoints are this driver's to remove. Another may have gone on with them.
+        """Of a cancelled or stopped job: whether its checkpoints are this driver's to remove.
 
-        What nobody can resume shows what its last checkpoint holds.
+        Another may have gone on with them. What nobody can resume shows what its last checkpoint holds.
         """
+        how = "cancelled" if self._cancelled.is_set() else "stopped"
         try:
             # The epoch under way may be about to publish.
             with self._epoch_lock:
@@ -401,10 +413,10 @@ class Job:
                 if not (self.spec.retain and self.spec.checkpointing) and not self._stopping.is_set():
                     self.driver.finish_sinks()
         except Fenced as fenced:
-            self._error = JobCancelled(f"Job '{self.spec.name}' was cancelled here, but not its checkpoints. {fenced}")
+            self._error = JobCancelled(f"Job '{self.spec.name}' was {how} here, but not its checkpoints. {fenced}")
             return False
         except Exception as error:  # the user's sink; that the job was cancelled stays true
-            self._error = PenstockError(f"The job was cancelled, but a sink could not be finished: {error}")
+            self._error = PenstockError(f"The job was {how}, but a sink could not be finished: {error}")
         return True
 
     def _clean_up(self, ended: bool) -> None:

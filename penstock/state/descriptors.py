@@ -67,53 +67,8 @@ class ListState(MergingState[T, Iterable[T]]):
         return iter(self.get())
 
 
-class MapState(State, Generic[K, V]):
-    @abstractmethod
-    def get(self, key: K) -> V | None: ...
-
-    @abstractmethod
-    def put(self, key: K, value: V) -> None: ...
-
-    @abstractmethod
-    def put_all(self, dict_value: Mapping[K, V]) -> None: ...
-
-    @abstractmethod
-    def remove(self, key: K) -> None: ...
-
-    @abstractmethod
-    def contains(self, key: K) -> bool: ...
-
-    @abstractmethod
-    def items(self) -> Iterable[tuple[K, V]]:
-        """Entries in the order of their encoded keys, the same whatever the epochs."""
-
-    @abstractmethod
-    def keys(self) -> Iterable[K]: ...
-
-    @abstractmethod
-    def values(self) -> Iterable[V]: ...
-
-    @abstractmethod
-    def is_empty(self) -> bool: ...
-
-    def __getitem__(self, key: K) -> V | None:
-        return self.get(key)
-
-    def __setitem__(self, key: K, value: V) -> None:
-        self.put(key, value)
-
-    def __delitem__(self, key: K) -> None:
-        self.remove(key)
-
-    def __contains__(self, key: K) -> bool:
-        return self.contains(key)
-
-    def __iter__(self) -> Iterator[K]:
-        return iter(self.keys())
-
-
-class ReadOnlyBroadcastState(State, Generic[K, V]):
-    """A broadcast state where it may only be read. What is returned is the caller's own, and may be changed."""
+class _ReadableMap(State, Generic[K, V]):
+    """What every map can be asked."""
 
     @abstractmethod
     def get(self, key: K) -> V | None: ...
@@ -142,6 +97,27 @@ class ReadOnlyBroadcastState(State, Generic[K, V]):
 
     def __iter__(self) -> Iterator[K]:
         return iter(self.keys())
+
+
+class MapState(_ReadableMap[K, V]):
+    @abstractmethod
+    def put(self, key: K, value: V) -> None: ...
+
+    @abstractmethod
+    def put_all(self, dict_value: Mapping[K, V]) -> None: ...
+
+    @abstractmethod
+    def remove(self, key: K) -> None: ...
+
+    def __setitem__(self, key: K, value: V) -> None:
+        self.put(key, value)
+
+    def __delitem__(self, key: K) -> None:
+        self.remove(key)
+
+
+class ReadOnlyBroadcastState(_ReadableMap[K, V]):
+    """A broadcast state where it may only be read. What is returned is the caller's own, and may be changed."""
 
 
 class BroadcastState(ReadOnlyBroadcastState[K, V]):

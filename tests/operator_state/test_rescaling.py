@@ -5,13 +5,14 @@ import json
 
 import pytest
 
-from penstock.checkpoint.manifest import NotRestorable
+from penstock.checkpoint.manifest import NotRestorable, latest
 from penstock.checkpoint.redistribution import reported_by, share_of
 from penstock.common import Types
 from penstock.datastream import CheckpointedFunction, KeyedProcessFunction, MapFunction, StreamExecutionEnvironment
 from penstock.datastream.state import ListStateDescriptor, MapStateDescriptor
 from penstock.state.key_groups import owner_of
 from penstock.state.shares import BROADCAST, GROUPED, SPLIT, UNION, Shares, in_group
+from penstock.state.storage import LocalStorage
 from penstock.testing import JobHarness
 
 
@@ -173,10 +174,10 @@ class RawByKey(KeyedProcessFunction, CheckpointedFunction):
             output.write(json.dumps(sums).encode())
 
 
-def raw_by_key(parallelism, storage=None, groups=13):
+def raw_by_key(parallelism, storage=None, groups=13, **options):
     env = StreamExecutionEnvironment.get_execution_environment()
     stream = env.from_collection([]).uid("amounts").key_by(lambda pair: pair[0]).process(RawByKey()).uid("sums")
-    return JobHarness(stream, parallelism=parallelism, max_parallelism=groups, storage=storage)
+    return JobHarness(stream, parallelism=parallelism, max_parallelism=groups, storage=storage, **options)
 
 
 class TestRawKeyedState:
@@ -194,6 +195,15 @@ class TestRawKeyedState:
         job.push((1, 1)).epoch()
         with pytest.raises(NotRestorable, match=r"'sums'.* in 13 key groups, this program in 26"):
             raw_by_key(2, job.storage, groups=26)
+
+    def test_of_a_savepoint_is_refused_so_before_a_lineage_begins_with_it(self, tmp_path):
+        job = raw_by_key(2)
+        job.push((1, 1)).epoch()
+        path = job.savepoint(tmp_path / "savepoints")
+        storage = LocalStorage(tmp_path / "new")
+        with pytest.raises(NotRestorable, match=r"savepoint in .*'sums'.* in 13 key groups, this program in 26"):
+            raw_by_key(2, storage, groups=26, from_savepoint=path)
+        assert latest(storage) is None
 
     def test_is_refused_on_a_stream_without_keys(self):
         class NotKeyed(MapFunction, CheckpointedFunction):
