@@ -100,7 +100,7 @@ class Run:
         work = self.work()
         files = write_load(work / "input", keys, self.sizes.of(1_000_000))
         write_changes(work / "input", files, WARM_UP + MEASURED, keys, self.sizes.changed)
-        told = self.job(backend, work)
+        told = self.job(backend, work, "--settle-after", str(files))
         shutil.rmtree(work)
         return told | {"load": told["epochs"][:files], "epochs": told["epochs"][files + WARM_UP :]}
 

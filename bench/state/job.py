@@ -65,6 +65,9 @@ def main(options: argparse.Namespace) -> None:
             first.append(time.time())
             sys.stdout.write("\n" + json.dumps({"first": first[0]}) + "\n")
             sys.stdout.flush()
+        if epoch.number == options.settle_after:
+            # What was loaded is written to the disk by and by, on the same cores: not while something is measured.
+            os.sync()
         if epoch.number == options.die_after:
             os.kill(os.getpid(), signal.SIGKILL)
 
@@ -89,5 +92,6 @@ if __name__ == "__main__":
     parser.add_argument("--input", required=True)
     parser.add_argument("--work", required=True)
     parser.add_argument("--files-per-epoch", type=int, default=1)
+    parser.add_argument("--settle-after", type=int, default=-1, help="wait for the disk after that epoch")
     parser.add_argument("--die-after", type=int, default=-1, help="kill this process after that epoch")
     main(parser.parse_args())

@@ -227,6 +227,12 @@ def _settings(memory: _Memory, large: bool) -> rocksdict.Options:
     options.set_write_buffer_size(max(1 << 20, memory.options.write_buffer_bytes // 4))
     options.set_max_background_jobs(memory.options.background_threads)
     options.set_compaction_style(rocksdict.DBCompactionStyle.universal())
+    # With RocksDB's own numbers (4 runs, merged if they differ by 1 %) every epoch's small run was merged with one of
+    # 9 MB: at 10 million keys 140 MB were written an epoch, of 6 MB that had changed.
+    options.set_level_zero_file_num_compaction_trigger(8)
+    merging = rocksdict.UniversalCompactOptions()
+    merging.size_ratio = 50
+    options.set_universal_compaction_options(merging)
     # Blocks are used where they lie in the page cache: with copies of them in a cache of 128 MiB, epochs that change
     # 50,000 of 10 million keys took 1,070 ms instead of 880, and workers 600 MiB of their own instead of 446.
     options.set_allow_mmap_reads(True)
