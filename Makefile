@@ -12,7 +12,7 @@ STAMP := $(VENV)/.installed
 KILLS ?= 20
 BACKEND ?= filesystem
 
-.PHONY: help install run test test-plain test-spark test-slow lint format bench bench-state chaos compatibility clean java
+.PHONY: help install run test test-plain test-spark test-slow lint format bench bench-state bench-savepoint chaos compatibility clean java
 
 help:
 	@echo 'make install   set up $(VENV) (and Java, where it is missing)'
@@ -22,6 +22,7 @@ help:
 	@echo 'make format    rewrite the code in our style'
 	@echo 'make bench     run the benchmarks; CHECK=1 passes --check'
 	@echo 'make bench-state  what state costs as it grows: ten million keys, recoveries, memory'
+	@echo 'make bench-savepoint  what savepoints and rescaling cost a running job'
 	@echo 'make chaos     kill and damage a running job, check what it gives; KILLS=20 SEED=7 BACKEND=filesystem'
 	@echo 'make compatibility   write docs/compatibility.md anew from PyFlink and this code'
 	@echo 'make clean     remove $(VENV), caches and build output'
@@ -57,6 +58,9 @@ format: $(STAMP)
 
 bench-state: $(STAMP)
 	$(PY) -m bench.state $(if $(CHECK),--check)
+
+bench-savepoint: $(STAMP)
+	$(PY) -m bench.savepoint $(if $(CHECK),--check)
 
 bench: $(STAMP)
 	$(PY) -m bench $(if $(CHECK),--check)

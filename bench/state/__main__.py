@@ -4,21 +4,18 @@ About ten minutes on two cores. `--scale 0.01` is a look at whether everything w
 """
 
 import argparse
-import json
-import os
 import shutil
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 
+from bench.rows import Rows, run_json
 from bench.state.inputs import write_backlog, write_changes, write_load
 
 BACKENDS = ("filesystem", "rocksdb")
@@ -41,25 +38,16 @@ class Sizes:
 
 
 @dataclass
-class Row:
-    what: str
-    measured: str
-    bar: str = ""
-    holds: bool | None = None
-
-
-@dataclass
 class Run:
     """The rows of the table, and the directory everything is in."""
 
     directory: Path
     sizes: Sizes
     status: Any
-    rows: list[Row] = field(default_factory=list)
+    rows: Rows
 
     def add(self, what: str, measured: str, bar: str = "", holds: bool | None = None) -> None:
-        self.rows.append(Row(what, measured, bar, holds))
-        self.status.console.log(f"{what}: {measured}")
+        self.rows.add(what, measured, bar, holds)
 
     # -- growth ------------------------------------------------------------------------------------------------------
 
@@ -157,7 +145,7 @@ class Run:
 
     def job(self, backend: str, work: Path, *options: str, dies: bool = False) -> Any:
         command = [sys.executable, "-m", "bench.state.job", "--backend", backend, "--input", str(work / "input")]
-        return _run([*command, "--work", str(work), *options], dies)
+        return run_json([*command, "--work", str(work), *options], dies)
 
     def work(self) -> Path:
         return Path(tempfile.mkdtemp(dir=self.directory))
@@ -188,7 +176,7 @@ class _Crashing:
 def _bare(work: Path, batch: int) -> float:
     """The same of a bare query that is killed after that batch."""
     started = time.time()
-    told = _run([sys.executable, "-m", "bench.state.bare", str(work / "input"), str(work), str(batch)], dies=True)
+    told = run_json([sys.executable, "-m", "bench.state.bare", str(work / "input"), str(work), str(batch)], dies=True)
     return float(told["first"]) - started
 
 
@@ -196,26 +184,8 @@ def _spread(seconds: list[float]) -> str:
     return f"{statistics.median(seconds):.1f} s ({min(seconds):.1f} to {max(seconds):.1f})"
 
 
-def _run(command: list[str], dies: bool = False) -> Any:
-    done = subprocess.run(command, capture_output=True, text=True, timeout=3600)
-    lines = done.stdout.strip().splitlines()
-    if dies != (done.returncode == -9) or (not dies and not lines):
-        raise SystemExit(f"{' '.join(command)}: exit status {done.returncode}\n{done.stderr[-3000:]}")
-    return json.loads(lines[-1]) if lines else None
-
-
 def _median(epochs: list[dict[str, Any]], name: str) -> float:
     return statistics.median(epoch[name] for epoch in epochs)
-
-
-def render(rows: list[Row], load: float) -> Table:
-    table = Table(title="State, local[2]", caption=f"{os.cpu_count()} cores, load {load:.1f} before")
-    for heading in ("what", "measured", "bar"):
-        table.add_column(heading)
-    for row in rows:
-        mark = {True: "✓ ", False: "✗ ", None: ""}[row.holds]
-        table.add_row(row.what, row.measured, mark + row.bar)
-    return table
 
 
 def main() -> int:
@@ -225,10 +195,10 @@ def main() -> int:
     parser.add_argument("--only", action="append", choices=["growth", "recovery", "backlog"], default=[])
     parser.add_argument("--backend", action="append", choices=BACKENDS, default=[])
     chosen = parser.parse_args()
-    load = os.getloadavg()[0]
     err = Console(stderr=True)
+    rows = Rows("State, local[2]", err)
     with tempfile.TemporaryDirectory(prefix="penstock-bench-") as directory, err.status("") as status:
-        run = Run(Path(directory), Sizes(chosen.scale), status)
+        run = Run(Path(directory), Sizes(chosen.scale), status, rows)
         for backend in chosen.backend or BACKENDS:
             if not chosen.only or "growth" in chosen.only:
                 run.growth(backend)
@@ -237,12 +207,7 @@ def main() -> int:
         for backend in chosen.backend or BACKENDS:
             if not chosen.only or "backlog" in chosen.only:
                 run.backlog(backend)
-    out = Console() if sys.stdout.isatty() else Console(width=150)
-    out.print(render(run.rows, load))
-    missed = [row for row in run.rows if row.holds is False]
-    for row in missed if chosen.check else []:
-        print(f"bar missed: {row.what}: {row.measured}, {row.bar}", file=sys.stderr)
-    return 1 if chosen.check and missed else 0
+    return rows.show(chosen.check)
 
 
 if __name__ == "__main__":

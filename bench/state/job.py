@@ -19,6 +19,7 @@ from bench.settings import MASTER, PARALLELISM, both_ways_conf, session
 from bench.state.memory import WorkerMemory
 from penstock.common import Configuration
 from penstock.datastream import KeyedProcessFunction, RuntimeContext, StreamExecutionEnvironment
+from penstock.datastream.checkpoint_settings import SAVEPOINT
 from penstock.datastream.connectors import DiscardingSink
 from penstock.datastream.state import ValueStateDescriptor
 from penstock.state.entries import entry_prefix
@@ -44,20 +45,34 @@ class Replace(KeyedProcessFunction):
         yield count
 
 
-def main(options: argparse.Namespace) -> None:
-    work = Path(options.work)
+def replacing(
+    work: Path,
+    backend: str,
+    input_dir: str,
+    files_per_epoch: int = 1,
+    parallelism: int = PARALLELISM,
+    savepoint: str | None = None,
+) -> StreamExecutionEnvironment:
+    """The program, ready to be executed; it begins with the savepoint, if one is given."""
     spark = session(both_ways_conf(work))
     config = Configuration()
     config.set_string("spark.master", MASTER)
-    config.set_string("state.backend", options.backend)
+    config.set_string("state.backend", backend)
     config.set_string("state.checkpoints.dir", (work / "checkpoints").as_uri())
     config.set_string("state.backend.local-dir", str(work / "replicas"))
     config.set_string("execution.checkpointing.interval", "10 ms")
+    if savepoint is not None:
+        config.set_string(SAVEPOINT, savepoint)
     env = StreamExecutionEnvironment.get_execution_environment(config)
-    env.set_parallelism(PARALLELISM)
-    stream = spark.readStream.schema("key long, value long").option("maxFilesPerTrigger", options.files_per_epoch)
-    records = env.from_spark(stream.parquet(options.input), bounded=True)
+    env.set_parallelism(parallelism)
+    stream = spark.readStream.schema("key long, value long").option("maxFilesPerTrigger", files_per_epoch)
+    records = env.from_spark(stream.parquet(input_dir), bounded=True)
     records.key_by(lambda row: row[0]).process(Replace()).uid("replace").sink_to(DiscardingSink())
+    return env
+
+
+def main(options: argparse.Namespace) -> None:
+    env = replacing(Path(options.work), options.backend, options.input, options.files_per_epoch)
     first: list[float] = []
 
     def on_epoch(epoch: Any) -> None:

@@ -1,0 +1,1 @@
+"""What savepoints and rescaling cost a running job. `python -m bench.savepoint`."""
