@@ -242,6 +242,29 @@ class TestRocksDb:
         assert engine.apply(b"p1", [change((b"a", b"2"))], b"p2")
         assert contents(engine) == [(b"a", b"2")]
 
+    def test_small_changes_of_a_large_replica_are_not_merged_into_it_every_time(self, directory: Path) -> None:
+        r = random.Random(1)
+        engine = RocksDbEngine(directory)
+        position: bytes | None = None
+        files: set[tuple[int, str]] = set()
+
+        def written(changed: int) -> int:
+            nonlocal position
+            entries = ((b"%05d" % n, r.randbytes(200)) for n in r.sample(range(40_000), changed))
+            after = b"%d" % len(files)
+            assert engine.apply(position, [change(*entries)], after)
+            position = after
+            engine.release()
+            found = {(file.stat().st_ino, file.name): file.stat().st_size for file in directory.rglob("*.sst")}
+            size = sum(size for file, size in found.items() if file not in files)
+            files.update(found)
+            return size
+
+        for changed in (7000, 5250, 3500, 2100):
+            written(changed)
+        # 8.7 times what changed; 20 times with RocksDB's own numbers.
+        assert sum(written(100) for _ in range(30)) < 14 * 30 * 100 * 205
+
     def test_all_replicas_of_a_process_share_one_bounded_cache(self, tmp_path: Path) -> None:
         in_process(fill_the_cache, tmp_path)
 
