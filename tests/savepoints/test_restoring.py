@@ -1,10 +1,15 @@
 """What a job saved is what the next one has: at another parallelism, on another backend, from another directory."""
 
+import os
 import shutil
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from savepoint_jobs import by_first, environment, numbers, remembered, sums
 
+import penstock
 from penstock.checkpoint.epochs import Settings
 from penstock.common import Types
 from penstock.common.time import Duration, Time
@@ -61,6 +66,24 @@ class TestOnAnotherBackend:
             job.crash()
             assert job.states("values") == {key: list(range(12)) for key in "abc"}
             assert job.states("seen") == dict.fromkeys("abc", dict.fromkeys(range(12), 1))
+
+    @pytest.mark.parametrize(("before", "after"), [("filesystem", "rocksdb"), ("rocksdb", "filesystem")])
+    def test_a_process_that_knows_nothing_of_the_job_goes_on_with_it(self, tmp_path, before, after):
+        with JobHarness(remembered(), parallelism=2, backend=before) as job:
+            job.push(*((key, number) for key in "abc" for number in range(3))).epoch()
+            made = Path(job.stop_with_savepoint(tmp_path / "savepoints"))
+        made.rename(tmp_path / "moved")
+        program = f"""
+from penstock.testing import JobHarness
+from savepoint_jobs import remembered
+with JobHarness(remembered(), parallelism=5, backend={after!r}, from_savepoint={str(tmp_path / "moved")!r}) as job:
+    job.push(("a", 3)).epoch()
+    assert job.states("values") == {{"a": [0, 1, 2, 3], "b": [0, 1, 2], "c": [0, 1, 2]}}, job.states("values")
+"""
+        paths = [str(Path(__file__).parent), str(Path(penstock.__file__).parents[1])]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+        done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
 
     def test_a_job_that_has_read_nothing_yet_can_be_saved(self, tmp_path):
         path = JobHarness(sums()).stop_with_savepoint(tmp_path)
