@@ -350,7 +350,7 @@ class StreamExecutionEnvironment:
                 stacklevel=2,
             )
 
-        from penstock.spark.job import Job, JobSpec
+        from penstock.spark.job import Job, JobSpec, check_savepoint_of
 
         spec = JobSpec(
             name=name,
@@ -368,6 +368,7 @@ class StreamExecutionEnvironment:
             store_options=store_options(self._configuration.to_dict()),
             on_epoch=list(self._on_epoch),
         )
+        check_savepoint_of(spec)
         for path in self._python_files:
             self.spark.sparkContext.addPyFile(path)
         job = Job(self.spark, spec)

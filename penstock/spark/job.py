@@ -30,7 +30,12 @@ from penstock.checkpoint.housekeeping import merge_here
 from penstock.checkpoint.lineages import Lineages, SharedStorage, new_lineage
 from penstock.checkpoint.manifest import Fenced, Manifest, Version, load
 from penstock.checkpoint.restarts import Completed, Failed, Restart, Restarts, RestartStrategy
-from penstock.checkpoint.restoring import RestoreSettings, lineage_from_savepoint, restore_savepoint
+from penstock.checkpoint.restoring import (
+    RestoreSettings,
+    check_savepoint,
+    lineage_from_savepoint,
+    restore_savepoint,
+)
 from penstock.checkpoint.savepoints import savepoint_storage
 from penstock.checkpoint.saving import make_savepoint
 from penstock.common.job import JobCancelled, JobExecutionResult, JobStatus
@@ -104,7 +109,7 @@ class Job:
         self._engine.ship(0)
         self._bases = SparkMerge(spark, self.id)
         self._saving = SparkMerge(spark, f"{self.id}-savepoint")
-        self._sources = self._sources_in_log()
+        self._sources = _sources_in_log(spec)
         self._open_lineage()
 
     def _open_lineage(self) -> None:
@@ -136,12 +141,6 @@ class Job:
         else:
             lineage = lineage_from_savepoint(self._lineages, self.spec.physical, self._sources, self.spec.restore)
         return self._lineages.storage_of(lineage), lineage
-
-    def _sources_in_log(self) -> list[str]:
-        """The uid of the source behind each line of Spark's offsets."""
-        origins = {node.uid: node.source.origin for node in self.spec.logical.nodes.values() if node.source is not None}
-        uids = [chain.source_uid for chain in self.spec.physical.sources() if chain.source_uid is not None]
-        return [uid for uid in uids for _ in range(lines_in_log(origins[uid]))]
 
     def _driver_host(self) -> str:
         """Loopback, unless the user chose a cluster: then its executors must reach the driver."""
@@ -501,6 +500,23 @@ class Job:
             # The program's own wish; it would come again at the next epoch.
             self._listener_failed = True
             raise
+
+
+def check_savepoint_of(spec: JobSpec) -> None:
+    """Refuse a savepoint that the job cannot begin with, before Spark starts. Changes nothing."""
+    restore, root = spec.restore, spec.checkpoint_root
+    if restore is None:
+        return
+    # A job that has begun with it goes on, and may have removed it.
+    if not (root is not None and spec.checkpointing and Lineages(root).goes_on_from(restore.origin)):
+        check_savepoint(spec.physical, _sources_in_log(spec), restore)
+
+
+def _sources_in_log(spec: JobSpec) -> list[str]:
+    """The uid of the source behind each line of Spark's offsets."""
+    origins = {node.uid: node.source.origin for node in spec.logical.nodes.values() if node.source is not None}
+    uids = [chain.source_uid for chain in spec.physical.sources() if chain.source_uid is not None]
+    return [uid for uid in uids for _ in range(lines_in_log(origins[uid]))]
 
 
 def _query_failed(error: Exception) -> PenstockError:
