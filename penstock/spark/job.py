@@ -97,6 +97,8 @@ class Job:
         self._stopping = threading.Event()
         """Set when a savepoint holds all there will be of this job."""
         self._done = threading.Event()
+        self._recovered = threading.Event()
+        """Set while the driver stands on the last checkpoint; always set when the job is done."""
         self._epoch_lock = threading.RLock()  # a listener may rescale
         self._query: Any = None
         self._started_at = time.time()
@@ -179,6 +181,7 @@ class Job:
 
     def savepoint(self, directory: SharedStorage) -> str:
         """Make one of the last checkpoint below this directory, beside the epochs that follow; gives its path."""
+        self._recovered.wait()
         with ExitStack() as held:
             with self._epoch_lock:
                 self._await_first_checkpoint()
@@ -190,6 +193,7 @@ class Job:
 
         `drain`: the input is ended first, so that all timers and windows fire; then the job is over in any case.
         """
+        self._recovered.wait()
         try:
             with self._epoch_lock:
                 self._await_first_checkpoint()
@@ -241,6 +245,7 @@ class Job:
 
     def rescale(self, parallelism: int | Mapping[str, int]) -> None:
         """From the next epoch on. Returns when the epoch under way, if any, is over."""
+        self._recovered.wait()
         with self._epoch_lock:
             if self._done.is_set():
                 raise PenstockError(
@@ -281,6 +286,7 @@ class Job:
             self._status = JobStatus.CANCELED if self._cancelled.is_set() else JobStatus.FAILED
         finally:
             self._done.set()
+            self._recovered.set()
 
     def _run_to_the_end(self) -> None:
         """Run the query, and again as often as the restart strategy allows; raises what it does not."""
@@ -308,6 +314,9 @@ class Job:
                 _logger.warning("Job '%s' is not restarted: %s.", name, decision.reason)
             raise error
         self._become(JobStatus.RESTARTING)
+        # From here on no epoch of the query before runs, so no listener waits for what waits for the epoch.
+        with self._epoch_lock:
+            self._recovered.clear()
         where = "from scratch, for it has no checkpoints"
         if self.spec.checkpointing:
             where = "from the start" if self.driver.last is None else f"from checkpoint {self.driver.last.id}"
@@ -355,6 +364,7 @@ class Job:
                     self._storage, self.spec.physical, driver.sources, driver.lineage, driver.token, restore
                 )
             last = driver.recover() if self.spec.checkpointing or restore is not None else None
+            self._recovered.set()
         if last is not None and last.ended:
             return
         self._log.rewrite(last, lambda number: load(self._storage, number)[0])
