@@ -99,9 +99,11 @@ class Job:
         self._done = threading.Event()
         self._recovered = threading.Event()
         """Set while the driver stands on the last checkpoint; always set when the job is done."""
+        self.at_end: list[Callable[[], None]] = []
+        """Called when the job ends, before anybody hears of it. They must not raise."""
         self._epoch_lock = threading.RLock()  # a listener may rescale
         self._query: Any = None
-        self._started_at = time.time()
+        self.started_at = time.time()
         self._workdir = scratch_directory()
         self._lineages = None if spec.checkpoint_root is None else Lineages(spec.checkpoint_root)
         self._restarts = Restarts(spec.restart_strategy)
@@ -263,7 +265,7 @@ class Job:
                 raise TimeoutError(f"job '{self.spec.name}' still runs after {timeout} s")
         if self._error is not None:
             raise self._error
-        took = int((time.time() - self._started_at) * 1000)
+        took = int((time.time() - self.started_at) * 1000)
         return JobExecutionResult(self.id, took, list(self.driver.statistics), self.driver.metrics.read())
 
     @property
@@ -285,6 +287,8 @@ class Job:
             self._clean_up(ended=self._cancelled.is_set() and self._close_lineage())
             self._status = JobStatus.CANCELED if self._cancelled.is_set() else JobStatus.FAILED
         finally:
+            for act in self.at_end:
+                act()
             self._done.set()
             self._recovered.set()
 
