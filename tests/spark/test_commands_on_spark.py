@@ -13,6 +13,7 @@ import pytest
 
 from penstock.connectors.generated import DataGeneratorSource
 from penstock.datastream import Savepoint
+from penstock.spark.job import Job
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -194,8 +195,27 @@ def test_a_job_is_cancelled_with_a_savepoint_and_without(
     assert len(list((tmp_path / "savepoints").iterdir())) == 1
 
 
-def test_a_savepoint_that_is_asked_for_at_once_is_of_what_the_job_goes_on_with(make_env: Any, tmp_path: Path) -> None:
+def test_a_savepoint_that_is_asked_for_at_once_is_of_what_the_job_goes_on_with(
+    make_env: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The driver has not recovered yet when a command may find it."""
+    awaited = threading.Event()
+
+    class Recovered(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            awaited.set()
+            return super().wait(timeout)
+
+    class LateJob(Job):
+        """Begins when the savepoint waits for it, or has not waited for too long."""
+
+        def _run_to_the_end(self) -> None:
+            awaited.wait(20)
+            super()._run_to_the_end()
+
+        def start(self) -> None:
+            self._recovered = Recovered()
+            super().start()
 
     def start(**settings: str) -> Any:
         env = make_env(parallelism=1, checkpoints=True, **settings)
@@ -208,6 +228,7 @@ def test_a_savepoint_that_is_asked_for_at_once_is_of_what_the_job_goes_on_with(m
     job = start()
     assert three.wait(120)
     first = job.stop_with_savepoint(False, str(tmp_path)).result()
+    monkeypatch.setattr("penstock.spark.job.Job", LateJob)
     job = start(**{"execution.state-recovery.path": first})
     second = job.trigger_savepoint(str(tmp_path)).result()
     job.cancel()
