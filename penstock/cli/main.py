@@ -13,6 +13,8 @@ import typer
 
 import penstock
 from penstock.checkpoint.restoring import RecoveryClaimMode
+from penstock.cli.jobs import CancelCommand, cancel, list_, rescale, stop
+from penstock.cli.overrides import Setting, overrides_of
 from penstock.cli.plan import plan
 from penstock.cli.program import run_program
 from penstock.cli.savepoint import savepoint_app
@@ -48,14 +50,14 @@ def run(
         RecoveryClaimMode | None,
         typer.Option("--claim-mode", help="CLAIM: the job removes the savepoint after a checkpoint of its own."),
     ] = None,
-    setting: Annotated[
-        list[str] | None, typer.Option("-D", metavar="KEY=VALUE", help="A setting; may be repeated.")
-    ] = None,
+    setting: Setting = None,
 ) -> None:
     """Run a Python program, as python would, with settings from the command line."""
     if savepoint is None and (allow_non_restored_state or claim_mode is not None):
         raise typer.BadParameter("It says what to do with a savepoint; give one with -s PATH.", param_hint="-n")
-    overrides = cli_overrides(parallelism, setting or [])
+    overrides = overrides_of(setting)
+    if parallelism is not None:
+        overrides["parallelism.default"] = str(parallelism)
     if savepoint is not None:
         overrides[SAVEPOINT] = savepoint
         overrides[IGNORE_UNCLAIMED] = str(allow_non_restored_state).lower()
@@ -66,7 +68,11 @@ def run(
 
 
 app.command(context_settings={"allow_interspersed_args": False})(plan)
+app.command(name="list")(list_)
 app.add_typer(savepoint_app)
+app.command()(stop)
+app.command(cls=CancelCommand)(cancel)
+app.command()(rescale)
 
 
 @app.command()
@@ -74,19 +80,6 @@ def version() -> None:
     """Print the versions of Penstock, Spark and Python."""
     spark = installed_version("pyspark")
     typer.echo(f"Penstock {penstock.__version__}, Spark {spark}, Python {platform.python_version()}")
-
-
-def cli_overrides(parallelism: int | None, settings: list[str]) -> dict[str, str]:
-    """The settings that the command line gives, by key."""
-    overrides = {}
-    for setting in settings:
-        key, equals, value = setting.partition("=")
-        if not equals or not key.strip():
-            raise typer.BadParameter(f"'{setting}' is no setting: write key=value.", param_hint="-D")
-        overrides[key.strip()] = value.strip()
-    if parallelism is not None:
-        overrides["parallelism.default"] = str(parallelism)
-    return overrides
 
 
 def main() -> None:

@@ -1,43 +1,68 @@
-"""`penstock savepoint`: look at savepoints, compare and remove them. No job need run."""
+"""`penstock savepoint`: make one of a running job; look at savepoints, compare and remove them."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from penstock.checkpoint.inspecting import Savepoint
 from penstock.checkpoint.savepoints import dispose_savepoint, savepoint_storage
-from penstock.common.mistakes import short_form
-from penstock.errors import PenstockError
+from penstock.cli.jobs import savepoint as savepoint_of
+from penstock.cli.told import Told
+
+_OF_A_JOB = "JOB"
+"""Stands in the help where others have their name; what is no other command is a job."""
+
+
+class _JobOrCommand(TyperGroup):
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args[0] in self.commands and args[0] != _OF_A_JOB:
+            return super().resolve_command(ctx, args)
+        return _OF_A_JOB, self.commands[_OF_A_JOB], args
+
 
 savepoint_app = typer.Typer(
-    name="savepoint", help="Look at savepoints, compare and remove them.", no_args_is_help=True, add_completion=False
+    name="savepoint",
+    cls=_JobOrCommand,
+    short_help="Make a savepoint of a running job; look at savepoints, compare and remove them.",
+    help="Make a savepoint of a running job, JOB, below DIR. Or look at savepoints, compare and remove them. A job "
+    "that is named like one of the commands is given by its id.",
+    subcommand_metavar="JOB [DIR] | COMMAND [ARGS]...",
+    no_args_is_help=True,
+    add_completion=False,
 )
 _PATH = typer.Argument(help="Its directory, or a URI such as s3://bucket/path.")
 
 
 @savepoint_app.callback(invoke_without_command=True)
 def savepoint(
+    context: typer.Context,
     dispose: Annotated[str | None, typer.Option("-d", "--dispose", metavar="PATH", help="Remove this one.")] = None,
 ) -> None:
+    if dispose is not None and context.invoked_subcommand is not None:
+        raise typer.BadParameter("It removes the savepoint of this path; nothing else goes with it.", param_hint="-d")
     if dispose is not None:
-        with _Told():
+        with Told():
             dispose_savepoint(savepoint_storage(dispose))
             typer.echo(f"Removed {dispose}.")
+
+
+savepoint_app.command(name=_OF_A_JOB)(savepoint_of)
 
 
 @savepoint_app.command()
 def inspect(path: Annotated[str, _PATH]) -> None:
     """Say what is in a savepoint: job, operators, states, sizes, positions."""
-    with _Told():
+    with Told():
         typer.echo(Savepoint.load(path).describe())
 
 
 @savepoint_app.command(name="list")
 def list_(directory: Annotated[str, typer.Argument(help="Where savepoints are.")]) -> None:
     """List the savepoints in a directory, oldest first."""
-    with _Told():
+    with Told():
         for found in Savepoint.list(directory):
             what = found.problem if found.metadata is None else f"{found.metadata.job}, {found.metadata.size:,} bytes"
             typer.echo(f"{found.where}  {what}")
@@ -46,20 +71,8 @@ def list_(directory: Annotated[str, typer.Argument(help="Where savepoints are.")
 @savepoint_app.command()
 def diff(one: Annotated[str, _PATH], other: Annotated[str, _PATH]) -> None:
     """Say in what two savepoints differ; exit code 1 if they do."""
-    with _Told():
+    with Told():
         differences = Savepoint.load(one).differences(Savepoint.load(other))
         for line in differences:
             typer.echo(line)
     raise typer.Exit(1 if differences else 0)
-
-
-class _Told:
-    """Shows an error of ours as programs show it, and ends the command with exit code 1."""
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, PenstockError):
-            typer.echo(short_form(error), err=True)
-            raise typer.Exit(1) from None

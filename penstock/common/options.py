@@ -149,6 +149,12 @@ OPTIONS = {
             "bytes of changed keyed state that one task holds in memory; what an epoch changes beyond it goes to local "
             "disk until the epoch ends",
         ),
+        Option(
+            "penstock.control.dir",
+            "`penstock-control-<user number>` below the temporary directory",
+            "where commands such as `penstock stop` find the jobs of this host; for this user alone",
+        ),
+        Option("penstock.control.enabled", "true", "false: no command reaches the job"),
         Option("penstock.epoch.max-records", "0 (all)", "records an epoch takes of a collection or batch DataFrame"),
     )
 }

@@ -46,6 +46,7 @@ from penstock.datastream.checkpoint_settings import (
 )
 from penstock.datastream.checkpointing_mode import CheckpointingMode
 from penstock.datastream.checks import check_positive
+from penstock.datastream.commands import open_to_commands
 from penstock.datastream.data_stream import DataStream
 from penstock.datastream.execution_mode import RuntimeExecutionMode
 from penstock.datastream.externalized_checkpoint_retention import ExternalizedCheckpointRetention
@@ -350,7 +351,7 @@ class StreamExecutionEnvironment:
                 stacklevel=2,
             )
 
-        from penstock.spark.job import Job, JobSpec
+        from penstock.spark.job import Job, JobSpec, check_savepoint_of
 
         spec = JobSpec(
             name=name,
@@ -368,12 +369,16 @@ class StreamExecutionEnvironment:
             store_options=store_options(self._configuration.to_dict()),
             on_epoch=list(self._on_epoch),
         )
+        check_savepoint_of(spec)
         for path in self._python_files:
             self.spark.sparkContext.addPyFile(path)
         job = Job(self.spark, spec)
+        configuration = Configuration.from_dict(self._configuration.to_dict())
+        client = JobClient(job, partial(savepoint_directory, configuration))
+        job.at_end.append(open_to_commands(job, client, configuration))
         job.start()
         self._graph = self._graph.following()
-        return JobClient(job, partial(savepoint_directory, Configuration.from_dict(self._configuration.to_dict())))
+        return client
 
     def get_execution_plan(self) -> str:
         """The plan as JSON: operators, parallelism, chains, levels, and how records travel."""

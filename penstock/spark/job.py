@@ -30,7 +30,12 @@ from penstock.checkpoint.housekeeping import merge_here
 from penstock.checkpoint.lineages import Lineages, SharedStorage, new_lineage
 from penstock.checkpoint.manifest import Fenced, Manifest, Version, load
 from penstock.checkpoint.restarts import Completed, Failed, Restart, Restarts, RestartStrategy
-from penstock.checkpoint.restoring import RestoreSettings, lineage_from_savepoint, restore_savepoint
+from penstock.checkpoint.restoring import (
+    RestoreSettings,
+    check_savepoint,
+    lineage_from_savepoint,
+    restore_savepoint,
+)
 from penstock.checkpoint.savepoints import savepoint_storage
 from penstock.checkpoint.saving import make_savepoint
 from penstock.common.job import JobCancelled, JobExecutionResult, JobStatus
@@ -92,9 +97,13 @@ class Job:
         self._stopping = threading.Event()
         """Set when a savepoint holds all there will be of this job."""
         self._done = threading.Event()
+        self._recovered = threading.Event()
+        """Set while the driver stands on the last checkpoint; always set when the job is done."""
+        self.at_end: list[Callable[[], None]] = []
+        """Called when the job ends, before anybody hears of it. They must not raise."""
         self._epoch_lock = threading.RLock()  # a listener may rescale
         self._query: Any = None
-        self._started_at = time.time()
+        self.started_at = time.time()
         self._workdir = scratch_directory()
         self._lineages = None if spec.checkpoint_root is None else Lineages(spec.checkpoint_root)
         self._restarts = Restarts(spec.restart_strategy)
@@ -104,7 +113,7 @@ class Job:
         self._engine.ship(0)
         self._bases = SparkMerge(spark, self.id)
         self._saving = SparkMerge(spark, f"{self.id}-savepoint")
-        self._sources = self._sources_in_log()
+        self._sources = _sources_in_log(spec)
         self._open_lineage()
 
     def _open_lineage(self) -> None:
@@ -136,12 +145,6 @@ class Job:
         else:
             lineage = lineage_from_savepoint(self._lineages, self.spec.physical, self._sources, self.spec.restore)
         return self._lineages.storage_of(lineage), lineage
-
-    def _sources_in_log(self) -> list[str]:
-        """The uid of the source behind each line of Spark's offsets."""
-        origins = {node.uid: node.source.origin for node in self.spec.logical.nodes.values() if node.source is not None}
-        uids = [chain.source_uid for chain in self.spec.physical.sources() if chain.source_uid is not None]
-        return [uid for uid in uids for _ in range(lines_in_log(origins[uid]))]
 
     def _driver_host(self) -> str:
         """Loopback, unless the user chose a cluster: then its executors must reach the driver."""
@@ -180,6 +183,7 @@ class Job:
 
     def savepoint(self, directory: SharedStorage) -> str:
         """Make one of the last checkpoint below this directory, beside the epochs that follow; gives its path."""
+        self._recovered.wait()
         with ExitStack() as held:
             with self._epoch_lock:
                 self._await_first_checkpoint()
@@ -191,6 +195,7 @@ class Job:
 
         `drain`: the input is ended first, so that all timers and windows fire; then the job is over in any case.
         """
+        self._recovered.wait()
         try:
             with self._epoch_lock:
                 self._await_first_checkpoint()
@@ -242,6 +247,7 @@ class Job:
 
     def rescale(self, parallelism: int | Mapping[str, int]) -> None:
         """From the next epoch on. Returns when the epoch under way, if any, is over."""
+        self._recovered.wait()
         with self._epoch_lock:
             if self._done.is_set():
                 raise PenstockError(
@@ -259,7 +265,7 @@ class Job:
                 raise TimeoutError(f"job '{self.spec.name}' still runs after {timeout} s")
         if self._error is not None:
             raise self._error
-        took = int((time.time() - self._started_at) * 1000)
+        took = int((time.time() - self.started_at) * 1000)
         return JobExecutionResult(self.id, took, list(self.driver.statistics), self.driver.metrics.read())
 
     @property
@@ -281,7 +287,10 @@ class Job:
             self._clean_up(ended=self._cancelled.is_set() and self._close_lineage())
             self._status = JobStatus.CANCELED if self._cancelled.is_set() else JobStatus.FAILED
         finally:
+            for act in self.at_end:
+                act()
             self._done.set()
+            self._recovered.set()
 
     def _run_to_the_end(self) -> None:
         """Run the query, and again as often as the restart strategy allows; raises what it does not."""
@@ -309,6 +318,9 @@ class Job:
                 _logger.warning("Job '%s' is not restarted: %s.", name, decision.reason)
             raise error
         self._become(JobStatus.RESTARTING)
+        # From here on no epoch of the query before runs, so no listener waits for what waits for the epoch.
+        with self._epoch_lock:
+            self._recovered.clear()
         where = "from scratch, for it has no checkpoints"
         if self.spec.checkpointing:
             where = "from the start" if self.driver.last is None else f"from checkpoint {self.driver.last.id}"
@@ -356,6 +368,7 @@ class Job:
                     self._storage, self.spec.physical, driver.sources, driver.lineage, driver.token, restore
                 )
             last = driver.recover() if self.spec.checkpointing or restore is not None else None
+            self._recovered.set()
         if last is not None and last.ended:
             return
         self._log.rewrite(last, lambda number: load(self._storage, number)[0])
@@ -501,6 +514,23 @@ class Job:
             # The program's own wish; it would come again at the next epoch.
             self._listener_failed = True
             raise
+
+
+def check_savepoint_of(spec: JobSpec) -> None:
+    """Refuse a savepoint that the job cannot begin with, before Spark starts. Changes nothing."""
+    restore, root = spec.restore, spec.checkpoint_root
+    if restore is None:
+        return
+    # A job that has begun with it goes on, and may have removed it.
+    if not (root is not None and spec.checkpointing and Lineages(root).goes_on_from(restore.origin)):
+        check_savepoint(spec.physical, _sources_in_log(spec), restore)
+
+
+def _sources_in_log(spec: JobSpec) -> list[str]:
+    """The uid of the source behind each line of Spark's offsets."""
+    origins = {node.uid: node.source.origin for node in spec.logical.nodes.values() if node.source is not None}
+    uids = [chain.source_uid for chain in spec.physical.sources() if chain.source_uid is not None]
+    return [uid for uid in uids for _ in range(lines_in_log(origins[uid]))]
 
 
 def _query_failed(error: Exception) -> PenstockError:

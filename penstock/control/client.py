@@ -1,0 +1,178 @@
+"""The other end of a control point: which jobs run on this host, and asking one of them."""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+
+import msgspec
+
+from penstock.control.messages import (
+    Answer,
+    Describe,
+    Description,
+    Done,
+    Refused,
+    Request,
+    decode_answer,
+    encode,
+)
+from penstock.control.place import SUFFIX, address, opened
+from penstock.errors import PenstockError
+
+_CONNECT_S = 2.0
+_DESCRIBE_S = 2.0
+"""A description is made of what is at hand; a job that takes longer is stopped, or its host is."""
+_AT_ONCE = 16
+
+
+class JobNotFound(PenstockError):
+    """No job, or more than one, is meant by what was given. Operator action: give an id that `penstock list` shows."""
+
+
+class NoAnswer(PenstockError):
+    """The job's process did not answer, or ended before it did. Operator action: see whether it runs."""
+
+
+class RefusedByJob(PenstockError):
+    """The job did not do it. The message is the job's."""
+
+    def __init__(self, refused: Refused) -> None:
+        super().__init__(refused.problem, fix=refused.fix)
+        self.kind = refused.kind
+
+    def headline(self) -> str:
+        return f"{self.kind}: {self.problem}"
+
+
+@dataclass(frozen=True)
+class Running:
+    """A job whose driver lives."""
+
+    id: str
+    pid: int
+    description: Description | None
+    """None if it does not answer."""
+
+    def __str__(self) -> str:
+        if self.description is None:
+            return f"{self.id} (process {self.pid}, does not answer)"
+        return f"{self.id} ('{self.description.name}')"
+
+
+def running_jobs(directory: str) -> list[Running]:
+    """Those of this user, oldest first. What killed drivers left is removed."""
+    try:
+        with opened(directory) as folder:
+            ids = [name.removesuffix(SUFFIX) for name in os.listdir(folder) if name.endswith(SUFFIX)]
+            with ThreadPoolExecutor(_AT_ONCE) as pool:
+                found = [each for each in pool.map(partial(_look_at, folder), ids) if each is not None]
+    except FileNotFoundError:
+        return []
+    return sorted(found, key=lambda each: (each.description.started if each.description else 0, each.id))
+
+
+def find_job(directory: str, given: str) -> Running:
+    """The job with this id, or with an id that begins so, or with this name."""
+    jobs = running_jobs(directory)
+    found = [job for job in jobs if job.id == given] or [
+        job
+        for job in jobs
+        if given and (job.id.startswith(given) or (job.description is not None and job.description.name == given))
+    ]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        shown = ", ".join(map(str, found))
+        raise JobNotFound(f"'{given}' may be any of these jobs: {shown}.", fix="Give more of its id.")
+    runs = f"These do: {', '.join(map(str, jobs))}." if jobs else "None does."
+    raise JobNotFound(
+        f"No job with the id or name '{given}' runs on this host. {runs}",
+        fix="Give an id or a name that `penstock list` shows. It shows the jobs that this user runs here, with the "
+        "same penstock.control.dir.",
+    )
+
+
+def ask(directory: str, job: Running, request: Request) -> Done:
+    """Have something done, and wait for it, however long that takes. Raises RefusedByJob or NoAnswer."""
+    if job.description is None:
+        raise NoAnswer(
+            f"Job {job.id} does not answer, but its process {job.pid} lives. It may be stopped, or overloaded.",
+            fix=f"Try again, or see what process {job.pid} does.",
+        )
+    try:
+        with opened(directory) as folder, _connected(folder, job.id) as connection:
+            answer = _answer(connection, request)
+    except (OSError, msgspec.MsgspecError) as error:
+        raise NoAnswer(
+            f"Job {job} ended before it answered: {error}",
+            fix="See what its program printed. If a savepoint was asked for, `penstock savepoint list` tells whether "
+            "there is one.",
+        ) from None
+    if isinstance(answer, Refused):
+        raise RefusedByJob(answer)
+    assert isinstance(answer, Done)
+    return answer
+
+
+def _look_at(folder: int, job_id: str) -> Running | None:
+    pid = 0
+    try:
+        with _connected(folder, job_id) as connection:
+            pid = _process_behind(connection)
+            connection.settimeout(_DESCRIBE_S)
+            answer = _answer(connection, Describe())
+            return Running(job_id, pid, answer if isinstance(answer, Description) else None)
+    except ConnectionRefusedError:
+        # No process has it open, and none will: ids are used once.
+        with suppress(FileNotFoundError):
+            os.unlink(job_id + SUFFIX, dir_fd=folder)
+        return None
+    except FileNotFoundError:
+        return None
+    except (OSError, msgspec.MsgspecError):
+        return Running(job_id, pid, None) if _exists(folder, job_id) else None
+
+
+def _exists(folder: int, job_id: str) -> bool:
+    """Whether the job is not just over."""
+    try:
+        os.stat(job_id + SUFFIX, dir_fd=folder)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _connected(folder: int, job_id: str) -> socket.socket:
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        connection.settimeout(_CONNECT_S)
+        connection.connect(address(folder, job_id + SUFFIX))
+        connection.settimeout(None)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _answer(connection: socket.socket, request: Request) -> Answer:
+    connection.sendall(encode(request) + b"\n")
+    data = bytearray()
+    while not data.endswith(b"\n"):
+        part = connection.recv(64 * 1024)
+        if not part:
+            raise ConnectionError("it closed the connection")
+        data += part
+    answer: Answer = decode_answer(bytes(data))
+    return answer
+
+
+def _process_behind(connection: socket.socket) -> int:
+    """The kernel's word, so it is known of a process that does not answer too."""
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    return int(struct.unpack("3i", credentials)[0])

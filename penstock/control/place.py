@@ -1,0 +1,70 @@
+"""The directory that holds the control points of one user's jobs on this host: `<job id>.sock` for each.
+
+Who may write in it may answer for a job, and who may connect may end it. So it is made for this user alone, and one
+that somebody else made, or may write in, is not used.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+
+from penstock.errors import PenstockError
+
+DIRECTORY = "penstock.control.dir"
+ENABLED = "penstock.control.enabled"
+SUFFIX = ".sock"
+
+
+class UnusableDirectory(PenstockError):
+    """The directory of control points is not this user's alone. Operator action: name another, or see who made it."""
+
+
+def control_directory(settings: Mapping[str, str]) -> str:
+    """As set, or one below the temporary directory.
+
+    Not below XDG_RUNTIME_DIR: jobs that are started by cron have none, and it goes when the user logs out.
+    """
+    return settings.get(DIRECTORY) or os.path.join(tempfile.gettempdir(), f"penstock-control-{os.getuid()}")
+
+
+@contextmanager
+def opened(directory: str, create: bool = False) -> Iterator[int]:
+    """The directory as a descriptor, checked: what is done through it is done there, whatever its path becomes.
+
+    Raises FileNotFoundError if it is not there and not to be created, UnusableDirectory if it is not to be trusted.
+    """
+    if create:
+        with suppress(FileExistsError):
+            os.makedirs(directory, mode=0o700)
+    try:
+        # No link: in a directory that all may write in, anybody can put one.
+        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise _unusable(directory, f"cannot be opened as a directory ({error.strerror})") from None
+    try:
+        found = os.fstat(descriptor)
+        if found.st_uid != os.getuid():
+            raise _unusable(directory, f"belongs to another user (number {found.st_uid})")
+        if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            raise _unusable(directory, f"may be written in by others (mode {stat.S_IMODE(found.st_mode):o})")
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def address(descriptor: int, name: str) -> str:
+    """Of a socket in an opened directory. The path of one has at most 107 bytes, and a directory may be deep."""
+    return f"/proc/self/fd/{descriptor}/{name}"
+
+
+def _unusable(directory: str, why: str) -> UnusableDirectory:
+    return UnusableDirectory(
+        f"Commands cannot reach jobs through {directory}: it {why}.",
+        fix=f"Set {DIRECTORY} to a directory that only you may write in, for jobs and commands alike.",
+    )

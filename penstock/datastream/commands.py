@@ -1,0 +1,80 @@
+"""What commands of other processes (`penstock list`, `savepoint`, `stop`, `cancel`, `rescale`) do to a job."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from penstock.common.configuration import Configuration
+from penstock.common.job_client import JobClient
+from penstock.control.messages import Answer, Cancel, Describe, Description, Done, MakeSavepoint, Request, Rescale, Stop
+from penstock.control.place import ENABLED, control_directory
+from penstock.control.server import ControlPoint
+from penstock.errors import PenstockError
+
+if TYPE_CHECKING:
+    from penstock.spark.job import Job
+
+_logger = logging.getLogger("penstock")
+_warned: set[str] = set()
+"""Directories in which this process could not make a control point, and said so."""
+
+
+def open_to_commands(job: Job, client: JobClient, configuration: Configuration) -> Callable[[], None]:
+    """Let commands reach the job until what this gives is called. Where they cannot, the job runs all the same."""
+    if not configuration.get_boolean(ENABLED, True):
+        return lambda: None
+    directory = control_directory(configuration.to_dict())
+    try:
+        return ControlPoint(directory, job.id, Commands(job, client)).close
+    except (OSError, RuntimeError, PenstockError) as error:
+        if directory not in _warned:
+            _warned.add(directory)
+            _logger.warning("Commands such as `penstock stop` cannot reach job '%s': %s", job.spec.name, error)
+        return lambda: None
+
+
+class Commands:
+    """Answers requests, in any thread and several at a time."""
+
+    def __init__(self, job: Job, client: JobClient) -> None:
+        self._job = job
+        self._client = client
+
+    def __call__(self, request: Request) -> Answer:
+        client = self._client
+        match request:
+            case Describe():
+                return self._description()
+            case MakeSavepoint(directory):
+                return Done(client.trigger_savepoint(directory).result())
+            case Stop(directory, drain):
+                return Done(client.stop_with_savepoint(drain, directory).result())
+            case Cancel(savepoint=True, directory=directory):
+                return Done(client.cancel_with_savepoint(directory).result())
+            case Cancel():
+                client.cancel().result()
+                return Done()
+            case Rescale(parallelism):
+                client.rescale(parallelism)
+                return Done()
+
+    def _description(self) -> Description:
+        """Waits for nothing: an epoch may be under way, for however long."""
+        job, driver = self._job, self._job.driver
+        return Description(
+            id=job.id,
+            name=job.spec.name,
+            status=job.status().name,
+            pid=os.getpid(),
+            started=int(job.started_at * 1000),
+            epochs=driver.next_number - 1,
+            restarts=job.restarts,
+            parallelism={
+                chain.operators[0].uid: chain.parallelism
+                for chain in driver.graph.chains
+                if chain.level > 0 and chain.operators
+            },
+        )

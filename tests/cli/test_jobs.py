@@ -1,0 +1,232 @@
+"""Commands to jobs that run on this host: what is asked of them, what is printed. The job is one that only answers."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from penstock.cli.main import app
+from penstock.control.messages import Answer, Cancel, Describe, Description, Done, MakeSavepoint, Request, Rescale, Stop
+from penstock.control.server import ControlPoint
+from penstock.errors import PenstockError
+
+ID = "5f3a" * 8
+SAVEPOINT = "/savepoints/savepoint-counts-1"
+
+
+class FakeJob:
+    def __init__(self, directory: str, job_id: str = ID, name: str = "counts") -> None:
+        self.description = Description(job_id, name, "RUNNING", 4711, 0, 12, 1, {"count": 2, "sink": 4})
+        self.asked: list[Request] = []
+        self.answers: Callable[[], Answer] = lambda: Done()
+        self.point = ControlPoint(directory, job_id, self)
+
+    def __call__(self, request: Request) -> Answer:
+        if isinstance(request, Describe):
+            return self.description
+        self.asked.append(request)
+        return self.answers()
+
+
+@pytest.fixture
+def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("PENSTOCK_PROPERTIES", f"penstock.control.dir: {tmp_path}/control")
+    return f"{tmp_path}/control"
+
+
+@pytest.fixture
+def job(directory: str) -> Iterator[FakeJob]:
+    job = FakeJob(directory)
+    yield job
+    job.point.close()
+
+
+@pytest.fixture
+def another(directory: str) -> Iterator[FakeJob]:
+    job = FakeJob(directory, "77" * 16, "list")
+    yield job
+    job.point.close()
+
+
+def call(*arguments: str) -> Any:
+    return CliRunner().invoke(app, arguments)
+
+
+def in_words(printed: str) -> str:
+    """Without the frame and the line breaks of usage errors."""
+    return " ".join(printed.replace("│", "").split())
+
+
+class TestList:
+    def test_shows_a_line_for_each_job(self, job: FakeJob, another: FakeJob) -> None:
+        done = call("list")
+        assert done.exit_code == 0
+        head, *lines = [line.split() for line in done.stdout.splitlines()]
+        assert head == ["ID", "NAME", "STATUS", "SINCE", "EPOCHS", "PARALLELISM", "RESTARTS"]
+        by_name = {line[1]: line for line in lines}
+        assert by_name.keys() == {"counts", "list"}
+        assert by_name["counts"][::2][:2] == [ID, "RUNNING"]
+        assert by_name["counts"][-5:] == ["12", "2", "to", "4", "1"]
+
+    def test_shows_all_there_is_as_json(self, job: FakeJob) -> None:
+        assert json.loads(call("list", "--json").stdout) == [
+            {
+                "id": ID,
+                "name": "counts",
+                "status": "RUNNING",
+                "pid": 4711,
+                "started": 0,
+                "epochs": 12,
+                "restarts": 1,
+                "parallelism": {"count": 2, "sink": 4},
+            }
+        ]
+
+    def test_of_none_is_empty(self, directory: str) -> None:
+        done = call("list")
+        assert (done.exit_code, done.stdout, done.stderr) == (0, "", "No job of this user runs on this host.\n")
+        assert call("list", "--json").stdout == "[]\n"
+
+    def test_looks_where_it_is_told_to(self, job: FakeJob, tmp_path: Path) -> None:
+        assert ID not in call("list", "-D", f"penstock.control.dir={tmp_path}/elsewhere").stdout
+        wrong = call("list", "-D", "penstock.contol.dir=x")
+        assert wrong.exit_code == 1
+        assert "Did you mean 'penstock.control.dir'?" in wrong.stderr
+
+    def test_of_a_directory_that_others_may_write_in_is_refused(self, directory: str) -> None:
+        os.mkdir(directory)
+        os.chmod(directory, 0o777)
+        done = call("list")
+        assert done.exit_code == 1
+        assert done.stderr.startswith("UnusableDirectory: ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "asked"),
+    [
+        ("savepoint counts", MakeSavepoint()),
+        ("savepoint counts /there", MakeSavepoint("/there")),
+        ("savepoint counts s3://bucket/there", MakeSavepoint("s3://bucket/there")),
+        ("savepoint counts file:///there", MakeSavepoint("file:///there")),
+        ("savepoint counts here", MakeSavepoint(os.path.abspath("here"))),
+        ("stop counts", Stop()),
+        ("stop --drain -p /there counts", Stop("/there", drain=True)),
+        ("stop counts -d", Stop(drain=True)),
+        ("cancel counts", Cancel()),
+        ("cancel counts -s", Cancel(savepoint=True)),
+        ("cancel -s counts", Cancel(savepoint=True)),
+        ("cancel -s /there counts", Cancel(True, "/there")),
+        ("cancel counts -s here", Cancel(True, os.path.abspath("here"))),
+        ("cancel counts --with-savepoint=/there", Cancel(True, "/there")),
+        ("cancel -s -D pipeline.name=x counts", Cancel(savepoint=True)),
+        ("cancel -s counts -D pipeline.name=x", Cancel(savepoint=True)),
+        ("rescale counts 4", Rescale(4)),
+        ("rescale 5f3a count=4 a=b=3", Rescale({"count": 4, "a=b": 3})),
+    ],
+)
+def test_a_job_is_asked_for_what_the_command_says(job: FakeJob, arguments: str, asked: Request) -> None:
+    done = call(*arguments.split())
+    assert (done.exit_code, done.output) == (0, "")
+    assert job.asked == [asked]
+
+
+@pytest.mark.parametrize("command", [["savepoint", "counts"], ["stop", "counts"], ["cancel", "-s", "counts"]])
+def test_the_path_of_the_savepoint_is_all_that_is_printed(job: FakeJob, command: list[str]) -> None:
+    job.answers = lambda: Done(SAVEPOINT)
+    assert call(*command).output == f"{SAVEPOINT}\n"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "rescale counts",
+        "rescale counts many",
+        "rescale counts 0",
+        "rescale counts 4 5",
+        "rescale counts 4 count=5",
+        "rescale counts =5",
+        "rescale counts count=5 count=6",
+        "stop",
+        "cancel -s",
+        "stop counts -D nothing",
+    ],
+)
+def test_a_wrong_command_line_asks_for_nothing(job: FakeJob, arguments: str) -> None:
+    assert call(*arguments.split()).exit_code == 2
+    assert job.asked == []
+
+
+def test_what_the_job_refuses_is_told_in_its_words(job: FakeJob) -> None:
+    def refuse() -> Answer:
+        raise PenstockError("It has no operator 'x'.", fix="Its operators are 'y'.")
+
+    job.answers = refuse
+    done = call("rescale", "counts", "x=3")
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert done.stderr == "PenstockError: It has no operator 'x'.\nFix: Its operators are 'y'.\n"
+
+
+def test_a_job_that_does_not_run_is_told_with_those_that_do(job: FakeJob) -> None:
+    done = call("stop", "cuonts")
+    assert done.exit_code == 1
+    assert f"JobNotFound: No job with the id or name 'cuonts' runs on this host. These do: {ID}" in done.stderr
+    assert job.asked == []
+
+
+class TestSavepoint:
+    def test_of_a_job_that_is_named_like_a_command_is_made_by_its_id(self, another: FakeJob, tmp_path: Path) -> None:
+        assert call("savepoint", "list", str(tmp_path)).stdout == ""
+        assert another.asked == []
+        assert call("savepoint", "7777", "/there").exit_code == 0
+        assert another.asked == [MakeSavepoint("/there")]
+
+    def test_of_a_job_that_is_named_as_the_help_names_any_is_made(self, directory: str) -> None:
+        job = FakeJob(directory, name="JOB")
+        assert call("savepoint", "JOB").exit_code == 0
+        assert job.asked == [MakeSavepoint()]
+        job.point.close()
+
+    def test_says_how_it_is_used(self) -> None:
+        said = in_words(call("savepoint", "--help").output)
+        for part in ("savepoint [OPTIONS] JOB [DIR] | COMMAND [ARGS]", "inspect", "Make a savepoint of a running job"):
+            assert part in said
+
+    def test_is_not_made_and_removed_at_once(self, job: FakeJob, tmp_path: Path) -> None:
+        assert call("savepoint", "-d", str(tmp_path), "counts").exit_code == 2
+        assert job.asked == []
+
+
+def test_the_help_names_all_commands() -> None:
+    said = in_words(call("--help").output)
+    for command in ("list", "run", "savepoint", "stop", "cancel", "rescale", "plan", "version"):
+        assert f" {command} " in said
+
+
+def test_ctrl_c_ends_the_command_and_not_what_it_asked_for(job: FakeJob) -> None:
+    asked, left, made = threading.Event(), threading.Event(), threading.Event()
+
+    def make() -> Answer:
+        asked.set()
+        left.wait()
+        made.set()
+        return Done(SAVEPOINT)
+
+    job.answers = make
+    command = [sys.executable, "-m", "penstock.cli.main", "savepoint", "counts"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert asked.wait(60)
+        process.send_signal(signal.SIGINT)
+        said = process.communicate()
+    assert process.returncode == 130
+    assert said == ("", "Not waited for. The job was asked, and does it all the same.\n")
+    left.set()
+    assert made.wait(60)
+    assert job.asked == [MakeSavepoint()]

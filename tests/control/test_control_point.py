@@ -1,0 +1,313 @@
+"""A job's control point and those who ask at it, without a job: what the server is given answers in its place."""
+
+import os
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from penstock.control import server
+from penstock.control.client import JobNotFound, NoAnswer, RefusedByJob, Running, ask, find_job, running_jobs
+from penstock.control.messages import Answer, Cancel, Describe, Description, Done, MakeSavepoint, Request, Rescale, Stop
+from penstock.control.place import UnusableDirectory, address, control_directory, opened
+from penstock.control.server import ControlPoint
+from penstock.errors import PenstockError
+
+A, B = "a1" * 16, "b2" * 16
+
+
+class FakeJob:
+    """Remembers what it was asked, and answers as it is told."""
+
+    def __init__(self, job_id: str, name: str = "counts", started: int = 0) -> None:
+        self.description = Description(job_id, name, "RUNNING", os.getpid(), started, 7, 0, {"count": 2})
+        self.asked: list[Request] = []
+        self.does: Callable[[Request], Answer] = lambda request: Done()
+
+    def __call__(self, request: Request) -> Answer:
+        if isinstance(request, Describe):
+            return self.description
+        self.asked.append(request)
+        return self.does(request)
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> str:
+    return str(tmp_path / "control")
+
+
+@pytest.fixture
+def start(directory: str) -> Iterator[Callable[..., FakeJob]]:
+    points = []
+
+    def start(job_id: str, name: str = "counts", started: int = 0) -> FakeJob:
+        job = FakeJob(job_id, name, started)
+        points.append(ControlPoint(directory, job_id, job))
+        return job
+
+    yield start
+    for point in points:
+        point.close()
+
+
+class TestAJob:
+    def test_is_listed_while_it_runs_with_those_before_it_first(self, directory: str) -> None:
+        assert running_jobs(directory) == []
+        late, early = FakeJob(A, started=2), FakeJob(B, started=1)
+        points = [ControlPoint(directory, job.description.id, job) for job in (late, early)]
+        assert [job.description for job in running_jobs(directory)] == [early.description, late.description]
+        points[0].close()
+        assert [job.id for job in running_jobs(directory)] == [B]
+        points[1].close()
+        points[1].close()
+        assert os.listdir(directory) == []
+
+    def test_is_asked_and_answers(self, directory: str, start: Callable[..., FakeJob]) -> None:
+        job = start(A)
+        job.does = lambda request: Done("/savepoints/one")
+        requests = [
+            MakeSavepoint("/savepoints"),
+            Stop(drain=True),
+            Cancel(savepoint=True),
+            Rescale(4),
+            Rescale({"count": 2, "näme=1": 3}),
+        ]
+        for request in requests:
+            assert ask(directory, find_job(directory, A), request) == Done("/savepoints/one")
+        assert job.asked == requests
+
+    def test_tells_why_it_does_not_do_it(self, directory: str, start: Callable[..., FakeJob]) -> None:
+        def refuse(request: Request) -> Answer:
+            if isinstance(request, Stop):
+                raise PenstockError("It cannot stop.", fix="Go on.")
+            raise ZeroDivisionError("by zero")
+
+        start(A).does = refuse
+        with pytest.raises(RefusedByJob) as refused:
+            ask(directory, find_job(directory, A), Stop())
+        assert (refused.value.headline(), refused.value.fix) == ("PenstockError: It cannot stop.", "Go on.")
+        with pytest.raises(RefusedByJob) as failed:
+            ask(directory, find_job(directory, A), Cancel())
+        assert failed.value.headline() == "ZeroDivisionError: by zero"
+
+    def test_that_ended_meanwhile_is_told_so(self, directory: str) -> None:
+        point = ControlPoint(directory, A, FakeJob(A))
+        job = find_job(directory, A)
+        point.close()
+        with pytest.raises(NoAnswer, match="ended before it answered"):
+            ask(directory, job, Stop())
+
+    def test_that_ends_still_answers_what_it_was_asked(self, directory: str) -> None:
+        job = FakeJob(A)
+        asked, ended = threading.Event(), threading.Event()
+
+        def stop(request: Request) -> Answer:
+            asked.set()
+            ended.wait()
+            return Done("/savepoints/last")
+
+        job.does = stop
+        point = ControlPoint(directory, A, job)
+        answers: list[Answer] = []
+        client = threading.Thread(target=lambda: answers.append(ask(directory, find_job(directory, A), Stop())))
+        client.start()
+        asked.wait()
+        point.close()
+        assert running_jobs(directory) == []
+        ended.set()
+        client.join()
+        assert answers == [Done("/savepoints/last")]
+
+
+class TestAJobIsMeantBy:
+    def test_its_id_or_the_beginning_of_it_or_its_name(self, directory: str, start: Callable[..., FakeJob]) -> None:
+        start(A, "counts")
+        start(B, "b2")
+        assert {find_job(directory, given).id for given in (A, "a", "a1a1", "counts")} == {A}
+        # Both ways to the same job.
+        assert find_job(directory, "b2").id == B
+
+    def test_no_name_that_several_have(self, directory: str, start: Callable[..., FakeJob]) -> None:
+        start(A)
+        start(B)
+        with pytest.raises(JobNotFound, match=f"any of these jobs: .*{A}.*{B}"):
+            find_job(directory, "counts")
+
+    def test_no_name_that_is_the_beginning_of_anothers_id(self, directory: str, start: Callable[..., FakeJob]) -> None:
+        start(A, "b2")
+        start(B)
+        with pytest.raises(JobNotFound, match="any of these"):
+            find_job(directory, "b2")
+
+    def test_a_whole_id_though_another_is_named_so(self, directory: str, start: Callable[..., FakeJob]) -> None:
+        start(A)
+        start(B, A)
+        assert find_job(directory, A).id == A
+
+    @pytest.mark.parametrize("given", ["other", "", "count", "a1" * 17])
+    def test_nothing_else(self, directory: str, start: Callable[..., FakeJob], given: str) -> None:
+        start(A)
+        with pytest.raises(JobNotFound, match=rf"'{given}' runs on this host. These do: {A} \('counts'\)"):
+            find_job(directory, given)
+
+    def test_nothing_where_none_runs(self, directory: str) -> None:
+        with pytest.raises(JobNotFound, match="None does"):
+            find_job(directory, "counts")
+
+
+class TestADriver:
+    PROGRAM = (
+        "import sys, signal\n"
+        "from penstock.control.messages import Description, Describe, Done\n"
+        "from penstock.control.server import ControlPoint\n"
+        "def answer(request):\n"
+        "    if isinstance(request, Describe):\n"
+        "        return Description('{id}', 'other', 'RUNNING', 0, 0, 0, 0, {{}})\n"
+        "    over.set()\n"
+        "    return Done('/last')\n"
+        "import threading; over = threading.Event()\n"
+        "point = ControlPoint(sys.argv[1], '{id}', answer)\n"
+        "print('up', flush=True)\n"
+        "over.wait()\n"
+    )
+
+    @pytest.fixture
+    def driver(self, directory: str) -> Iterator[subprocess.Popen[str]]:
+        command = [sys.executable, "-c", self.PROGRAM.format(id=B), directory]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            process.stdout.readline()
+            yield process
+            process.kill()
+
+    def test_that_is_killed_leaves_what_the_next_list_removes(
+        self, directory: str, driver: subprocess.Popen[str], start: Callable[..., FakeJob]
+    ) -> None:
+        start(A)
+        assert {job.id for job in running_jobs(directory)} == {A, B}
+        driver.kill()
+        driver.wait()
+        assert len(os.listdir(directory)) == 2
+        assert [job.id for job in running_jobs(directory)] == [A]
+        assert os.listdir(directory) == [f"{A}.sock"]
+
+    def test_that_is_stopped_is_listed_and_no_command_waits_for_it(
+        self, directory: str, driver: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("penstock.control.client._DESCRIBE_S", 0.05)
+        driver.send_signal(signal.SIGSTOP)
+        assert running_jobs(directory) == [Running(B, driver.pid, None)]
+        with pytest.raises(NoAnswer, match=f"its process {driver.pid} lives"):
+            ask(directory, find_job(directory, "b2"), Cancel())
+        driver.send_signal(signal.SIGCONT)
+
+    def test_whose_program_ends_with_the_job_answers_before(
+        self, directory: str, driver: subprocess.Popen[str]
+    ) -> None:
+        """The main thread may be gone before the thread of the command has sent a word."""
+        assert ask(directory, find_job(directory, "other"), Stop()) == Done("/last")
+        assert driver.wait() == 0
+        assert os.listdir(directory) == []
+
+
+class TestAClient:
+    @pytest.fixture(autouse=True)
+    def point(self, start: Callable[..., FakeJob]) -> FakeJob:
+        return start(A)
+
+    def connected(self, directory: str) -> socket.socket:
+        client = socket.socket(socket.AF_UNIX)
+        with opened(directory) as folder:
+            client.connect(address(folder, f"{A}.sock"))
+        return client
+
+    def test_that_says_nothing_keeps_nobody_waiting(self, directory: str) -> None:
+        with self.connected(directory), self.connected(directory) as slow:
+            slow.sendall(b'{"type":')
+            assert find_job(directory, A).description is not None
+
+    def test_that_takes_too_long_is_let_go(self, directory: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(server, "_REQUEST_S", 0.01)
+        with self.connected(directory) as silent:
+            assert silent.recv(1) == b""
+
+    def test_that_says_too_much_is_let_go(self, directory: str, point: FakeJob) -> None:
+        with self.connected(directory) as client, pytest.raises(OSError):  # noqa: PT012
+            while True:
+                client.sendall(b"x" * 1024)
+        assert point.asked == []
+        assert find_job(directory, A).description is not None
+
+    def test_that_is_not_understood_is_told_so(self, directory: str, point: FakeJob) -> None:
+        for nonsense in (b"\x80\x04K\x01.\n", b'{"type": "explode"}\n', b'{"type": "rescale", "parallelism": "x"}\n'):
+            with self.connected(directory) as client:
+                client.sendall(nonsense)
+                assert b'"refused"' in client.recv(4096)
+        assert point.asked == []
+
+    def test_that_does_not_wait_for_the_answer_has_it_done_all_the_same(self, directory: str, point: FakeJob) -> None:
+        left, done = threading.Event(), threading.Event()
+
+        def late(request: Request) -> Answer:
+            left.wait()
+            done.set()
+            return Done()
+
+        point.does = late
+        with self.connected(directory) as client:
+            client.sendall(b'{"type": "rescale", "parallelism": 3}\n')
+        left.set()
+        assert done.wait(60)
+        assert point.asked == [Rescale(3)]
+        assert find_job(directory, A).description is not None
+
+    def test_beyond_the_crowd_is_turned_away(self, directory: str) -> None:
+        crowd = [self.connected(directory) for _ in range(server._CLIENTS)]
+        with self.connected(directory) as one_more:
+            assert one_more.recv(1) == b""
+        for client in crowd:
+            client.close()
+
+
+class TestTheDirectory:
+    def test_is_for_this_user_alone(self, directory: str, start: Callable[..., FakeJob]) -> None:
+        start(A)
+        assert stat.S_IMODE(os.stat(directory).st_mode) == 0o700
+        assert stat.S_IMODE(os.stat(os.path.join(directory, f"{A}.sock")).st_mode) == 0o600
+
+    def test_may_have_a_path_longer_than_those_of_sockets(self, tmp_path: Path) -> None:
+        deep = str(tmp_path / ("deep" * 50) / "control")
+        point = ControlPoint(deep, A, FakeJob(A))
+        assert [job.id for job in running_jobs(deep)] == [A]
+        point.close()
+
+    def test_of_somebody_else_is_refused(self, directory: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        os.mkdir(directory, 0o700)
+        monkeypatch.setattr(os, "getuid", lambda: os.stat(directory).st_uid + 1)
+        for use in (lambda: ControlPoint(directory, A, FakeJob(A)), lambda: running_jobs(directory)):
+            with pytest.raises(UnusableDirectory, match=r"belongs to another user"):
+                use()
+        assert os.listdir(directory) == []
+
+    def test_that_others_may_write_in_is_refused(self, directory: str) -> None:
+        os.mkdir(directory)
+        os.chmod(directory, 0o770)
+        with pytest.raises(UnusableDirectory, match=r"mode 770.* penstock\.control\.dir"):
+            ControlPoint(directory, A, FakeJob(A))
+
+    def test_is_no_link_and_no_file(self, directory: str, tmp_path: Path) -> None:
+        os.symlink(tmp_path, directory)
+        (tmp_path / "file").touch()
+        for path in (directory, str(tmp_path / "file")):
+            with pytest.raises(UnusableDirectory, match="cannot be opened as a directory"), opened(path, create=True):
+                pass
+
+    def test_is_as_set_or_the_users_own(self) -> None:
+        assert control_directory({"penstock.control.dir": "/run/mine"}) == "/run/mine"
+        assert control_directory({}).endswith(f"/penstock-control-{os.getuid()}")

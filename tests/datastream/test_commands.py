@@ -1,0 +1,119 @@
+"""What a command does to a job, through its client; and that no control point is ever the job's problem."""
+
+import logging
+import os
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from penstock.common import Configuration
+from penstock.common.job import JobStatus
+from penstock.common.job_client import JobClient
+from penstock.control.client import ask, find_job, running_jobs
+from penstock.control.messages import Cancel, Describe, Description, Done, MakeSavepoint, Rescale, Stop
+from penstock.datastream import StreamExecutionEnvironment, commands
+from penstock.datastream.commands import Commands, open_to_commands
+from penstock.graph.physical import build
+
+ID = "5f" * 16
+
+
+class FakeJob:
+    """A job that only remembers what is done to it."""
+
+    id = ID
+    started_at = 1.5
+    restarts = 2
+    spec = SimpleNamespace(name="counts")
+
+    def __init__(self) -> None:
+        env = StreamExecutionEnvironment.get_execution_environment()
+        stream = env.from_collection([]).uid("words").key_by(lambda word: word).reduce(min).uid("least")
+        stream.print().uid("print")
+        self.driver = SimpleNamespace(graph=build(env._graph, 3), next_number=8)
+        self.done: list[Any] = []
+
+    def status(self) -> JobStatus:
+        return JobStatus.RESTARTING
+
+    def savepoint(self, directory: str) -> str:
+        self.done.append(("savepoint", directory))
+        return f"{directory}/live"
+
+    def stop_with_savepoint(self, directory: str, drain: bool, cancel: bool = False) -> str:
+        self.done.append(("stop", directory, drain, cancel))
+        return f"{directory}/last"
+
+    def cancel(self) -> None:
+        self.done.append("cancel")
+
+    def rescale(self, parallelism: Any) -> None:
+        self.done.append(("rescale", parallelism))
+
+
+def client_of(job: Any) -> JobClient:
+    return JobClient(job, lambda given: given or "/set")  # type: ignore[arg-type, return-value]
+
+
+@pytest.mark.parametrize(
+    ("request_", "done", "answer"),
+    [
+        (MakeSavepoint("/given"), ("savepoint", "/given"), Done("/given/live")),
+        (MakeSavepoint(), ("savepoint", "/set"), Done("/set/live")),
+        (Stop("/given", drain=True), ("stop", "/given", True, False), Done("/given/last")),
+        (Stop(), ("stop", "/set", False, False), Done("/set/last")),
+        (Cancel(savepoint=True), ("stop", "/set", False, True), Done("/set/last")),
+        (Cancel(True, "/given"), ("stop", "/given", False, True), Done("/given/last")),
+        (Cancel(), "cancel", Done()),
+        (Rescale({"least": 2}), ("rescale", {"least": 2}), Done()),
+        (Rescale(4), ("rescale", 4), Done()),
+    ],
+)
+def test_a_command_does_to_the_job_what_its_client_would(request_: Any, done: Any, answer: Done) -> None:
+    job: Any = FakeJob()
+    assert Commands(job, client_of(job))(request_) == answer
+    assert job.done == [done]
+
+
+def test_a_job_is_described_with_the_parallelism_it_has_now() -> None:
+    job: Any = FakeJob()
+    describe = Commands(job, client_of(job))
+    assert describe(Describe()) == Description(ID, "counts", "RESTARTING", os.getpid(), 1500, 7, 2, {"least": 3})
+    job.driver.graph = job.driver.graph.rescaled({1: 5})
+    known = describe(Describe())
+    assert isinstance(known, Description)
+    assert known.parallelism == {"least": 5}
+
+
+def configured(directory: Path, **settings: str) -> Configuration:
+    return Configuration.from_dict({"penstock.control.dir": str(directory), **settings})
+
+
+class TestAJob:
+    def test_is_reached_until_it_ends(self, tmp_path: Path) -> None:
+        job: Any = FakeJob()
+        close = open_to_commands(job, client_of(job), configured(tmp_path / "control"))
+        directory = str(tmp_path / "control")
+        assert ask(directory, find_job(directory, "counts"), Stop()) == Done("/set/last")
+        close()
+        assert running_jobs(directory) == []
+
+    def test_is_not_reached_if_that_is_switched_off(self, tmp_path: Path) -> None:
+        job: Any = FakeJob()
+        off = configured(tmp_path / "control", **{"penstock.control.enabled": "false"})
+        open_to_commands(job, client_of(job), off)()
+        assert not (tmp_path / "control").exists()
+
+    def test_runs_where_it_cannot_be_reached_and_that_is_said_once(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        (tmp_path / "file").touch()
+        job: Any = FakeJob()
+        with caplog.at_level(logging.WARNING):
+            for _ in range(3):
+                open_to_commands(job, client_of(job), configured(tmp_path / "file" / "control"))()
+        assert len(caplog.records) == 1
+        assert "cannot reach job 'counts'" in caplog.text
+        assert commands._warned

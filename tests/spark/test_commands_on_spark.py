@@ -1,0 +1,237 @@
+"""A program that another process runs, and the commands of a terminal that look at it, save, rescale and stop it."""
+
+import ast
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.connectors.generated import DataGeneratorSource
+from penstock.datastream import Savepoint
+from penstock.spark.job import Job
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+KEYS = 10
+PROGRAM = f"""
+import sys
+
+from penstock.datastream import KeyedProcessFunction, StreamExecutionEnvironment
+from penstock.datastream.connectors import Source
+from penstock.datastream.state import ValueStateDescriptor
+
+
+class Numbers(Source):
+    def __init__(self, end):
+        self.bounded = end is not None
+        self.end = end
+
+    def start(self, parallelism):
+        return {{"only": 0}}
+
+    def advance(self, positions, limit):
+        further = positions["only"] + 7
+        return {{"only": further if self.end is None else min(self.end, further)}}
+
+    def read(self, split, start, end):
+        return range(start, end)
+
+
+class Count(KeyedProcessFunction):
+    def open(self, runtime_context):
+        self.n = runtime_context.get_state(ValueStateDescriptor("n", int))
+        self.subtasks = runtime_context.get_number_of_parallel_subtasks()
+
+    def process_element(self, value, ctx):
+        n = self.n.value() or 0
+        self.n.update(n + 1)
+        yield value, n, self.subtasks
+
+
+env = StreamExecutionEnvironment.get_execution_environment()
+numbers = env.from_source(Numbers(int(sys.argv[1]) if sys.argv[1:] else None)).uid("numbers")
+numbers.key_by(lambda n: n % {KEYS}).process(Count()).uid("count").print().uid("print")
+env.execute("counts")
+"""
+
+
+class Program:
+    """`penstock run`, in a process of its own; what it prints is read as it comes."""
+
+    def __init__(self, folder: Path, checkpoints: str, *options: str, end: int | None = None) -> None:
+        settings = {
+            "spark.master": "local[2]",
+            "state.checkpoints.dir": str(folder / checkpoints),
+            "execution.checkpointing.interval": "100 ms",
+            "state.savepoints.dir": str(folder / "savepoints"),
+            "penstock.control.dir": str(folder / "control"),
+        }
+        (folder / "job.py").write_text(PROGRAM)
+        given = [word for key, value in settings.items() for word in ("-D", f"{key}={value}")]
+        self.errors = (folder / f"{checkpoints}-errors.txt").open("w+")
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "penstock.cli.main", "run", *options, *given, str(folder / "job.py")]
+            + ([] if end is None else [str(end)]),
+            stdout=subprocess.PIPE,
+            stderr=self.errors,
+            text=True,
+        )
+        self.results: list[tuple[int, int, int]] = []
+        self._changed = threading.Condition()
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            with self._changed:
+                self.results.append(ast.literal_eval(line.rpartition("> ")[2]))
+                self._changed.notify_all()
+        with self._changed:
+            self._changed.notify_all()
+
+    def until(self, seen: Callable[[list[tuple[int, int, int]]], Any]) -> None:
+        with self._changed:
+            assert self._changed.wait_for(lambda: seen(self.results), 120), self.said()
+
+    def end(self) -> int:
+        code = self.process.wait(120)
+        self._reader.join()
+        return code
+
+    def said(self) -> str:
+        self.errors.seek(0)
+        return self.errors.read()
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Any:
+    programs: list[Program] = []
+
+    def run(*arguments: Any, **more: Any) -> Program:
+        programs.append(Program(tmp_path, *arguments, **more))
+        return programs[-1]
+
+    yield run
+    for program in programs:
+        program.process.kill()
+        program.end()
+
+
+@pytest.fixture
+def penstock(tmp_path: Path) -> Callable[..., str]:
+    def penstock(*arguments: str) -> str:
+        done = subprocess.run(
+            [sys.executable, "-m", "penstock.cli.main", *arguments, "-D", f"penstock.control.dir={tmp_path}/control"],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        assert (done.returncode, done.stderr) == (0, "")
+        return done.stdout.strip()
+
+    return penstock
+
+
+def only_job(penstock: Callable[..., str]) -> dict[str, Any]:
+    (job,) = json.loads(penstock("list", "--json"))
+    return dict(job)
+
+
+def test_a_job_is_listed_saved_rescaled_stopped_and_gone_on_with(
+    run: Callable[..., Program], penstock: Callable[..., str], tmp_path: Path
+) -> None:
+    first = run("first", "-p", "2")
+    first.until(lambda results: len(results) > 20)
+    job = only_job(penstock)
+    assert (job["name"], job["status"], job["pid"], job["restarts"]) == ("counts", "RUNNING", first.process.pid, 0)
+    assert job["parallelism"] == {"count": 2}
+    assert job["epochs"] >= 3
+
+    live = Savepoint.load(penstock("savepoint", "counts")).metadata
+    assert live.checkpoint >= job["epochs"]
+    read = live.sources["numbers"].records
+    first.until(lambda results: len(results) > read)
+
+    penstock("rescale", job["id"][:8], "count=3")
+    first.until(lambda results: results[-1][2] == 3)
+    assert only_job(penstock)["parallelism"] == {"count": 3}
+
+    path = penstock("stop", "counts", "-p", "kept")
+    assert Path(path).parent == tmp_path / "kept", "a relative path is one of where the command was given"
+    assert first.end() == 0
+    assert json.loads(penstock("list", "--json")) == []
+
+    last = len(first.results) + 100
+    second = run("second", "-p", "1", "-s", path, end=last)
+    assert second.end() == 0, second.said()
+    together = sorted(first.results + second.results)
+    assert [value for value, _, _ in together] == list(range(last))
+    assert all(n == value // KEYS for value, n, _ in together)
+    assert {subtasks for _, _, subtasks in second.results} == {1}
+
+
+def test_a_job_is_cancelled_with_a_savepoint_and_without(
+    run: Callable[..., Program], penstock: Callable[..., str], tmp_path: Path
+) -> None:
+    first = run("first", "-p", "1")
+    first.until(bool)
+    saved = Savepoint.load(penstock("cancel", "-s", "counts")).metadata
+    assert first.end() == 1
+    assert first.said().strip().splitlines()[-1] == "Job 'counts' was cancelled."
+    assert saved.sources["numbers"].records == len(first.results)
+
+    second = run("second", "-p", "1")
+    second.until(bool)
+    assert penstock("cancel", "counts") == ""
+    assert second.end() == 1
+    assert json.loads(penstock("list", "--json")) == []
+    assert len(list((tmp_path / "savepoints").iterdir())) == 1
+
+
+def test_a_savepoint_that_is_asked_for_at_once_is_of_what_the_job_goes_on_with(
+    make_env: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The driver has not recovered yet when a command may find it."""
+    awaited = threading.Event()
+
+    class Recovered(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            awaited.set()
+            return super().wait(timeout)
+
+    class LateJob(Job):
+        """Begins when the savepoint waits for it, or has not waited for too long."""
+
+        def _run_to_the_end(self) -> None:
+            awaited.wait(20)
+            super()._run_to_the_end()
+
+        def start(self) -> None:
+            self._recovered = Recovered()
+            super().start()
+
+    def start(**settings: str) -> Any:
+        env = make_env(parallelism=1, checkpoints=True, **settings)
+        source = DataGeneratorSource(lambda number: number, records_per_epoch=7)
+        env.from_source(source).uid("numbers").key_by(lambda n: n % KEYS).reduce(max).uid("most").print().uid("print")
+        env.add_epoch_listener(lambda epoch: three.set() if epoch.number >= 3 else None)
+        return env.execute_async("counts")
+
+    three = threading.Event()
+    job = start()
+    assert three.wait(120)
+    first = job.stop_with_savepoint(False, str(tmp_path)).result()
+    monkeypatch.setattr("penstock.spark.job.Job", LateJob)
+    job = start(**{"execution.state-recovery.path": first})
+    second = job.trigger_savepoint(str(tmp_path)).result()
+    job.cancel()
+    held, after = Savepoint.load(first).metadata, Savepoint.load(second).metadata
+    assert after.checkpoint >= held.checkpoint >= 3
+    assert after.sources["numbers"].records >= held.sources["numbers"].records > 0
