@@ -173,6 +173,8 @@ def _answer(connection: socket.socket, request: Request) -> Answer:
 
 
 def _process_behind(connection: socket.socket) -> int:
-    """The kernel's word, so it is known of a process that does not answer too."""
+    """The kernel's word, so it is known of a process that does not answer too. 0 where only Linux could tell."""
+    if not hasattr(socket, "SO_PEERCRED"):
+        return 0
     credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
     return int(struct.unpack("3i", credentials)[0])
