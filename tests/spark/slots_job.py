@@ -19,7 +19,7 @@ from penstock.datastream import StreamExecutionEnvironment
 from penstock.datastream.connectors import DiscardingSink
 from penstock.spark.executors import slot_counter
 
-RECORDS = words(120, 3)
+RECORDS = words(80, 3)
 EXECUTOR = "CoarseGrainedExecutorBackend"
 
 
