@@ -91,6 +91,8 @@ def settings(directory: str) -> dict[str, Any]:
         "execution.checkpointing.interval": "20 ms",
         "execution.checkpointing.externalized-checkpoint-retention": "RETAIN_ON_CANCELLATION",
         "penstock.epoch.max-records": PER_EPOCH,
+        # So few key groups that a savepoint has few files.
+        "pipeline.max-parallelism": 4,
     }
 
 

@@ -68,9 +68,10 @@ def test_drivers_killed_at_each_step_of_a_savepoint_s_life(session: Any, tmp_pat
         found = make(tmp_path, step)
         assert found.metadata is None
         assert "it has state, but no _metadata" in found.problem
-        dies(path=found.where, dies="half removed")
-        with pytest.raises(IncompleteSavepoint):
-            load_savepoint(savepoint_storage(found.where))
+        if step == "before the metadata":
+            dies(path=found.where, dies="half removed")
+            with pytest.raises(IncompleteSavepoint):
+                load_savepoint(savepoint_storage(found.where))
         dispose_savepoint(savepoint_storage(found.where))
         assert not Path(found.where).exists()
     saved = make(tmp_path, "before the answer")
