@@ -41,4 +41,4 @@ def test_a_run_that_is_stopped_and_gone_on_with_ends_with_nothing_lost_or_twice(
 def test_a_fault_that_cannot_be_is_refused_with_those_that_can(tmp_path: Path) -> None:
     done = chaos(tmp_path / "work", "--kinds", "executor")
     assert done.returncode == 2
-    assert "no fault 'executor' for filesystem; there are: driver, checkpoint, stop, savepoint, rescale, replica-cut" in done.stderr
+    assert "no fault 'executor' for filesystem; there are: driver, checkpoint, stop, savepoint, rescale" in done.stderr

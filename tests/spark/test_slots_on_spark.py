@@ -90,6 +90,18 @@ def test_a_job_that_waits_is_stopped_with_a_savepoint_or_cancelled(
         cancelled._client.result()
 
 
+def test_jobs_of_one_session_run_beside_each_other_and_each_has_all_slots(make_env: Any) -> None:
+    both_in_an_epoch = threading.Barrier(2)
+    jobs = []
+    for name in ("one", "other"):
+        env = make_env(parallelism=2, penstock__slots__wait="true")
+        env.add_epoch_listener(lambda epoch: both_in_an_epoch.wait(60) if epoch.number == 1 else None)
+        jobs.append(counted(env).execute_and_collect(name))
+    for results in jobs:
+        with results:
+            assert Counter(results) == COUNTED
+
+
 @pytest.mark.slow
 def test_a_job_waits_for_the_executor_that_takes_a_lost_one_s_place(tmp_path: Path) -> None:
     script = Path(__file__).with_name("slots_job.py")
