@@ -23,6 +23,18 @@ STATES = [
 ]
 
 
+COUNTED = [("first", "n"), ("second", "n"), ("second", "total")]
+"""What follows from the records alone that were read, wherever event time stands."""
+
+
+def saved_states(path: str, unused: Path) -> dict[tuple[str, str], dict[int, Any]]:
+    """Of a savepoint, what it must hold of the records that it has read. `unused`: a directory that nothing is in."""
+    env = StreamExecutionEnvironment.get_execution_environment(Configuration())
+    build(env, str(unused / "total"), str(unused / "out"), 1000, 0)
+    with JobHarness(env, parallelism=2, from_savepoint=path) as job:
+        return {(operator, name): job.states(name, operator) for operator, name in COUNTED}
+
+
 def committed_states(lineage: Path, total: Path, out: Path) -> tuple[dict[tuple[str, str], dict[int, Any]], list[Any]]:
     """Every state of both stages by key, and the timers that are still set in any operator."""
     env = StreamExecutionEnvironment.get_execution_environment(Configuration())

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 from chaos import storage_faults
 from chaos.damage import HOW, choose_needed, cut, flip, flip_pages, lineages, needed_files, remove, replica_files
 from chaos.processes import Driver, Process
+from chaos.requests import RESCALE, SAVE, STOP, WIDTHS, Request, ask, take_back
+from penstock.checkpoint.savepoints import list_savepoints, savepoint_storage
 from penstock.errors import PenstockError
 from penstock.state.storage import LocalStorage
 
@@ -28,6 +30,7 @@ _REFUSES_EPOCHS = 25
 _TRIES_S = 30.0
 """A restart strategy may try again and again: it is enough that the file was named."""
 _FIND_S = 20.0
+_KILLED_WHILE_STOPPING = 0.4
 
 
 class Violation(Exception):
@@ -59,6 +62,13 @@ class Faults:
             time.sleep(milliseconds / 1000)
             victim.send(signal.SIGCONT)
             return f"stopped {victim.pid} for {milliseconds} ms"
+        if kind == "rescale":
+            width = dice.choice(WIDTHS)
+            ask(self._rig.work, Request(RESCALE, width))
+            return f"asked for a parallelism of {width}"
+        if kind == "savepoint":
+            ask(self._rig.work, Request(SAVE))
+            return "asked for one"
         if kind.startswith("replica-"):
             return self._damage_replica(kind, driver, master, dice)
         if kind == "write-limit":
@@ -128,6 +138,8 @@ class Faults:
     # -- faults that end a driver's life ---------------------------------------------------------------------------
 
     def end_life(self, kind: str, driver: Driver, master: str, dice: random.Random) -> str:
+        if kind == "stop":
+            return self._stop(driver, dice)
         if kind == "driver-jvm":
             did = self._kill_jvm(driver)
         elif kind == "driver-python":
@@ -140,6 +152,57 @@ class Faults:
         if kind == "checkpoint":
             did = self._damage_checkpoint(driver, master, dice)
         return did
+
+    def _stop(self, driver: Driver, dice: random.Random) -> str:
+        """The next driver begins with the savepoint if there is one; else it goes on from the last checkpoint."""
+        rig = self._rig
+        width = dice.choice(WIDTHS)
+        before = set(self._savepoints())
+        ask(rig.work, Request(STOP, width))
+        if dice.random() < _KILLED_WHILE_STOPPING:
+            time.sleep(dice.randrange(1500) / 1000)
+            driver.kill()
+            did = "killed meanwhile"
+        else:
+            did = "ended by itself"
+        answer = self._answer(driver)
+        if driver.wait(0) is None:
+            # It could not make one, and goes on; its life is over all the same.
+            driver.kill()
+        code = driver.wait(30)
+        take_back(rig.work)
+        rig.buried(driver)
+        # What it left behind must not write to a lineage that nobody goes on with.
+        driver.end_all(20)
+        if answer[:1] == ["stopped"] and code not in (0, -signal.SIGKILL):
+            raise Violation(f"the job was stopped with a savepoint, and its driver ended with {code}; see {driver.log}")
+        made = [path for path in self._savepoints() if path not in before]
+        if not made:
+            return f"{did}, without a savepoint: {' '.join(answer) or 'no answer'}"
+        rig.began_with(made[-1], width)
+        return f"{did}; goes on from {Path(made[-1]).name} at a parallelism of {width}"
+
+    def _savepoints(self) -> list[str]:
+        """Those that are whole, oldest first."""
+        found = list_savepoints(savepoint_storage(str(self._rig.work / "savepoints")))
+        return [each.where for each in found if each.metadata is not None]
+
+    def _answer(self, driver: Driver) -> list[str]:
+        deadline = time.monotonic() + _ENDS_S
+        while time.monotonic() < deadline:
+            ended = driver.wait(0) is not None
+            while not driver.events.empty():
+                words = driver.events.get()
+                if words[0] == "epoch":
+                    self._rig.saw_epoch(driver, int(words[1]))
+                elif words[0] in ("stopped", "refused"):
+                    if words[0] == "stopped":
+                        driver.wait(_ENDS_S)
+                    return words
+            if ended:
+                return []
+            time.sleep(0.02)
+        raise Violation(f"the job was to stop, and has not answered for {_ENDS_S:.0f} s; see {driver.log}")
 
     def _kill_jvm(self, driver: Driver) -> str:
         jvm = driver.jvm()
@@ -171,7 +234,7 @@ class Faults:
         rig = self._rig
         # A worker that outlived its driver may still write; what it writes is no business of the comparison below.
         dead.end_all(20)
-        found = lineages(rig.work / "checkpoints")
+        found = [each for each in lineages(rig.work / "checkpoints") if each.name not in rig.progress.left]
         if not found:
             return "killed the driver; there was no checkpoint yet"
         rig.observer.look()

@@ -6,21 +6,31 @@ import json
 import os
 import sys
 import tempfile
+import threading
 from pathlib import Path
+from typing import Any
 
 from chaos.plan import HARNESS
 from chaos.program import build
+from chaos.requests import RESCALE, STOP, Request, answered, asked
 from penstock.common import Configuration
 from penstock.datastream import StreamExecutionEnvironment
 from penstock.state.storage import LocalStorage
 from penstock.testing import JobHarness
 
 SAYS = "@@"
-"""In front of the lines that are for the rig: `@@ session`, `@@ epoch 7`, `@@ finished`."""
+"""In front of the lines that are for the rig: `@@ session`, `@@ epoch 7`, `@@ finished`; in answer to what it asks for,
+`@@ rescaled 3`, `@@ saved path`, `@@ stopped path`, `@@ refused why`."""
 NAME = "chaos"
 
 
-def run(directory: str, master: str, backend: str, per_epoch: int, pace_ms: int) -> None:
+def say(*words: object) -> None:
+    print(SAYS, *words, flush=True)
+
+
+def run(
+    directory: str, master: str, backend: str, per_epoch: int, pace_ms: int, savepoint: str, parallelism: int, run: int
+) -> None:
     settings = {
         "spark.master": master,
         # A rig has many drivers' logs to read, and none of Spark's retries is news.
@@ -32,36 +42,76 @@ def run(directory: str, master: str, backend: str, per_epoch: int, pace_ms: int)
         "execution.checkpointing.externalized-checkpoint-retention": "RETAIN_ON_CANCELLATION",
         "penstock.epoch.max-records": str(per_epoch),
     }
+    if savepoint:
+        settings["execution.state-recovery.path"] = savepoint
     if backend == "memory":
         settings["state.backend.memory.max-state-size"] = str(64 << 20)
     else:
         settings["state.checkpoints.dir"] = f"{directory}/checkpoints"
     env = StreamExecutionEnvironment.get_execution_environment(Configuration.from_dict(settings))
-    env.set_parallelism(2)
-    env.add_epoch_listener(lambda epoch: print(SAYS, "epoch", epoch.number, flush=True))
+    env.set_parallelism(parallelism)
+    saved: list[str] = []
+
+    def attend(request: Request) -> None:
+        # Not in the epoch's thread: a savepoint is made between two.
+        if request.what == STOP:
+            path = answered(client.stop_with_savepoint(False, f"{directory}/savepoints").result, say, "stopped")
+            saved.extend([path] if path else [])
+        else:
+            answered(client.trigger_savepoint(f"{directory}/savepoints").result, say, "saved")
+
+    def after(epoch: Any) -> None:
+        say("epoch", epoch.number)
+        request = asked(Path(directory))
+        if request is not None and request.what == RESCALE:
+            client.rescale(request.parallelism)
+            say("rescaled", request.parallelism)
+        elif request is not None:
+            attending.append(threading.Thread(target=attend, args=(request,), daemon=True))
+            attending[-1].start()
+
+    attending: list[threading.Thread] = []
+    env.add_epoch_listener(after)
     build(env, f"{directory}/total", f"{directory}/out", per_epoch, pace_ms)
     assert env.spark is not None
-    print(SAYS, "session", flush=True)
-    env.execute(NAME)
-    print(SAYS, "finished", flush=True)
+    say("session")
+    client = env.execute_async(NAME)
+    client.result()
+    for thread in attending:
+        thread.join()
+    if not saved:
+        say("finished")
 
 
-def run_in_harness(directory: str, master: str, backend: str, per_epoch: int, pace_ms: int) -> None:
+def run_in_harness(
+    directory: str, master: str, backend: str, per_epoch: int, pace_ms: int, savepoint: str, parallelism: int, run: int
+) -> None:
     """The same program, tasks, state, files and driver in one process, without Spark: it starts in a second."""
     # Where the harness puts its replicas; each driver has its own.
     tempfile.tempdir = f"{directory}/replicas"
     os.makedirs(tempfile.tempdir, exist_ok=True)
     env = StreamExecutionEnvironment.get_execution_environment()
     build(env, f"{directory}/total", f"{directory}/out", per_epoch, 0)
-    storage = LocalStorage(f"{directory}/checkpoints/{NAME}/0001")
-    with JobHarness(env, parallelism=2, backend=backend, storage=storage) as job:
-        print(SAYS, "session", flush=True)
+    storage = LocalStorage(f"{directory}/checkpoints/{NAME}/{run:04}")
+    with JobHarness(
+        env, parallelism=parallelism, backend=backend, storage=storage, from_savepoint=savepoint or None
+    ) as job:
+        say("session")
         statistics = None
         while statistics is None or statistics.records or not Path(directory, "total").exists():
             statistics = job.epoch(per_epoch)
-            print(SAYS, "epoch", job.checkpoint, flush=True)
+            say("epoch", job.checkpoint)
+            request = asked(Path(directory))
+            if request is not None and request.what == RESCALE:
+                job.rescale(request.parallelism)
+                say("rescaled", request.parallelism)
+            elif request is not None:
+                word = "stopped" if request.what == STOP else "saved"
+                made = answered(lambda: job.savepoint(f"{directory}/savepoints"), say, word)
+                if made and request.what == STOP:
+                    return
         job.end()
-    print(SAYS, "finished", flush=True)
+    say("finished")
 
 
 if __name__ == "__main__":

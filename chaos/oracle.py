@@ -105,6 +105,17 @@ def check_output(runs: dict[str, Output], wanted: Expected, last: str | None = N
     return wrong
 
 
+def together(runs: dict[str, Output]) -> Output:
+    """Of a job that was stopped and gone on with, all that it gave."""
+    result = Output()
+    for output in runs.values():
+        result.lines.update(output.lines)
+        result.bad += output.bad
+        for number, tags in output.tags.items():
+            result.tags.setdefault(number, []).extend(tags)
+    return result
+
+
 def check_states(states: dict[tuple[str, str], dict[int, Any]], wanted: Expected, output: Output) -> list[str]:
     """The committed state of both stages: the oracle's, and the very tags that are in the output."""
     wrong = []

@@ -38,6 +38,11 @@ class Progress:
     """The number of the last epoch that any driver completed."""
     left_behind: int = 0
     """Processes that a dead driver left and that did not end by themselves."""
+    savepoint: str = ""
+    """What the job last began with."""
+    parallelism: int = 2
+    left: list[str] = field(default_factory=list)
+    """Lineages that the job has left with a savepoint."""
     total: int | None = None
     """Records of the whole input, once the plan is through."""
     seconds: float = 0

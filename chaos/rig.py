@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import median
 
 from chaos import oracle, storage_faults
-from chaos.committed import committed_states
+from chaos.committed import committed_states, saved_states
 from chaos.damage import drop_replicas, lineages
 from chaos.faults import Faults, Missed, Violation
 from chaos.job import SAYS
@@ -19,6 +19,7 @@ from chaos.observer import Observer
 from chaos.plan import KINDS, Fault, Life, digest
 from chaos.processes import Driver, Process
 from chaos.progress import Outcome, Progress
+from penstock.checkpoint.savepoints import list_savepoints, savepoint_storage
 from penstock.connectors.files.part_files import token_of
 from penstock.state.storage import LocalStorage
 from penstock.testing.snapshots import last_manifest
@@ -160,6 +161,9 @@ class Rig:
             "backend": self._backend,
             "per_epoch": PER_EPOCH,
             "pace_ms": PACE_MS,
+            "savepoint": self.progress.savepoint,
+            "parallelism": self.progress.parallelism,
+            "run": len(self.progress.left) + 1,
         }
         driver = self._driver = Driver(self.work, self.work / "logs" / f"driver-{number:03}.log", arguments)
         self.progress.drivers += 1
@@ -167,6 +171,12 @@ class Rig:
         self.progress.save(self.work)
         self._from_scratch = self._backend == "memory" and number > 0
         return driver
+
+    def began_with(self, savepoint: str, parallelism: int) -> None:
+        """From now on drivers begin with it, and go on from what the first of them made of it."""
+        self.progress.left = [each.name for each in lineages(self.work / "checkpoints")]
+        self.progress.savepoint, self.progress.parallelism = savepoint, parallelism
+        self.progress.save(self.work)
 
     def buried(self, driver: Driver) -> None:
         """It is dead; what it left behind may live on for a while."""
@@ -197,11 +207,11 @@ class Rig:
                     ) from None
                 continue
             if words[0] == "epoch":
-                self._saw_epoch(driver, int(words[1]))
+                self.saw_epoch(driver, int(words[1]))
             if words[0] == what:
                 return words
 
-    def _saw_epoch(self, driver: Driver, number: int) -> None:
+    def saw_epoch(self, driver: Driver, number: int) -> None:
         self._epoch = number
         self.progress.epochs += 1
         self.progress.highest = max(number, self.progress.highest)
@@ -218,7 +228,7 @@ class Rig:
         while not driver.events.empty():
             words = driver.events.get()
             if words[0] == "epoch":
-                self._saw_epoch(driver, int(words[1]))
+                self.saw_epoch(driver, int(words[1]))
         while seen < count:
             try:
                 self._await("epoch")
@@ -268,6 +278,7 @@ class Rig:
         for driver in self._dead:
             self.progress.left_behind += len(driver.end_all(30))
         self.observer.look()
+        self._check_savepoints()
         assert self.progress.total is not None
         wanted = oracle.expected(self.progress.total)
         runs = oracle.read_output(self.work / "out")
@@ -277,14 +288,34 @@ class Rig:
             self.progress.violations += oracle.check_output(runs, wanted, last)
             return
         lineage = lineages(self.work / "checkpoints")[-1]
-        self.progress.violations += oracle.check_output(runs, wanted)
-        token = token_of(last_manifest(LocalStorage(lineage)).lineage, "files")
-        output = runs.get(token, oracle.Output())
+        if self.progress.left and len(runs) <= len(self.progress.left) + 1:
+            runs_of_job = {"all": oracle.together(runs)}
+            output = runs_of_job["all"]
+        else:
+            runs_of_job = runs
+            token = token_of(last_manifest(LocalStorage(lineage)).lineage, "files")
+            output = runs.get(token, oracle.Output())
+        self.progress.violations += oracle.check_output(runs_of_job, wanted)
         states, timers = committed_states(lineage, self.work / "total", self.work / "out")
         self.progress.violations += oracle.check_states(states, wanted, output)
         self.progress.violations += [f"a timer is still set: {timer}" for timer in timers[:5]]
         if oracle.read_output(self.work / "out") != runs:
             self.progress.violations.append("reading the state of the finished job changed its output")
+
+    def _check_savepoints(self) -> None:
+        """Each is one, with what the records that it has read make of state, or says that it is not complete."""
+        for found in list_savepoints(savepoint_storage(str(self.work / "savepoints"))):
+            if found.metadata is None:
+                if "is not complete" not in found.problem:
+                    self.progress.violations.append(f"{found.where}: {found.problem}")
+                continue
+            wanted = oracle.expected(found.metadata.sources["numbers"].records).states
+            held = saved_states(found.where, self.work / "unused")
+            self.progress.violations += [
+                f"{found.where}: '{name}' of '{operator}' is not what the records make that it has read"
+                for operator, name in held
+                if held[operator, name] != wanted[operator, name]
+            ]
 
     def _stop_all(self) -> None:
         if self._driver is not None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
+from penstock.checkpoint.slots import Slots
 from penstock.errors import PenstockError
 from penstock.runtime.metrics import (
     BUFFER_FILL,
@@ -66,9 +67,12 @@ class JobMetrics(Mapping[str, Value]):
         subtasks: _BySubtask,
         last_epoch: _BySubtask,
         restarts: int,
+        slots: tuple[int, int],
     ) -> None:
         self.restarts = restarts
         """How often this driver has restarted the job after a failure."""
+        self.slots_needed, self.slots_available = slots
+        """What the job needs and what Spark had before the last epoch, or has now if the job waits for more."""
         self.epoch = epoch
         """The last completed epoch; 0 before the first one of this driver."""
         self.last_epoch: dict[str, Any] = {_full(key): _joined(cells) for key, cells in last_epoch.items()}
@@ -115,6 +119,8 @@ class MetricTotals:
         self._lock = threading.Lock()
         self._epoch = 0
         self.restarts = 0
+        self.slots: Slots | None = None
+        """Of an engine that has them."""
         self._counters, self._meters, self._distributions = _Sums(), _Sums(), _Sums()
         self._last: tuple[_Sums, ...] = ()
         self._windows: dict[tuple[_Key, int], _Window] = {}
@@ -180,7 +186,8 @@ class MetricTotals:
             subtasks |= _copied(self._gauges)
             values |= _copied(self._gauges)
             last = {key: dict(cells) for sums in self._last for key, cells in sums.items()}
-            return JobMetrics(self._epoch, self._names(), values, subtasks, last, self.restarts)
+            slots = (0, 0) if self.slots is None else (self.slots.needed, self.slots.available)
+            return JobMetrics(self._epoch, self._names(), values, subtasks, last, self.restarts, slots)
 
     def _add_fill(
         self, uid: str, name: str, sent: dict[int, int], values: dict[_Key, Value], subtasks: _BySubtask

@@ -142,6 +142,13 @@ OPTIONS = {
             "false",
             "true: what of that savepoint has no operator in the program is left behind",
         ),
+        Option(
+            "penstock.slots.wait",
+            "false",
+            "true: while Spark has fewer slots than the widest operator has subtasks, no epoch begins; false: tasks "
+            "run in turns",
+        ),
+        Option("slot.request.timeout", "5 min", "how long a job waits for slots before it fails"),
         Option("taskmanager.memory.segment-size", "32768", "wanted bytes of a buffer"),
         Option(
             "penstock.state.overlay.memory",

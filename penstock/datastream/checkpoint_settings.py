@@ -15,6 +15,8 @@ from penstock.checkpoint.restarts import (
 )
 from penstock.checkpoint.restoring import RecoveryClaimMode, RestoreSettings
 from penstock.checkpoint.savepoints import savepoint_storage
+from penstock.checkpoint.slots import TIMEOUT as SLOT_TIMEOUT
+from penstock.checkpoint.slots import WAIT, SlotSettings
 from penstock.common.configuration import Configuration
 from penstock.common.options import BadSetting, milliseconds, store_options
 from penstock.common.restart_strategy import RestartStrategies, configured_strategy
@@ -111,6 +113,10 @@ def savepoint_directory(configuration: Configuration, given: str | None = None) 
             fix=f"Give a directory, or set {SAVEPOINTS}, e.g. to file:///var/savepoints.",
         )
     return savepoint_storage(directory, store_options(configuration.to_dict()))
+
+
+def slot_settings(configuration: Configuration) -> SlotSettings:
+    return SlotSettings(configuration.get_boolean(WAIT, False), length_of(configuration, SLOT_TIMEOUT, "5 min"))
 
 
 def length_of(configuration: Configuration, key: str, default: str) -> int:

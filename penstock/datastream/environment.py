@@ -42,6 +42,7 @@ from penstock.datastream.checkpoint_settings import (
     restore_settings,
     retention,
     savepoint_directory,
+    slot_settings,
     whole_number,
 )
 from penstock.datastream.checkpointing_mode import CheckpointingMode
@@ -367,6 +368,7 @@ class StreamExecutionEnvironment:
             records_per_epoch=self._configuration.get_integer("penstock.epoch.max-records", 0),
             restore=restore_settings(self._configuration),
             store_options=store_options(self._configuration.to_dict()),
+            slots=slot_settings(self._configuration),
             on_epoch=list(self._on_epoch),
         )
         check_savepoint_of(spec)

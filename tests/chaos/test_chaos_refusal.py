@@ -10,6 +10,7 @@ from victim import run_victim
 
 from chaos.faults import Faults, Violation
 from chaos.observer import Observer
+from chaos.progress import Progress
 
 
 class NextDriver:
@@ -49,6 +50,7 @@ class PretendedRig:
     def __init__(self, work: Path, says: str, code: int | None, does: Callable[[], None] = lambda: None) -> None:
         self.work = work
         self.observer = Observer(work)
+        self.progress = Progress("")
         self._next = says, code, does
 
     def start(self, master: str) -> NextDriver:

@@ -1,7 +1,9 @@
 """Savepoints of jobs on Spark: made while they run, and begun with by programs that have changed meanwhile."""
 
+import os
 import threading
 from collections import defaultdict
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +12,14 @@ import pytest
 from penstock.common.job import JobCancelled, JobStatus
 from penstock.datastream import KeyedProcessFunction, RuntimeContext, Savepoint
 from penstock.datastream.connectors import Source
+from penstock.datastream.connectors.file_system import FileSource, StreamFormat
 from penstock.datastream.state import ValueStateDescriptor
 
 pytestmark = pytest.mark.spark
 
 PER_EPOCH = 7
+FILES = 60
+"""More than the epochs of two runs."""
 
 
 class Ids(Source):
@@ -35,6 +40,35 @@ class Ids(Source):
         return (f"{self._letter}{number}" for number in range(start, end))
 
 
+def python_source(env: Any, letter: str, _: Path) -> Any:
+    return env.from_source(Ids(letter), source_name=letter).uid(letter)
+
+
+def folder_of(letter: str, directory: Path) -> Path:
+    """Files with the same records, one for an epoch. Spark reads them in the order of their times."""
+    folder = directory / letter
+    if not folder.exists():
+        folder.mkdir(parents=True)
+        for number in range(FILES):
+            ids = range(number * PER_EPOCH, (number + 1) * PER_EPOCH)
+            path = folder / f"{number:03d}.txt"
+            path.write_text("".join(f"{letter}{each}\n" for each in ids))
+            os.utime(path, (1_700_000_000 + number,) * 2)
+    return folder
+
+
+def file_source(env: Any, letter: str, directory: Path) -> Any:
+    lines = FileSource.for_record_stream_format(StreamFormat.text_line_format(), str(folder_of(letter, directory)))
+    source = lines.set_max_files_per_epoch(1).monitor_continuously(1).build()
+    return env.from_source(source, source_name=letter).uid(letter)
+
+
+def spark_s_file_stream(env: Any, letter: str, directory: Path) -> Any:
+    lines = env.spark.readStream.option("maxFilesPerTrigger", 1).text(str(folder_of(letter, directory)))
+    rows = env.from_spark(lines).uid(letter)
+    return rows.map(lambda row: row.value).uid(f"text of {letter}")
+
+
 class Number(KeyedProcessFunction):
     """How many records of the key came before, and the record."""
 
@@ -47,12 +81,14 @@ class Number(KeyedProcessFunction):
         yield value, n
 
 
-def run(env: Any, letters: str, epochs: int, end: Any, name: str = "numbered") -> tuple[dict[str, list[str]], Any]:
+def run(
+    env: Any, letters: str, epochs: int, end: Any, name: str = "numbered", source: Callable[[str], Any] | None = None
+) -> tuple[dict[str, list[str]], Any]:
     """The program with a source for each letter, in this order, until `end(client)` after so many epochs.
 
     Gives what came of each, in order, and what `end` gave. Each record must have the number its key has reached.
     """
-    streams = [env.from_source(Ids(letter), source_name=letter).uid(letter) for letter in letters]
+    streams = [source(letter) if source else python_source(env, letter, Path()) for letter in letters]
     union = streams[0].union(*streams[1:]) if len(streams) > 1 else streams[0]
     numbered = union.key_by(lambda value: value[0]).process(Number()).uid("number")
     enough = threading.Event()
@@ -75,15 +111,22 @@ def stop(directory: Path) -> Any:
     return lambda client: client.stop_with_savepoint(False, str(directory)).result()
 
 
-def test_sources_added_removed_and_reordered_each_go_on_where_they_were(make_env: Any, tmp_path: Path) -> None:
-    before, path = run(make_env(parallelism=2, checkpoints=True), "abc", 3, stop(tmp_path))
+@pytest.mark.parametrize("source", [python_source, file_source, spark_s_file_stream])
+def test_sources_added_removed_and_reordered_each_go_on_where_they_were(
+    make_env: Any, tmp_path: Path, source: Any
+) -> None:
+    def run_with(letters: str, epochs: int, **settings: Any) -> Any:
+        env = make_env(checkpoints=True, **settings)
+        return run(env, letters, epochs, stop(tmp_path), source=lambda each: source(env, each, tmp_path / "in"))
+
+    before, path = run_with("abc", 3, parallelism=2)
     assert set(before) == set("abc")
     changed = beginning_with(path) | {
         "execution.state-recovery.ignore-unclaimed-state": "true",
         "state.backend": "rocksdb",
     }
     taken = Savepoint.load(path).metadata.checkpoint
-    after, second = run(make_env(parallelism=3, checkpoints=True, **changed), "dca", taken + 3, stop(tmp_path))
+    after, second = run_with("dca", taken + 3, parallelism=3, **changed)
     for letter in "ac":
         together = before[letter] + after[letter]
         assert together == [f"{letter}{number}" for number in range(len(together))]

@@ -1,0 +1,127 @@
+"""Jobs that need more slots than Spark has: on threads that stay as few as they are, and on executors that are lost."""
+
+import json
+import logging
+import os
+import re
+import subprocess
+import sys
+import threading
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from programs import Count, expected_counts
+from slots_job import RECORDS
+
+from penstock.checkpoint.slots import TooFewSlots
+from penstock.common.job import JobCancelled
+from penstock.testing.snapshots import last_manifest, newest_lineage, read_values
+
+pytestmark = pytest.mark.spark
+
+WORDS = ["a", "b", "a", "c", "a", "b"]
+COUNTED = Counter([("a", 1), ("a", 2), ("a", 3), ("b", 1), ("b", 2), ("c", 1)])
+
+
+def counted(env: Any) -> Any:
+    return env.from_collection(WORDS).uid("words").key_by(lambda word: word).process(Count()).uid("count")
+
+
+class Waiting(logging.Handler):
+    """Notices that the job has begun to wait."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun = threading.Event()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if "It waits" in record.getMessage():
+            self.begun.set()
+
+
+@pytest.fixture
+def waiting() -> Any:
+    handler = Waiting()
+    logging.getLogger("penstock").addHandler(handler)
+    yield handler.begun
+    logging.getLogger("penstock").removeHandler(handler)
+
+
+def test_tasks_run_in_turns_where_there_are_fewer_threads(make_env: Any, caplog: pytest.LogCaptureFixture) -> None:
+    with counted(make_env(parallelism=5, records=2)).execute_and_collect("wide") as results:
+        assert Counter(results) == COUNTED
+        metrics = results._client.get_metrics()
+    assert (metrics.slots_needed, metrics.slots_available) == (5, 2)
+    told = [record.getMessage() for record in caplog.records if "slots" in record.getMessage()]
+    assert len(told) == 1, "once, not with each epoch"
+    assert re.match(r"Job 'wide' needs 5 slots, for '.*' \(uid 'count'\), and Spark has 2\. It goes on", told[0])
+
+
+def test_a_job_that_waited_for_threads_in_vain_fails(make_env: Any) -> None:
+    env = make_env(parallelism=5, penstock__slots__wait="true", slot__request__timeout="50 ms")
+    counted(env).print()
+    with pytest.raises(TooFewSlots, match=r"waited 0\.05 s .* needs 5 slots, .* Spark has 2\..* penstock\.slots\.wait"):
+        env.execute("wide")
+
+
+def test_a_job_that_waits_is_rescaled_to_what_there_is(make_env: Any, waiting: threading.Event) -> None:
+    results = counted(make_env(parallelism=5, penstock__slots__wait="true")).execute_and_collect("wide")
+    assert waiting.wait(60)
+    results._client.rescale(2)
+    with results:
+        assert Counter(results) == COUNTED
+
+
+def test_a_job_that_waits_is_stopped_with_a_savepoint_or_cancelled(
+    make_env: Any, waiting: threading.Event, tmp_path: Path
+) -> None:
+    stopped = counted(make_env(parallelism=5, penstock__slots__wait="true")).execute_and_collect("wide")
+    assert waiting.wait(60)
+    path = stopped._client.stop_with_savepoint(False, str(tmp_path)).result()
+    assert list(stopped) == []
+    again = {"penstock.slots.wait": "true", "execution.state-recovery.path": path}
+    waiting.clear()
+    cancelled = counted(make_env(parallelism=5, checkpoints=True, **again)).execute_and_collect("again")
+    assert waiting.wait(60)
+    cancelled._client.cancel().result()
+    with pytest.raises(JobCancelled):
+        cancelled._client.result()
+
+
+def test_jobs_of_one_session_run_beside_each_other_and_each_has_all_slots(make_env: Any) -> None:
+    both_in_an_epoch = threading.Barrier(2)
+    jobs = []
+    for name in ("one", "other"):
+        env = make_env(parallelism=2, penstock__slots__wait="true")
+        env.add_epoch_listener(lambda epoch: both_in_an_epoch.wait(60) if epoch.number == 1 else None)
+        jobs.append(counted(env).execute_and_collect(name))
+    for results in jobs:
+        with results:
+            assert Counter(results) == COUNTED
+
+
+@pytest.mark.slow
+def test_a_job_waits_for_the_executor_that_takes_a_lost_one_s_place(tmp_path: Path) -> None:
+    script = Path(__file__).with_name("slots_job.py")
+    root = str(script.parents[2])
+    path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH", "")]))
+    done = subprocess.run(
+        [sys.executable, str(script), str(tmp_path)],
+        env={**os.environ, "PYTHONPATH": path},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=280,
+    )
+    assert done.returncode == 0, done.stderr
+    said = json.loads((tmp_path / "said.json").read_text())
+    waits, goes_on = said["told"]
+    assert re.match(r"Job 'slots' needs 2 slots, for '.*' \(uid 'count'\), and Spark has 1\. It waits", waits)
+    assert goes_on == "Job 'slots' has the 2 slots that it needs."
+    assert said["restarts"] == 0
+    assert set(map(tuple, said["seen"])) == {(2, 2)}, "no epoch ran with less"
+    storage = newest_lineage(tmp_path / "checkpoints" / "slots")
+    assert last_manifest(storage).ended
+    assert read_values(storage, "count", "n", int) == expected_counts(RECORDS)
