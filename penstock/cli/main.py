@@ -16,6 +16,7 @@ from penstock.checkpoint.restoring import RecoveryClaimMode
 from penstock.cli.plan import plan
 from penstock.cli.program import run_program
 from penstock.cli.savepoint import savepoint_app
+from penstock.cli.state import state_app
 from penstock.datastream.checkpoint_settings import CLAIM_MODE, IGNORE_UNCLAIMED, SAVEPOINT
 
 SETTINGS_VARIABLE = "PENSTOCK_SETTINGS"
@@ -67,6 +68,7 @@ def run(
 
 app.command(context_settings={"allow_interspersed_args": False})(plan)
 app.add_typer(savepoint_app)
+app.add_typer(state_app)
 
 
 @app.command()

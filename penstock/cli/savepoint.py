@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 
-from penstock.checkpoint.inspecting import Savepoint
 from penstock.checkpoint.savepoints import dispose_savepoint, savepoint_storage
 from penstock.common.mistakes import short_form
 from penstock.errors import PenstockError
+from penstock.tables.savepoint import Savepoint
 
 savepoint_app = typer.Typer(
     name="savepoint", help="Look at savepoints, compare and remove them.", no_args_is_help=True, add_completion=False
@@ -22,7 +22,7 @@ def savepoint(
     dispose: Annotated[str | None, typer.Option("-d", "--dispose", metavar="PATH", help="Remove this one.")] = None,
 ) -> None:
     if dispose is not None:
-        with _Told():
+        with Told():
             dispose_savepoint(savepoint_storage(dispose))
             typer.echo(f"Removed {dispose}.")
 
@@ -30,14 +30,14 @@ def savepoint(
 @savepoint_app.command()
 def inspect(path: Annotated[str, _PATH]) -> None:
     """Say what is in a savepoint: job, operators, states, sizes, positions."""
-    with _Told():
+    with Told():
         typer.echo(Savepoint.load(path).describe())
 
 
 @savepoint_app.command(name="list")
 def list_(directory: Annotated[str, typer.Argument(help="Where savepoints are.")]) -> None:
     """List the savepoints in a directory, oldest first."""
-    with _Told():
+    with Told():
         for found in Savepoint.list(directory):
             what = found.problem if found.metadata is None else f"{found.metadata.job}, {found.metadata.size:,} bytes"
             typer.echo(f"{found.where}  {what}")
@@ -46,14 +46,14 @@ def list_(directory: Annotated[str, typer.Argument(help="Where savepoints are.")
 @savepoint_app.command()
 def diff(one: Annotated[str, _PATH], other: Annotated[str, _PATH]) -> None:
     """Say in what two savepoints differ; exit code 1 if they do."""
-    with _Told():
+    with Told():
         differences = Savepoint.load(one).differences(Savepoint.load(other))
         for line in differences:
             typer.echo(line)
     raise typer.Exit(1 if differences else 0)
 
 
-class _Told:
+class Told:
     """Shows an error of ours as programs show it, and ends the command with exit code 1."""
 
     def __enter__(self) -> None:
