@@ -1,0 +1,334 @@
+"""Savepoints that are written: from DataFrames, or another one changed. The job sees that, and nothing else."""
+
+import decimal
+
+import pandas as pd
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from table_jobs import DESCRIPTORS, Everything, Item, Place, Remembering, environment, everything, item, rows, saved
+
+from penstock.common.time import Duration
+from penstock.datastream import TimeDomain
+from penstock.datastream.state import ListStateDescriptor, MapStateDescriptor, StateTtlConfig, ValueStateDescriptor
+from penstock.tables import (
+    KeyedStateBootstrapFunction,
+    OperatorTransformation,
+    Savepoint,
+    SavepointWriter,
+    StateBootstrapFunction,
+)
+from penstock.tables.frames import NotAFrame
+from penstock.tables.shapes import NotWritable
+from penstock.tables.writer import BadSavepointWrite
+from penstock.testing import JobHarness
+
+FRAME = pd.DataFrame({"who": ["a", "b", "c"], "n": [1, 2, 3], "due": [10**13, None, 10**13 + 1]})
+
+
+def restored(stream, path, **options):
+    return JobHarness(stream, from_savepoint=str(path), **options)
+
+
+def only_keyed():
+    return environment().from_collection([]).uid("numbers").key_by(lambda p: p[0]).process(Everything()).uid("all")
+
+
+class TestBootstrapping:
+    @pytest.mark.parametrize("make", [lambda f: f, pa.Table.from_pandas, lambda f: f.to_dict("records")])
+    def test_begins_a_job_with_the_state_of_any_frame(self, tmp_path, make):
+        frame = make(FRAME[["who", "n"]])
+        bootstrap = (
+            OperatorTransformation.bootstrap_with(frame)
+            .key_by("who")
+            .state(DESCRIPTORS["count"](), "n")
+            .state(DESCRIPTORS["values"](), "n")
+            .state(DESCRIPTORS["places"](), lambda row: Place(row["n"], 0.5), map_key=lambda row: f"p{row['n']}")
+            .state(DESCRIPTORS["largest"](), "n")
+            .state(DESCRIPTORS["mean"](), "n")
+            .state(DESCRIPTORS["item"](), lambda row: item(row["n"]))
+        )
+        path = SavepointWriter.new_savepoint().with_operator("all", bootstrap).write(tmp_path / "made")
+        with restored(only_keyed(), path, parallelism=2) as job:
+            assert job.states("count") == {"a": 1, "b": 2, "c": 3}
+            assert job.states("values") == {"a": [1], "b": [2], "c": [3]}
+            assert job.states("places") == {k: {f"p{n}": Place(n, 0.5)} for k, n in zip("abc", (1, 2, 3))}
+            assert job.states("item") == {k: item(n) for k, n in zip("abc", (1, 2, 3))}
+            job.push(("a", 7)).epoch()
+            assert job.states("count")["a"] == 2
+            assert job.states("values")["a"] == [1, 7]
+            assert job.states("largest")["a"] == 7
+
+    def test_sets_timers_that_fire(self, tmp_path):
+        bootstrap = OperatorTransformation.bootstrap_with(FRAME).key_by("who").state(DESCRIPTORS["count"](), "n")
+        bootstrap.timers(lambda row: None if row["due"] is None else int(row["due"]), TimeDomain.PROCESSING_TIME)
+        path = SavepointWriter.new_savepoint().with_operator("all", bootstrap).write(tmp_path / "made")
+        with restored(only_keyed(), path) as job:
+            job.set_clock(10**13)
+            assert job.output == [("a", 10**13)]
+            job.set_clock(10**13 + 1)
+            assert job.output == [("a", 10**13), ("c", 10**13 + 1)]
+
+    def test_runs_a_function_with_states_and_timers(self, tmp_path):
+        class Put(KeyedStateBootstrapFunction):
+            def open(self, runtime_context):
+                self.count = runtime_context.get_state(DESCRIPTORS["count"]())
+                self.values = runtime_context.get_list_state(DESCRIPTORS["values"]())
+
+            def process_element(self, value, ctx):
+                self.count.update((self.count.value() or 0) + value["n"])
+                self.values.add(value["n"])
+                ctx.timer_service().register_processing_time_timer(10**13 + value["n"])
+
+        twice = pd.concat([FRAME, FRAME])
+        bootstrap = OperatorTransformation.bootstrap_with(twice).key_by("who").transform(Put())
+        path = SavepointWriter.new_savepoint().with_operator("all", bootstrap).write(tmp_path / "made")
+        with restored(only_keyed(), path) as job:
+            assert job.states("count") == {"a": 2, "b": 4, "c": 6}
+            assert job.states("values")["c"] == [3, 3]
+            job.set_clock(10**13 + 2)
+            assert sorted(job.output) == [("a", 10**13 + 1), ("b", 10**13 + 2)]
+
+    def test_keys_of_several_columns_are_tuples(self, tmp_path):
+        bootstrap = OperatorTransformation.bootstrap_with(FRAME).key_by(["who", "n"]).state(DESCRIPTORS["count"](), "n")
+        path = SavepointWriter.new_savepoint().with_operator("all", bootstrap).write(tmp_path / "made")
+        found = Savepoint.load(path).state("all", "count")
+        assert rows(found) == [({"f0": who, "f1": n}, n) for who, n in zip("abc", (1, 2, 3))]
+
+    def test_gives_values_a_time_to_live(self, tmp_path):
+        descriptor = ValueStateDescriptor("fading", str)
+        descriptor.enable_time_to_live(StateTtlConfig.new_builder(Duration.of_millis(60_000)).build())
+        bootstrap = OperatorTransformation.bootstrap_with(FRAME).key_by("who").state(descriptor, "who")
+        path = SavepointWriter.new_savepoint().with_operator("all", bootstrap).write(tmp_path / "made")
+        with restored(only_keyed(), path) as job:
+            assert job.states("fading") == {"a": "a", "b": "b", "c": "c"}
+
+    def test_fills_operator_state(self, tmp_path):
+        class Put(StateBootstrapFunction):
+            def initialize_state(self, context):
+                store = context.get_operator_state_store()
+                self.split = store.get_list_state(ListStateDescriptor("split", int))
+                self.union = store.get_union_list_state(ListStateDescriptor("union", str))
+                self.rules = store.get_broadcast_state(MapStateDescriptor("rules", str, Place))
+
+            def process_element(self, value):
+                self.split.add(value["n"])
+                self.union.add(value["who"])
+                self.rules.put(value["who"], Place(value["n"], 1.0))
+
+        bootstrap = OperatorTransformation.bootstrap_with(FRAME).transform(Put())
+        path = SavepointWriter.new_savepoint().with_operator("remember", bootstrap).write(tmp_path / "made")
+        found = Savepoint.load(path)
+        stream = environment().from_collection([]).uid("numbers").process(Remembering()).uid("remember")
+        with restored(stream, path, parallelism=2) as job:
+            job.push(("x", 9)).epoch()
+            again = Savepoint.load(job.savepoint(tmp_path))
+        assert sorted(row["value"] for row in again.state("remember", "split").rows()) == [1, 2, 3, 9]
+        rules = {row["map_key"] for row in again.state("remember", "rules").rows()}
+        assert rules == {"a", "b", "c", "r9"}
+        assert [row["value"] for row in found.state("remember", "union").rows()] == ["a", "b", "c"]
+
+    @pytest.mark.parametrize("maker", ["list_state", "union_list_state"])
+    def test_fills_lists_column_by_column(self, tmp_path, maker):
+        start = OperatorTransformation.bootstrap_with(FRAME)
+        bootstrap = getattr(start, maker)(ListStateDescriptor("some", int), "n")
+        path = SavepointWriter.new_savepoint().with_operator("remember", bootstrap).write(tmp_path / "made")
+        assert [row["value"] for row in Savepoint.load(path).state("remember", "some").rows()] == [1, 2, 3]
+
+    def test_says_which_columns_there_are(self, tmp_path):
+        bootstrap = OperatorTransformation.bootstrap_with(FRAME).key_by("whom").state(DESCRIPTORS["count"](), "n")
+        writer = SavepointWriter.new_savepoint().with_operator("all", bootstrap)
+        with pytest.raises(Exception, match=r"no column 'whom'; there are \['due', 'n', 'who'\]"):
+            writer.write(tmp_path / "made")
+        assert not list((tmp_path / "made").glob("*"))
+
+
+NUMBERS = [[("a", 1), ("b", 2), ("a", 3)], [("a", 4), ("c", 5)]]
+STATES = [*DESCRIPTORS, "fading"]
+
+
+@pytest.fixture(scope="module")
+def savepoint(tmp_path_factory):
+    return saved(everything(), tmp_path_factory.mktemp("savepoints"), *NUMBERS, parallelism=2)
+
+
+def all_states(job):
+    return {name: job.states(name) for name in STATES}
+
+
+def tables(savepoint):
+    """Everything in a savepoint, as rows."""
+    return {(info.uid, info.name): rows(savepoint.state(info.uid, info.name)) for info in savepoint.states()}
+
+
+class TestChangingASavepoint:
+    def test_without_changes_is_a_copy(self, savepoint, tmp_path):
+        path = SavepointWriter.from_existing_savepoint(savepoint).write(tmp_path / "copy")
+        assert savepoint.differences(Savepoint.load(path)) == []
+        with restored(everything(), savepoint.path) as one, restored(everything(), path) as other:
+            assert all_states(one) == all_states(other)
+
+    def test_changes_what_the_function_changes(self, savepoint, tmp_path):
+        def raised(frame):
+            frame["value.price"] = frame["value.price"].map(lambda price: str(decimal.Decimal(price) + 1))
+            return frame[frame["key"] != "b"]
+
+        writer = SavepointWriter.from_existing_savepoint(savepoint).transform_state("all", "item", raised)
+        path = writer.write(tmp_path / "changed")
+        before, after = tables(savepoint), tables(Savepoint.load(path))
+        assert {name for name in before if before[name] != after[name]} == {("all", "item")}
+        with restored(everything(), savepoint.path) as one, restored(everything(), path) as other:
+            old, new = all_states(one), all_states(other)
+        assert new.pop("item") == {
+            key: Item(i.name, i.price + 1, i.seen, i.colour, i.mark) for key, i in old.pop("item").items() if key != "b"
+        }
+        assert new == old
+
+    def test_adds_keys(self, savepoint, tmp_path):
+        def more(table):
+            return pa.concat_tables([table, pa.table({"key": ["new"], "value": [42]}, schema=table.schema)])
+
+        writer = SavepointWriter.from_existing_savepoint(savepoint).transform_state("all", "count", more, frame="arrow")
+        with restored(everything(), writer.write(tmp_path / "more"), parallelism=3) as job:
+            assert job.states("count") == {"a": 3, "b": 1, "c": 1, "new": 42}
+            job.push(("new", 1)).epoch()
+            assert job.states("count")["new"] == 43
+
+    def test_changes_lists_maps_timers_and_operator_state(self, savepoint, tmp_path):
+        def reversed_lists(frame):
+            frame["index"] = -frame["index"]
+            return frame
+
+        def doubled(frame):
+            frame["value.x"] *= 2
+            return frame
+
+        def later(frame):
+            frame = frame[frame["domain"] == "PROCESSING_TIME"].copy()
+            frame["timestamp"] += 1000
+            return frame
+
+        def evens(frame):
+            return frame[frame["value"] % 2 == 0]
+
+        path = (
+            SavepointWriter.from_existing_savepoint(savepoint)
+            .transform_state("all", "values", reversed_lists)
+            .transform_state("all", "places", doubled)
+            .transform_state("all", "timers", later)
+            .transform_state("remember", "split", evens)
+            .transform_state("remember", "rules", doubled)
+            .write(tmp_path / "changed")
+        )
+        after = Savepoint.load(path)
+        with restored(everything(), path) as job:
+            assert job.states("values") == {"a": [4, 3, 1], "b": [2], "c": [5]}
+            assert job.states("places")["a"] == {"p1": Place(8, 2.0), "p0": Place(6, 1.5)}
+            job.set_clock(10**14 + 1001)
+            assert job.output == [("a", 10**14 + 1001)]
+        assert {row["value"] for row in after.state("remember", "split").rows()} == {2, 4}
+        assert {row["value"]["x"] for row in after.state("remember", "rules").rows()} == {2, 4, 6, 8, 10}
+        before = tables(savepoint)
+        changed = {name for name, found in tables(after).items() if before[name] != found}
+        assert changed == {
+            ("all", "values"),
+            ("all", "places"),
+            ("all", "timers"),
+            ("remember", "split"),
+            ("remember", "rules"),
+        }
+
+    def test_gives_the_state_to_another_uid(self, savepoint, tmp_path):
+        writer = SavepointWriter.from_existing_savepoint(savepoint).change_operator_identifier("all", "every")
+        path = writer.change_operator_identifier("numbers", "digits").write(tmp_path / "renamed")
+        found = Savepoint.load(path)
+        assert set(found.metadata.sources) == {"digits"}
+        stream = environment().from_collection([]).uid("digits").process(Remembering()).uid("remember")
+        with restored(stream.key_by(lambda pair: pair[0]).process(Everything()).uid("every"), path) as job:
+            assert job.states("count") == {"a": 3, "b": 1, "c": 1}
+
+    def test_leaves_operators_out_and_puts_others_in(self, savepoint, tmp_path):
+        bootstrap = OperatorTransformation.bootstrap_with(FRAME).key_by("who").state(DESCRIPTORS["count"](), "n")
+        writer = SavepointWriter.from_existing_savepoint(savepoint)
+        with pytest.raises(BadSavepointWrite, match=r"remove_operator\('all'\) first"):
+            writer.with_operator("all", bootstrap)
+        path = writer.remove_operator("all").with_operator("all", bootstrap).write(tmp_path / "replaced")
+        with restored(everything(), path) as job:
+            assert job.states("count") == {"a": 1, "b": 2, "c": 3}
+            assert job.states("values") == {}
+        assert {row["value"] for row in Savepoint.load(path).state("remember", "split").rows()} == {1, 2, 3, 4, 5}
+
+    @pytest.mark.parametrize("groups", [1, 7, 1000])
+    def test_moves_keys_to_other_key_groups(self, savepoint, tmp_path, groups):
+        path = SavepointWriter.from_existing_savepoint(savepoint).change_max_parallelism(groups).write(tmp_path / "new")
+        assert tables(Savepoint.load(path)) == tables(savepoint)
+        with (
+            restored(everything(), savepoint.path) as one,
+            restored(everything(), path, max_parallelism=groups, parallelism=min(groups, 3)) as other,
+        ):
+            assert all_states(one) == all_states(other)
+            other.set_clock(10**14 + 1)
+            assert other.output == [("a", 10**14 + 1)]
+
+    def test_refuses_what_the_state_cannot_hold(self, savepoint, tmp_path):
+        def broken(change):
+            return SavepointWriter.from_existing_savepoint(savepoint).transform_state("all", "item", change)
+
+        def no_number(frame):
+            frame["value.price"] = "cheap"
+            return frame
+
+        def other_columns(frame):
+            return frame.rename(columns={"value.price": "value.cost"})
+
+        with pytest.raises(NotWritable, match=r"State 'item' of operator .* \(uid 'all'\).*is no dataclass"):
+            broken(no_number).write(tmp_path / "one")
+        with pytest.raises(NotAFrame, match=r"no column 'value'"):
+            broken(other_columns).write(tmp_path / "two")
+        with pytest.raises(NotWritable, match=r"two rows of this key"):
+            broken(lambda frame: pd.concat([frame, frame])).write(tmp_path / "three")
+        assert not any((tmp_path / name).exists() and list((tmp_path / name).rglob("*")) for name in ("one", "two"))
+
+    def test_does_not_write_over_another(self, savepoint):
+        with pytest.raises(BadSavepointWrite, match="already"):
+            SavepointWriter.from_existing_savepoint(savepoint).write(savepoint.path)
+
+
+pairs = st.lists(st.tuples(st.sampled_from("abcdefgh"), st.integers(-1000, 1000)), max_size=12)
+
+
+@settings(max_examples=25)
+@given(
+    first=pairs,
+    second=pairs,
+    state=st.sampled_from(["count", "item", "row", "values", "places", "largest", "mean", "fading"]),
+    gone=st.sets(st.sampled_from("abcdefgh"), max_size=3),
+    groups=st.sampled_from([None, 5, 64]),
+    parallelism=st.integers(1, 3),
+)
+def test_the_job_sees_the_change_and_nothing_else_changed(
+    tmp_path_factory, first, second, state, gone, groups, parallelism
+):
+    """Read, leave out some keys of one state, write, restore: as if these keys had never had it."""
+    directory = tmp_path_factory.mktemp("property")
+    before = saved(everything(), directory, first, second, parallelism=parallelism)
+    writer = SavepointWriter.from_existing_savepoint(before)
+    if first or second:
+        writer.transform_state("all", state, lambda frame: frame[~frame["key"].isin(gone)])
+    if groups is not None:
+        writer.change_max_parallelism(groups)
+    path = writer.write(directory / "changed")
+    with (
+        restored(everything(), before.path) as one,
+        restored(everything(), path, max_parallelism=groups, parallelism=parallelism) as other,
+    ):
+        old, new = all_states(one), all_states(other)
+        old[state] = {key: value for key, value in old[state].items() if key not in gone}
+        assert new == old
+        for job in (one, other):
+            job.push(("a", 1), ("z", 2)).epoch()
+        old, new = all_states(one), all_states(other)
+        assert {name: {k: v for k, v in each.items() if k not in gone} for name, each in new.items()} == {
+            name: {k: v for k, v in each.items() if k not in gone} for name, each in old.items()
+        }
