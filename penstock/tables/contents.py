@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from penstock.checkpoint.manifest import OperatorSnapshot
 from penstock.errors import PenstockError
+from penstock.state.files import GroupChanges
 from penstock.state.key_groups import block_of, key_group_of
 from penstock.state.shares import BROADCAST, GROUPED, Shares, group_of, without_group
 from penstock.tables.keys import TEXT, KeyShape, MixedKeys, canonical, decode_key, key_shape
@@ -30,8 +31,9 @@ from penstock.tables.sources import KeyedSource
 
 _SAMPLE = 500
 """Keys of each block that are looked at to find the type of a job's keys."""
-_ROWS = 32_768
-"""Of a record batch, at most."""
+_ENTRIES = 32_768
+_BYTES = 4 * 1024 * 1024
+"""What becomes a record batch, about; but one value or list as a whole."""
 
 
 class UnreadableState(PenstockError):
@@ -102,17 +104,24 @@ class KeyedContent:
 
     def batches(self, part: int) -> Iterator[pa.RecordBatch]:
         waiting: list[Entry] = []
+        size = 0
         for group, entries in self.entries(part):
-            waiting += entries
-            for start in range(0, len(waiting) - len(waiting) % _ROWS, _ROWS):
-                yield self._batch(waiting[start : start + _ROWS], part, group)
-            waiting = waiting[len(waiting) - len(waiting) % _ROWS :]
+            for entry in entries:
+                full = size >= _BYTES or len(waiting) >= _ENTRIES
+                if full and not self.layout.goes_on(waiting[-1][0], entry[0]):
+                    yield self._batch(waiting, part, group)
+                    waiting, size = [], 0
+                waiting.append(entry)
+                size += len(entry[1])
         if waiting:
             yield self._batch(waiting, part, None)
 
     def entries(self, part: int, wanted: range | None = None) -> Iterator[tuple[int, list[Entry]]]:
         """(key group, the state's entries in it)."""
-        for change in self._source.groups(part, wanted):
+        return self._entries(part, self._source.groups(part, wanted))
+
+    def _entries(self, part: int, groups: Iterator[GroupChanges]) -> Iterator[tuple[int, list[Entry]]]:
+        for change in groups:
             try:
                 entries = self.layout.entries(change)
             except Exception as error:
@@ -166,8 +175,8 @@ class KeyedContent:
         windowed = False
         probe = TimerLayout(TEXT) if self.timers else Layout(self._snapshot, self._name, self.type, TEXT, False)
         self.layout = probe
-        for part in self._source.blocks():
-            for group, entries in self.entries(part):
+        for part, groups in self._source.sample():
+            for group, entries in self._entries(part, groups):
                 try:
                     if not keys and not self.timers:
                         windowed = is_windowed(self._name, self.type.kind, parts_of(entries[0][0])[1])

@@ -92,6 +92,13 @@ class Layout:
             found.sort(key=_first)
         return found
 
+    def goes_on(self, before: bytes, entry: bytes) -> bool:
+        """Whether an entry is of the same list as the one before it: its elements are counted on."""
+        if self.type.kind != "list":
+            return False
+        end = HEADER.size + int.from_bytes(entry[6 : HEADER.size], "big") + windows.NAME_LENGTH * self.windowed
+        return before[:end] == entry[:end]
+
     def columns(self, entries: list[Entry]) -> list[list[Any]]:
         """The columns of these entries; any exception says that they are not what the state's type says."""
         if self.type.kind in ("value", "reducing", "aggregating") and len(self.schema) == 2:
@@ -181,6 +188,9 @@ class TimerLayout:
 
     def entries(self, change: GroupChanges) -> list[Entry]:
         return [entry for number, _ in self._kinds for entry in entries_of(change, number)]
+
+    def goes_on(self, before: bytes, entry: bytes) -> bool:
+        return False
 
     def columns(self, entries: list[Entry]) -> list[list[Any]]:
         rows = [self._row(full) for full, _ in entries]

@@ -15,6 +15,9 @@ from penstock.state.files import GroupChanges, content_name, read_changes
 from penstock.state.key_groups import block_count
 from penstock.state.storage import MissingObject, Storage, open_storage
 
+_FAR_SAMPLE = 2
+"""Blocks that are fetched over a network for a look at their keys."""
+
 
 class KeyedSource(Protocol):
     """The keyed state of one operator. It can be pickled, and then reads the same in another process."""
@@ -24,6 +27,9 @@ class KeyedSource(Protocol):
 
     def groups(self, block: int, wanted: range | None = None) -> Iterator[GroupChanges]:
         """The key groups of a block, or those of them that are wanted, with all their entries."""
+
+    def sample(self) -> Iterator[tuple[int, Iterator[GroupChanges]]]:
+        """Of some blocks, the number and the key groups, for a look at the first: all blocks where that is cheap."""
 
     def named(self, block: int) -> str:
         """Where a block is, for errors."""
@@ -48,9 +54,16 @@ class SavedBlocks:
     def __init__(self, storage: Storage, blocks: dict[int, SavedBlock]) -> None:
         self._opened = _Opened(storage)
         self._blocks = blocks
+        self._sound: set[int] = set()
+        """The blocks whose files have their hashes."""
 
     def blocks(self) -> list[int]:
         return sorted(self._blocks)
+
+    def sample(self) -> Iterator[tuple[int, Iterator[GroupChanges]]]:
+        for block in self.blocks()[: _FAR_SAMPLE if self._opened.storage.far else None]:
+            # Each key group has its checksum: the file's hash would have all of it read for a look at a part.
+            yield block, read_changes(self._view(self._blocks[block]), name=self.named(block))
 
     def groups(self, block: int, wanted: range | None = None) -> Iterator[GroupChanges]:
         return read_changes(self.checked(block), wanted, name=self.named(block))
@@ -60,16 +73,22 @@ class SavedBlocks:
 
     def checked(self, number: int) -> pa.Buffer:
         """The file of a block, which is what was written."""
-        block, storage = self._blocks[number], self._opened.storage
+        block = self._blocks[number]
+        data = self._view(block)
+        if number not in self._sound:
+            check_block(data, block, self._opened.storage.where)
+            self._sound.add(number)
+        return data
+
+    def _view(self, block: SavedBlock) -> pa.Buffer:
+        storage = self._opened.storage
         try:
-            data = storage.view(block.name)
+            return storage.view(block.name)
         except MissingObject:
             raise IncompleteSavepoint(
                 f"The savepoint in {storage.where} is not complete: '{block.name}' is missing.",
                 fix="Copy the whole directory, or use another savepoint. Nothing was changed.",
             ) from None
-        check_block(data, block, storage.where)
-        return data
 
 
 def check_block(data: pa.Buffer, block: SavedBlock, where: str) -> None:
@@ -100,6 +119,10 @@ class CheckpointBlocks:
 
     def blocks(self) -> list[int]:
         return self._blocks
+
+    def sample(self) -> Iterator[tuple[int, Iterator[GroupChanges]]]:
+        for block in self._blocks[: _FAR_SAMPLE if self._opened.storage.far else None]:
+            yield block, self.groups(block)
 
     def groups(self, block: int, wanted: range | None = None) -> Iterator[GroupChanges]:
         history = ManifestHistory(self._opened.storage, self._version)

@@ -29,7 +29,7 @@ class StateInfo(msgspec.Struct, frozen=True):
 
 
 class StateTable:
-    """Made by `Savepoint.state` and `Checkpoint.state`. Nothing is read before it is asked for.
+    """Made by `Savepoint.state` and `Checkpoint.state`, which look at a few keys; rows are read when asked for.
 
     Values that are pickles are shown as bytes: no code of a savepoint runs, unless `allow_pickle` was said.
     """
