@@ -19,6 +19,8 @@ _LOGGED = re.compile(r"(?!\.)[\w.-]{1,255}")
 LOG_FILE = re.compile(r"offsets/\d+|sources/\d+/(?!\.)[\w.-]{1,255}")
 """What a file of Spark's log may be called, below the log's root."""
 _LARGEST = 2**62
+_LAST_CHECKPOINT = 10**11
+"""Names of manifests have twelve digits."""
 
 
 def contradiction(metadata: Metadata) -> str | None:
@@ -27,7 +29,7 @@ def contradiction(metadata: Metadata) -> str | None:
         found = _of_operator(operator)
         if found is not None:
             return f"operator '{uid}' has {found}"
-    if not 0 <= metadata.checkpoint < _LARGEST or not -_LARGEST < metadata.clock < _LARGEST:
+    if not 0 <= metadata.checkpoint < _LAST_CHECKPOINT or not -_LARGEST < metadata.clock < _LARGEST:
         return f"it is of checkpoint {metadata.checkpoint}, at {metadata.clock}"
     if metadata.batch is not None and not -1 <= metadata.batch < _LARGEST:
         return f"its last batch is {metadata.batch}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -52,8 +53,16 @@ def _pandas_rows(frame: Any) -> Iterator[dict[str, Any]]:
         table = pa.Table.from_pandas(frame, preserve_index=False)
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError):
         # Objects that only Python knows.
-        return (dict(zip(names, row, strict=True)) for row in frame.itertuples(index=False, name=None))
+        return (
+            {name: None if _is_missing(value) else value for name, value in zip(names, row, strict=True)}
+            for row in frame.itertuples(index=False, name=None)
+        )
     return _arrow_rows(table.to_reader())
+
+
+def _is_missing(value: Any) -> bool:
+    """Where a cell is empty pandas has a NaN."""
+    return isinstance(value, float) and math.isnan(value)
 
 
 def _arrow_rows(reader: pa.RecordBatchReader) -> Iterator[dict[str, Any]]:

@@ -103,6 +103,8 @@ class Layout:
         """The columns of these entries; any exception says that they are not what the state's type says."""
         if self.type.kind in ("value", "reducing", "aggregating") and len(self.schema) == 2:
             return self._plain_values(entries)
+        if self._map_key is not None and len(self.schema) == 3:
+            return self._plain_maps(entries, self._map_key)
         rows = [*self.rows(entries)]
         return [list(column) for column in zip(*rows)] if rows else [[] for _ in self.schema]
 
@@ -113,6 +115,17 @@ class Layout:
         if any(int.from_bytes(full[6:10], "big") != len(full) - start for full, _ in entries):
             raise ValueError("an entry of a value has something behind its key")
         return [self._keys(keys), [self._value(data) for _, data in entries]]
+
+    def _plain_maps(self, entries: list[Entry], decode_map_key: Decode) -> list[list[Any]]:
+        keys, map_keys = [], []
+        last, shown = b"", None
+        for full, _ in entries:
+            key, rest = parts_of(full)
+            if key != last:
+                last, shown = key, self.key.to_arrow(decode_key(key))
+            keys.append(shown)
+            map_keys.append(decode_map_key(rest))
+        return [keys, map_keys, [self._value(data) for _, data in entries]]
 
     def _keys(self, keys: list[bytes]) -> list[Any]:
         if self.key.plain and not self.key.nullable and self.key.kind != "none":

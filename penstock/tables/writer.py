@@ -147,6 +147,12 @@ class SavepointWriter:
         assert self._base is not None
         if frame not in ("pandas", "arrow"):
             raise BadSavepointWrite(f"frame is 'pandas' or 'arrow', not {frame!r}.")
+        if any(name == state and other != frame for name, other in kept.changes):
+            raise BadSavepointWrite(
+                f"State '{state}' of operator '{kept.saved.snapshot.name}' (uid '{uid}') is changed as pandas and as "
+                f"Arrow.",
+                fix="Choose one.",
+            )
         # Says so at once if there is no such state.
         Savepoint(self._base.storage, self._base.metadata).state(self._old_uid(uid), state)
         kept.changes.setdefault((state, frame), []).append(function)
@@ -196,8 +202,6 @@ class SavepointWriter:
             described = f"State '{state}' of operator '{snapshot.name}' (uid '{uid}')"
             table = self._base.state(self._old_uid(uid), state)
             if isinstance(table.content, KeyedContent):
-                if state in rewrites:
-                    raise BadSavepointWrite(f"{described} is changed as pandas and as Arrow: choose one.")
                 rewrite = KeyedRewrite(table.content, state, described, self._number, kept.max_parallelism, now)
                 rewrites[state] = rewrite.entries(functions, frame)
             else:
