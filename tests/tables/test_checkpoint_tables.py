@@ -9,9 +9,10 @@ from typer.testing import CliRunner
 
 from penstock.checkpoint.epochs import Settings
 from penstock.cli.main import app
+from penstock.datastream.state import ValueStateDescriptor
 from penstock.errors import PenstockError
 from penstock.state.storage import MissingObject
-from penstock.tables import Checkpoint, Savepoint, history
+from penstock.tables import Checkpoint, OperatorTransformation, Savepoint, SavepointWriter, history
 from penstock.tables.checkpoint import NotACheckpoint, open_snapshot
 from penstock.testing import JobHarness
 
@@ -56,6 +57,16 @@ class TestACheckpoint:
             Checkpoint.load(job, 7)
         with pytest.raises(NotACheckpoint, match="no checkpoints in"):
             Checkpoint.load(run[0] / "last")
+
+    def test_of_a_job_with_several_runs_is_that_of_the_last(self, run, tmp_path):
+        for name in ("001-first", "002-second"):
+            shutil.copytree(run[0] / "checkpoints" / "job" / "lineage", tmp_path / "job" / name)
+        (tmp_path / "job" / "001-first" / "manifests" / "000000000004").unlink()
+        assert Checkpoint.load(tmp_path / "job").manifest.id == 4
+        (tmp_path / "job" / "lineages").mkdir()
+        (tmp_path / "job" / "lineages" / "000000000009").write_text("001-first")
+        assert Checkpoint.load(tmp_path / "job").manifest.id == 3
+        assert len(Checkpoint.list(tmp_path / "job")) == 7
 
     def test_is_not_listed_when_what_it_stands_on_is_gone(self, run, tmp_path):
         shutil.copytree(run[0] / "checkpoints" / "job" / "lineage", tmp_path / "run")
@@ -151,6 +162,19 @@ class TestTheCommandLine:
         ]
         shown = json.loads(command("history", job, "all", "count", "c", "--json"))
         assert [each["value"] for each in shown] == [None, None, None, 1]
+
+    def test_takes_keys_of_any_type(self, tmp_path):
+        rows = [{"n": number, "who": f"w{number}"} for number in range(3)]
+        writer = SavepointWriter.new_savepoint()
+        for uid, key in (("number", "n"), ("both", ["who", "n"])):
+            bootstrap = OperatorTransformation.bootstrap_with(rows).key_by(key)
+            writer.with_operator(uid, bootstrap.state(ValueStateDescriptor("name", str), "who"))
+        path = writer.write(tmp_path / "made")
+        assert command("get", path, "number", "name", 2) == "key=2  value=w2\n"
+        assert command("get", path, "both", "name", '["w1", 1]') == 'key={"f0":"w1","f1":1}  value=w1\n'
+        assert command("history", path, "both", "name", '["w1", 1]').endswith("  w1\n")
+        assert "are of type int, and 'two' is none" in command("get", path, "number", "name", "two", code=1)
+        assert "it has the 2 fields f0, f1" in command("get", path, "both", "name", '["w1"]', code=1)
 
     def test_says_what_is_wrong(self, run):
         last = run[1]

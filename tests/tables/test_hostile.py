@@ -15,7 +15,7 @@ from table_jobs import KeyedProcessFunction, environment, saved
 from typer.testing import CliRunner
 from xxhash import xxh3_128_hexdigest
 
-from penstock.checkpoint.manifest import digest_of, latest
+from penstock.checkpoint.manifest import BadManifest, digest_of, latest
 from penstock.checkpoint.positions import Line, Positions
 from penstock.checkpoint.savepoints import (
     METADATA,
@@ -34,6 +34,7 @@ from penstock.datastream.state import (
     ValueStateDescriptor,
 )
 from penstock.errors import PenstockError
+from penstock.spark.log import SparkLog
 from penstock.state import files
 from penstock.state.files import CorruptFile, read_changes
 from penstock.tables import Checkpoint, Savepoint, history
@@ -42,7 +43,7 @@ from penstock.tables.schemas import shape_of
 from penstock.testing import JobHarness
 
 MUTATIONS = int(os.environ.get("PENSTOCK_MUTATIONS", "2000"))
-"""How many files are mutated; where reading takes longer, a twentieth. The whole story is 10000: 20 s."""
+"""How many files are mutated; where reading takes longer, a twentieth. The whole story is 10000: 36 s."""
 
 
 class Typed(KeyedProcessFunction):
@@ -250,6 +251,16 @@ class TestNamesInASavepoint:
         path = forged(good, tmp_path / "forged", change)
         with pytest.raises(DamagedSavepoint, match=r"source 'numbers' has a file .*, which is no name of one in Spark"):
             JobHarness(typed(), from_savepoint=path, max_parallelism=4)
+
+    @pytest.mark.parametrize("name", ["sources/0/../../../evil.py", "/evil.py", "commits/0", "offsets/../x"])
+    def test_of_a_manifest_write_no_other_file_than_those_of_the_log(self, tmp_path, name):
+        with JobHarness(typed(), max_parallelism=4) as job:
+            job.push(*RECORDS).epoch()
+            manifest, _ = latest(job.storage)
+        forgery = msgspec.structs.replace(manifest, spark_log={name: b"x"}, log_index={name: manifest.id})
+        with pytest.raises(BadManifest, match="which is no name of one"):
+            SparkLog(tmp_path / "log").rewrite(forgery, lambda number: forgery)
+        assert not list(tmp_path.rglob("*"))
 
     def test_of_a_source_that_is_copied_lead_to_no_file(self, good, tmp_path):
         """What a job streams a copy of holds pickles: a savepoint must not say where that copy is."""

@@ -334,6 +334,16 @@ class TestChangingASavepoint:
             SavepointWriter.from_existing_savepoint(savepoint).write(savepoint.path)
 
 
+def test_an_object_store_is_as_good_a_place(tmp_path):
+    bootstrap = OperatorTransformation.bootstrap_with(FRAME).key_by("who").state(DESCRIPTORS["count"](), "n")
+    directory = f"memory://{tmp_path.name}"
+    made = SavepointWriter.new_savepoint().with_operator("all", bootstrap).write(f"{directory}/made")
+    writer = SavepointWriter.from_existing_savepoint(made).change_max_parallelism(64)
+    changed = writer.transform_state("all", "count", lambda frame: frame[frame["value"] > 1]).write(f"{directory}/more")
+    assert rows(Savepoint.load(changed).state("all", "count")) == [("b", 2), ("c", 3)]
+    assert Savepoint.load(changed).state("all", "count").get("b") == [{"key": "b", "value": 2}]
+
+
 class TestWindows:
     @pytest.mark.parametrize(
         "windows",
