@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from itertools import islice
 from typing import Annotated, Any
 
@@ -10,13 +9,8 @@ import msgspec
 import typer
 
 from penstock.cli.savepoint import Told
-from penstock.errors import PenstockError
-from penstock.tables.checkpoint import open_snapshot
-from penstock.tables.contents import KeyedContent
-from penstock.tables.history import history, snapshots_in
-from penstock.tables.keys import KeyShape
-from penstock.tables.snapshot import NoSuchState
-from penstock.tables.table import StateTable
+
+# What reads states is imported by the commands that do: `penstock run` should not wait for it.
 
 state_app = typer.Typer(
     name="state", help="Look into the state of savepoints and checkpoints.", no_args_is_help=True, add_completion=False
@@ -30,6 +24,8 @@ _JSON = typer.Option("--json", help="As JSON, for programs.")
 @state_app.command(name="ls")
 def ls(path: Annotated[str, _PATH], as_json: Annotated[bool, _JSON] = False) -> None:
     """List the operators and their states."""
+    from penstock.tables.checkpoint import open_snapshot
+
     with Told():
         found = open_snapshot(path).states()
         if as_json:
@@ -53,6 +49,9 @@ def get(
     as_json: Annotated[bool, _JSON] = False,
 ) -> None:
     """Show the rows of a state, a line for each."""
+    from penstock.tables.checkpoint import open_snapshot
+    from penstock.tables.typed_keys import key_from_text
+
     with Told():
         table = open_snapshot(path).state(uid, state)
         rows = table.rows() if key is None else iter(table.get(key_from_text(table, key)))
@@ -79,56 +78,16 @@ def history_(
     as_json: Annotated[bool, _JSON] = False,
 ) -> None:
     """Show what a key's state was in every checkpoint and savepoint that is there, oldest first."""
+    from penstock.tables import history
+    from penstock.tables.typed_keys import key_in
+
     with Told():
-        moments = history(directory, uid, state, _key_in(directory, uid, state, key))
+        moments = history(directory, uid, state, key_in(directory, uid, state, key))
         if as_json:
             typer.echo(_json([moment._asdict() for moment in moments]))
             return
         for moment in moments:
             typer.echo(f"{moment.checkpoint}  {moment.time}  {_text(moment.value)}")
-
-
-def key_from_text(table: StateTable, text: str) -> Any:
-    """The key that was typed: of the type that the state's keys have."""
-    content = table.content
-    if not isinstance(content, KeyedContent):
-        return text
-    try:
-        return _typed(content.key, text)
-    except (ValueError, KeyError, ArithmeticError) as error:
-        raise PenstockError(
-            f"The keys of state '{table.info.name}' are of type {content.key.kind}, and '{text}' is none: {error}.",
-            fix="Write a key of several fields as a JSON list: '[\"a\", 1]'.",
-        ) from None
-
-
-def _typed(shape: KeyShape, text: str) -> Any:
-    if not shape.parts:
-        return shape.find(text)
-    given = json.loads(text)
-    if not isinstance(given, list) or len(given) != len(shape.parts):
-        raise ValueError(f"it has the {len(shape.parts)} fields {', '.join(shape.names)}")
-    fields = [
-        value if value is None or not isinstance(value, str) else _typed(part, value)
-        for part, value in zip(shape.parts, given, strict=True)
-    ]
-    return shape.to_key(fields)
-
-
-def _key_in(directory: str, uid: str, state: str, text: str) -> Any:
-    """The typed key, by the first of the snapshots that has keys in this state."""
-    missing: NoSuchState | None = None
-    for snapshot in snapshots_in(directory):
-        try:
-            table = snapshot.state(uid, state)
-        except NoSuchState as error:
-            missing = error
-            continue
-        if not isinstance(table.content, KeyedContent) or table.content.key.kind != "none":
-            return key_from_text(table, text)
-    if missing is not None:
-        raise missing
-    return text
 
 
 def _json(value: Any) -> str:

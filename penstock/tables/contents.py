@@ -16,7 +16,6 @@ from penstock.state.key_groups import block_of, key_group_of
 from penstock.state.shares import BROADCAST, GROUPED, Shares, group_of, without_group
 from penstock.tables.keys import TEXT, KeyShape, MixedKeys, canonical, decode_key, key_shape
 from penstock.tables.layouts import (
-    TIMERS,
     Entry,
     Layout,
     TimerLayout,
@@ -27,6 +26,7 @@ from penstock.tables.layouts import (
     value_decoder,
 )
 from penstock.tables.schemas import state_type
+from penstock.tables.snapshot import TIMERS
 from penstock.tables.sources import KeyedSource
 
 _SAMPLE = 500

@@ -22,7 +22,6 @@ from penstock.tables.keys import KeyShape, decode_key
 from penstock.tables.schemas import StateType
 from penstock.tables.shapes import Shape
 
-TIMERS = "timers"
 Entry = tuple[bytes, bytes]
 Decode = Callable[[bytes], Any]
 

@@ -23,8 +23,7 @@ from penstock.checkpoint.savepoints import (
 from penstock.errors import PenstockError
 from penstock.state.entries import state_id
 from penstock.state.ttl import timed_name
-from penstock.tables.layouts import TIMERS
-from penstock.tables.snapshot import Snapshot
+from penstock.tables.snapshot import TIMERS, Snapshot
 from penstock.tables.sources import SavedBlocks
 
 

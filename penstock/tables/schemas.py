@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 from penstock.tables import shapes
 from penstock.tables.shapes import Shape
+from penstock.tables.snapshot import KINDS
 
-KINDS = ("value", "list", "map", "reducing", "aggregating", "timeline")
 _PICKLE = " or pickle"
 _DEEPEST = 64
 """Types within types. Deeper ones nobody writes, except to exhaust whoever reads them."""

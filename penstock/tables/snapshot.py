@@ -4,21 +4,38 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from penstock.checkpoint.manifest import OperatorSnapshot
 from penstock.common.typeinfo import TypeSpec
 from penstock.errors import PenstockError
 from penstock.state.operator_state import RAW, RAW_KEYED
 from penstock.state.serializers import serializer_for
-from penstock.tables.contents import KeyedContent, OperatorContent
-from penstock.tables.keys import TEXT
-from penstock.tables.layouts import TIMERS
-from penstock.tables.schemas import KINDS
-from penstock.tables.sources import KeyedSource
-from penstock.tables.table import StateInfo, StateTable
 
+if TYPE_CHECKING:
+    from penstock.tables.sources import KeyedSource
+    from penstock.tables.table import StateTable
+
+KINDS = ("value", "list", "map", "reducing", "aggregating", "timeline")
+"""Of keyed state, as types begin."""
+TIMERS = "timers"
+"""The name of the table of an operator's timers."""
 _OF_TTL = "TTL_"
+
+
+class StateInfo(msgspec.Struct, frozen=True):
+    """A state that a savepoint or checkpoint holds."""
+
+    uid: str
+    operator: str
+    name: str
+    kind: str
+    """value, list, map, reducing, aggregating, timeline, timers; of operator state split, union, broadcast, raw."""
+    type: str
+    """As it is stored."""
+    ttl_ms: int | None = None
 
 
 class NoSuchState(PenstockError):
@@ -61,6 +78,11 @@ class Snapshot(ABC):
         `keys_as_text`: for keys of several types. `allow_pickle`: let `to_pandas` make objects of pickles, which runs
         whatever code these name: only for savepoints that you trust as you trust your program.
         """
+        # Every driver imports this module; what reads states is imported by those that do.
+        from penstock.tables.contents import KeyedContent, OperatorContent
+        from penstock.tables.keys import TEXT
+        from penstock.tables.table import StateTable
+
         snapshot = self._operator(uid)
         info = next((info for info in _infos(uid, snapshot) if info.name == name), None)
         if info is None:

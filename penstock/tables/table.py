@@ -7,25 +7,12 @@ from collections.abc import Iterator
 from importlib import import_module
 from typing import Any
 
-import msgspec
 import pyarrow as pa
 
 from penstock.errors import PenstockError
 from penstock.tables.contents import Content, KeyedContent, OperatorContent
 from penstock.tables.keys import MixedKeys
-
-
-class StateInfo(msgspec.Struct, frozen=True):
-    """A state that a savepoint or checkpoint holds."""
-
-    uid: str
-    operator: str
-    name: str
-    kind: str
-    """value, list, map, reducing, aggregating, timeline, timers; of operator state split, union, broadcast, raw."""
-    type: str
-    """As it is stored."""
-    ttl_ms: int | None = None
+from penstock.tables.snapshot import StateInfo
 
 
 class StateTable:

@@ -43,9 +43,10 @@ from penstock.state.ttl_registry import numbers_of
 from penstock.state.ttl_timers import EXPIRY_KINDS
 from penstock.tables.bootstrap import KeyedBootstrap, StateBootstrap
 from penstock.tables.contents import KeyedContent
-from penstock.tables.layouts import TIMERS, timer_of
+from penstock.tables.layouts import timer_of
 from penstock.tables.rewriting import Change, KeyedRewrite, rewritten_shares
 from penstock.tables.savepoint import Savepoint
+from penstock.tables.snapshot import TIMERS
 from penstock.tables.sources import SavedBlocks
 
 _TIMERS = {state_id(f"_timers {kind}"): kind for kind in (*TIMER_KINDS, *EXPIRY_KINDS.values())}
