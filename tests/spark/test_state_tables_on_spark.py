@@ -2,6 +2,7 @@
 
 import re
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,9 @@ import pytest
 from programs import Count
 from pyspark.sql import SparkSession
 
+from penstock.datastream.connectors import Source
 from penstock.datastream.state import ValueStateDescriptor
-from penstock.tables import OperatorTransformation, Savepoint, SavepointWriter
+from penstock.tables import Checkpoint, OperatorTransformation, Savepoint, SavepointWriter, history
 from penstock.testing import JobHarness
 
 pytestmark = pytest.mark.spark
@@ -70,3 +72,40 @@ def test_a_job_on_spark_begins_with_what_was_made(make_env: Any, tmp_path: Path)
     env = make_env(**{"execution.state-recovery.path": path})
     counted = env.from_collection(["a", "c", "c", "z"]).key_by(lambda word: word).process(Count()).uid("counts")
     assert sorted(counted.execute_and_collect()) == [("a", 6), ("c", 8), ("c", 9), ("z", 1)]
+
+
+class Rising(Source):
+    """0, 1, 2, …, seven an epoch, without an end."""
+
+    bounded = False
+
+    def start(self, parallelism: int) -> dict[str, Any]:
+        return {"only": 0}
+
+    def advance(self, positions: dict[str, Any], limit: int | None) -> dict[str, Any]:
+        return {"only": positions["only"] + 7}
+
+    def read(self, split: str, start: Any, end: Any) -> Any:
+        return (str(number % 7) for number in range(start, end))
+
+
+def test_the_checkpoints_of_a_job_are_tables_and_a_key_has_a_history(make_env: Any, tmp_path: Path) -> None:
+    env = make_env(checkpoints=True, **{"execution.checkpointing.num-retained": "3"})
+    enough = threading.Event()
+    env.add_epoch_listener(lambda epoch: enough.set() if epoch.number >= 5 else None)
+    stream = env.from_source(Rising(), source_name="rising").uid("rising").key_by(lambda text: text)
+    client = stream.process(Count()).uid("counts").execute_and_collect("rising counts")._client
+    assert enough.wait(120)
+    client.cancel().result()
+    job = tmp_path / "checkpoints" / "rising-counts"
+    last = Checkpoint.load(job)
+    rounds = last.manifest.records["rising"] // 7
+    assert rounds >= 5
+    assert {row["key"]: row["value"] for row in last.state("counts", "n").rows()} == dict.fromkeys("0123456", rounds)
+    kept = Checkpoint.list(job)
+    assert len(kept) >= 3
+    moments = history(job, "counts", "n", "3")
+    assert [(moment.checkpoint, moment.value) for moment in moments] == [
+        (each.manifest.id, each.manifest.records["rising"] // 7) for each in kept
+    ]
+    assert moments[0].value < moments[-1].value
