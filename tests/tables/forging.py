@@ -6,7 +6,9 @@ import tempfile
 
 import msgspec
 
+from penstock.checkpoint.manifest import digest_of
 from penstock.checkpoint.savepoints import (
+    METADATA,
     SavedBlock,
     load_savepoint,
     publish_metadata,
@@ -79,3 +81,8 @@ def replaced_everywhere(value, poison):
         for place, item in enumerate(value):
             for changed in replaced_everywhere(item, poison):
                 yield [*value[:place], changed, *value[place + 1 :]]
+
+
+def write_metadata(path, body):
+    with open(f"{path}/{METADATA}", "wb") as file:
+        file.write(b"PENSTOCK SAVEPOINT\n" + digest_of(body) + body)

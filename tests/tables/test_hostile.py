@@ -1,80 +1,35 @@
 """Savepoints from strangers: nothing in them runs, nothing in them takes all memory, and errors say which file."""
 
-import os
 import pickle
-import random
-import resource
 import shutil
 from contextlib import suppress
 
 import msgspec
 import pyarrow as pa
 import pytest
-from forging import bomb, forged, replaced_everywhere
-from table_jobs import KeyedProcessFunction, environment, saved
+from forging import bomb, forged, replaced_everywhere, write_metadata
+from table_jobs import saved
+from typed_job import RECORDS, tolerated, typed
 from typer.testing import CliRunner
 from xxhash import xxh3_128_hexdigest
 
-from penstock.checkpoint.manifest import BadManifest, digest_of, latest
+from penstock.checkpoint.manifest import BadManifest, latest
 from penstock.checkpoint.positions import Line, Positions
 from penstock.checkpoint.savepoints import (
     METADATA,
     DamagedSavepoint,
-    SavepointError,
     load_savepoint,
     savepoint_storage,
 )
 from penstock.cli.main import app
-from penstock.common import Types
-from penstock.common.time import Duration
-from penstock.datastream.state import (
-    ListStateDescriptor,
-    MapStateDescriptor,
-    StateTtlConfig,
-    ValueStateDescriptor,
-)
 from penstock.errors import PenstockError
 from penstock.spark.log import SparkLog
 from penstock.state import files
 from penstock.state.files import CorruptFile, read_changes
-from penstock.tables import Checkpoint, Savepoint, history
+from penstock.tables import Savepoint, history
 from penstock.tables.contents import UnreadableState
 from penstock.tables.schemas import shape_of
 from penstock.testing import JobHarness
-
-MUTATIONS = int(os.environ.get("PENSTOCK_MUTATIONS", "2000"))
-"""How many files are mutated; where reading takes longer, a twentieth. The whole story is 10000: 36 s."""
-
-
-class Typed(KeyedProcessFunction):
-    """States of types that are no pickles, and timers."""
-
-    def open(self, runtime_context):
-        self.total = runtime_context.get_state(ValueStateDescriptor("total", int))
-        self.names = runtime_context.get_list_state(ListStateDescriptor("names", str))
-        self.parts = runtime_context.get_map_state(MapStateDescriptor("parts", tuple[str, int], bytes))
-        fading = ValueStateDescriptor("fading", bytes)
-        fading.enable_time_to_live(StateTtlConfig.new_builder(Duration.of_minutes(5)).build())
-        self.fading = runtime_context.get_state(fading)
-
-    def process_element(self, value, ctx):
-        self.total.update((self.total.value() or 0) + 1)
-        self.names.add(str(value[1]))
-        self.parts.put(("p", value[1]), b"bytes")
-        self.fading.update(b"more")
-        ctx.timer_service().register_processing_time_timer(10**13 + value[1])
-        yield len(list(self.names.get())), len(list(self.parts.items()))
-
-    def on_timer(self, timestamp, ctx):
-        yield ctx.get_current_key()
-
-
-def typed():
-    stream = environment().from_collection([], type_info=Types.TUPLE([Types.STRING(), Types.LONG()])).uid("numbers")
-    return stream.key_by(lambda pair: pair[0]).process(Typed()).uid("typed")
-
-
-RECORDS = [("a", 1), ("b", 2), ("a", 3), ("c", 4)]
 
 
 @pytest.fixture(scope="module")
@@ -101,12 +56,6 @@ def look_at_everything(path):
         tolerated(lambda info=info: savepoint.state(info.uid, info.name).to_arrow().read_all())
         tolerated(lambda info=info: savepoint.state(info.uid, info.name).get("a"))
         tolerated(lambda info=info: history(path, info.uid, info.name, "a"))
-
-
-def tolerated(call):
-    """Call it: what it refuses is refused with an error of ours."""
-    with suppress(PenstockError):
-        call()
 
 
 def begin_with(path):
@@ -220,11 +169,6 @@ def planted(place, full, data, payload):
     if place == "stamped":
         return full, bytes(9) + payload
     return full, payload
-
-
-def write_metadata(path, body):
-    with open(f"{path}/{METADATA}", "wb") as file:
-        file.write(b"PENSTOCK SAVEPOINT\n" + digest_of(body) + body)
 
 
 class TestNamesInASavepoint:
@@ -344,113 +288,3 @@ def compressed_file():
     footer = b"footer"
     head = b"ARROW1\0\0" + schema.serialize().to_pybytes() + message.to_pybytes()
     return head + b"\xff\xff\xff\xff\0\0\0\0" + footer + len(footer).to_bytes(4, "little") + b"ARROW1"
-
-
-def mutated(data, random):
-    """One change, of the kinds that disks, copies and people make."""
-    data = bytearray(data)
-    place = random.randrange(len(data))
-    kind = random.randrange(6)
-    if kind == 0:
-        data[place] ^= 1 << random.randrange(8)
-    elif kind == 1:
-        del data[place:]
-    elif kind == 2:
-        data[place:place] = random.randbytes(random.randrange(1, 64))
-    elif kind == 3:
-        del data[place : place + random.randrange(1, 64)]
-    elif kind == 4:
-        data[place : place + random.randrange(1, 64)] = bytes(random.randrange(1, 64))
-    else:
-        other = random.randrange(len(data))
-        data[place], data[other] = data[other] ^ 0x55, data[place]
-    return bytes(data)
-
-
-class TestMutatedFiles:
-    def test_are_refused_with_file_and_reason(self, good, tmp_path):
-        chance = random.Random(7)
-        shutil.copytree(good, tmp_path / "victim")
-        victim = tmp_path / "victim"
-        its_files = [path for path in victim.rglob("*") if path.is_file()]
-        assert len(its_files) > 2
-        for _ in range(MUTATIONS):
-            file = chance.choice(its_files)
-            whole = file.read_bytes()
-            broken = mutated(whole, chance)
-            if broken == whole:
-                continue
-            file.write_bytes(broken)
-            with pytest.raises((SavepointError, CorruptFile)) as refused:
-                read_all(victim)
-            assert file.name in str(refused.value)
-            assert str(victim) in str(refused.value)
-            file.write_bytes(whole)
-        read_all(victim)
-
-    def test_with_hashes_that_fit_are_read_or_refused_and_take_no_memory(self, good, tmp_path):
-        chance = random.Random(11)
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        body = savepoint_storage(good).read(METADATA)[len(b"PENSTOCK SAVEPOINT\n") + 16 :]
-        target = tmp_path / "victim"
-        for number in range(MUTATIONS // 20):
-            if number % 2:
-                path = forged(good, target)
-                write_metadata(path, mutated(body, chance))
-            else:
-                path = forged(good, target, change_file=lambda data: mutated(data, chance))
-            tolerated(lambda path=path: read_all(path))
-            shutil.rmtree(target)
-        assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 300 * 1024
-
-    def test_with_entries_that_were_changed_are_read_or_refused(self, good, tmp_path):
-        chance = random.Random(13)
-
-        def change(group, entries):
-            found = dict(entries)
-            key = chance.choice(list(found))
-            data = found.pop(key)
-            if chance.random() < 0.5:
-                key = key[:2] + mutated(key[2:], chance)
-            else:
-                data = mutated(data or b"\0", chance)
-            return list({**found, key: data}.items())
-
-        for _ in range(MUTATIONS // 20):
-            path = forged(good, tmp_path / "victim", change_entries=change)
-            tolerated(lambda path=path: read_all(path))
-            shutil.rmtree(path)
-
-    def test_of_a_checkpoint_are_refused_or_make_no_difference(self, tmp_path):
-        chance = random.Random(17)
-        with JobHarness(typed(), backend="filesystem", max_parallelism=4) as job:
-            job.push(*RECORDS).epoch()
-            job.push(*RECORDS).epoch()
-            shutil.copytree(job.storage.root, tmp_path / "victim")
-        victim = tmp_path / "victim"
-        its_files = [path for path in victim.rglob("*") if path.is_file() and path.stat().st_size]
-        whole_rows = checkpoint_rows(victim)
-        for _ in range(MUTATIONS // 20):
-            file = chance.choice(its_files)
-            whole = file.read_bytes()
-            file.write_bytes(mutated(whole, chance))
-            found, refused = whole_rows, None
-            try:
-                found = checkpoint_rows(victim)
-            except PenstockError as error:
-                refused = str(error)
-            assert found == whole_rows
-            assert refused is None or str(victim) in refused
-            file.write_bytes(whole)
-
-
-def read_all(path):
-    savepoint = Savepoint.load(path)
-    for info in savepoint.states():
-        for _ in savepoint.state(info.uid, info.name).batches():
-            pass
-
-
-def checkpoint_rows(path):
-    found = Checkpoint.load(path)
-    return {info.name: sorted(map(repr, found.state(info.uid, info.name).rows())) for info in found.states()}
