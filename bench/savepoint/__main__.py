@@ -15,7 +15,7 @@ from rich.console import Console
 
 from bench.rows import Rows, run_json
 from bench.state.inputs import write_changes, write_load
-from penstock.checkpoint.inspecting import Savepoint
+from penstock.tables.savepoint import Savepoint
 
 BACKENDS = ("filesystem", "rocksdb")
 EPOCHS, WIDE, WARM_UP, RESTORES = 12, 5, 10, 3

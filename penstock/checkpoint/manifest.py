@@ -203,7 +203,7 @@ def load(storage: Storage, number: int, digest: bytes | None = None) -> tuple[Ma
                 fix="Run the version that wrote it, or a newer one. Nothing was changed here.",
             )
         manifest = _decode(body)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, ValueError, RecursionError, MemoryError) as error:
         raise BadManifest(f"{name} in {storage.where} cannot be read: {error}", fix=RESTORE) from None
     if manifest.id != number:
         raise BadManifest(

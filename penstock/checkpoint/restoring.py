@@ -96,7 +96,7 @@ def restore_savepoint(
     begin(storage)
     # The names of what is read and written are those of contents, so a repeat writes the same.
     bases = _copy_blocks(savepoint, storage, metadata, graph)
-    log = put_together(_without_copied(metadata), sources)
+    log = put_together(_without_copied(metadata, graph), sources)
     number = metadata.checkpoint
     uids = {operator.uid for chain in graph.chains for operator in chain.operators}
     source_uids = {chain.source_uid for chain in graph.sources()}
@@ -220,9 +220,14 @@ def _check_restorable(metadata: Metadata, graph: PhysicalGraph, sources: list[st
             )
 
 
-def _without_copied(metadata: Metadata) -> Positions:
-    """Of what the job streams a copy of, the new lineage makes another, of the records that were not read yet."""
+def _without_copied(metadata: Metadata, graph: PhysicalGraph | None = None) -> Positions:
+    """Of what the job streams a copy of, the new lineage makes another, of the records that were not read yet.
+
+    A copy holds pickles: where the program makes one, no position of a savepoint must lead Spark to another file.
+    """
     copied = {uid for uid, source in metadata.sources.items() if source.copied}
+    if graph is not None:
+        copied |= {chain.source_uid for chain in graph.sources() if chain.copied and chain.source_uid is not None}
     positions = metadata.positions
     return Positions(positions.batches, {uid: lines for uid, lines in positions.lines.items() if uid not in copied})
 

@@ -22,6 +22,7 @@ from penstock.checkpoint.bases import SAVED_STATE
 from penstock.checkpoint.lineages import SharedStorage
 from penstock.checkpoint.manifest import OperatorSnapshot, digest_of
 from penstock.checkpoint.positions import Positions
+from penstock.checkpoint.soundness import contradiction
 from penstock.errors import PenstockError
 from penstock.runtime.event_time import OperatorTime
 from penstock.state.object_storage import ObjectStorage
@@ -207,8 +208,15 @@ def load_savepoint(storage: SharedStorage) -> Metadata:
                 f"{head.get('format')}; this version reads up to {FORMAT}.",
                 fix=f"Run Penstock {head.get('penstock')} or later.",
             )
-        return _decode(body)
-    except (msgspec.DecodeError, TypeError) as error:
+        metadata = _decode(body)
+        problem = contradiction(metadata)
+        if problem is not None:
+            raise DamagedSavepoint(
+                f"{METADATA} of the savepoint in {where} was made by hand, or by another program: {problem}.",
+                fix="Use another savepoint. Nothing was changed.",
+            )
+        return metadata
+    except (msgspec.DecodeError, TypeError, ValueError, RecursionError, MemoryError) as error:
         raise DamagedSavepoint(
             f"{METADATA} of the savepoint in {where} cannot be read: {error}",
             fix="Restore it from a copy, or use another savepoint. Nothing was changed.",

@@ -18,6 +18,7 @@ from penstock.cli.overrides import Setting, overrides_of
 from penstock.cli.plan import plan
 from penstock.cli.program import run_program
 from penstock.cli.savepoint import savepoint_app
+from penstock.cli.state import state_app
 from penstock.datastream.checkpoint_settings import CLAIM_MODE, IGNORE_UNCLAIMED, SAVEPOINT
 
 SETTINGS_VARIABLE = "PENSTOCK_SETTINGS"
@@ -73,6 +74,7 @@ app.add_typer(savepoint_app)
 app.command()(stop)
 app.command(cls=CancelCommand)(cancel)
 app.command()(rescale)
+app.add_typer(state_app)
 
 
 @app.command()

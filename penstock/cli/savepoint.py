@@ -7,10 +7,10 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from penstock.checkpoint.inspecting import Savepoint
 from penstock.checkpoint.savepoints import dispose_savepoint, savepoint_storage
 from penstock.cli.jobs import savepoint as savepoint_of
 from penstock.cli.told import Told
+from penstock.tables.savepoint import Savepoint
 
 _OF_A_JOB = "JOB"
 """Stands in the help where others have their name; what is no other command is a job."""

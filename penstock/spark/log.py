@@ -13,7 +13,8 @@ import uuid
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from penstock.checkpoint.manifest import Manifest
+from penstock.checkpoint.manifest import BadManifest, Manifest
+from penstock.checkpoint.soundness import LOG_FILE
 
 _COMMIT = b'v1\n{"nextBatchWatermarkMs":0}'
 _OWN = b"penstock-driver:"
@@ -57,6 +58,12 @@ class SparkLog:
         self._published = set(self._index)
         holders = {number: load(number) for number in set(self._index.values())}
         for path, number in self._index.items():
+            if LOG_FILE.fullmatch(path) is None:
+                raise BadManifest(
+                    f"Checkpoint {number} has a file {path!r} of Spark's log, which is no name of one: it was made by "
+                    f"hand, or by another program.",
+                    fix="Start from another checkpoint or savepoint. Nothing was changed.",
+                )
             self._write(path, holders[number].spark_log[path])
             folder, name = path.rsplit("/", 1)
             if folder == "offsets":

@@ -26,6 +26,7 @@ import pyarrow as pa
 from xxhash import xxh3_128_hexdigest
 
 from penstock.errors import PenstockError
+from penstock.state.message_header import is_compressed
 
 __all__ = [
     "RESTORE",
@@ -299,6 +300,8 @@ def _read_changes(buffer: pa.Buffer, groups: range | None) -> Iterator[GroupChan
 def _from_message(message: pa.Buffer, expected: _Batch) -> GroupChanges:
     # The checksum is right, so what is wrong here was made wrong: by a bug, or in a savepoint by someone's hand.
     try:
+        if is_compressed(memoryview(message).cast("B")[_MARK:]):
+            raise CorruptFile(f"Key group {expected.group} is compressed, which no file of state is.")
         batch = pa.ipc.read_record_batch(message, _SCHEMA)
         batch.validate(full=True)
     except (pa.ArrowException, OSError, ValueError) as error:

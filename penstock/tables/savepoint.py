@@ -1,4 +1,4 @@
-"""A savepoint as its owner sees it: what is in it, how large it is, and how it differs from another."""
+"""A savepoint as its owner sees it: what is in it, each state as a table, and how it differs from another."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from penstock.checkpoint.lineages import SharedStorage
+from penstock.checkpoint.manifest import OperatorSnapshot
 from penstock.checkpoint.savepoints import (
     Found,
     Metadata,
@@ -21,10 +22,9 @@ from penstock.checkpoint.savepoints import (
 )
 from penstock.errors import PenstockError
 from penstock.state.entries import state_id
-from penstock.state.files import read_changes
 from penstock.state.ttl import timed_name
-
-TIMERS = "timers"
+from penstock.tables.snapshot import TIMERS, Snapshot
+from penstock.tables.sources import SavedBlocks
 
 
 class StateSize(NamedTuple):
@@ -32,8 +32,8 @@ class StateSize(NamedTuple):
     bytes: int
 
 
-class Savepoint:
-    """Loaded with `Savepoint.load(path)`. Nothing of what was saved is run, and no value is decoded."""
+class Savepoint(Snapshot):
+    """Loaded with `Savepoint.load(path)`. Nothing of what was saved is run; only `state` decodes any value."""
 
     def __init__(self, storage: SharedStorage, metadata: Metadata) -> None:
         self._storage = storage
@@ -56,6 +56,16 @@ class Savepoint:
         return self._storage.where
 
     @property
+    def storage(self) -> SharedStorage:
+        return self._storage
+
+    def snapshots(self) -> dict[str, OperatorSnapshot]:
+        return {uid: operator.snapshot for uid, operator in self.metadata.operators.items()}
+
+    def keyed_source(self, uid: str) -> SavedBlocks:
+        return SavedBlocks(self._storage, self.metadata.operators[uid].blocks)
+
+    @property
     def operators(self) -> dict[str, SavedOperator]:
         """By uid; those that had no state too."""
         return self.metadata.operators
@@ -75,8 +85,9 @@ class Savepoint:
         names = {state_id(form): name for name in operator.snapshot.states for form in (name, timed_name(name))}
         entries: Counter[str] = Counter()
         size: Counter[str] = Counter()
-        for block in operator.blocks.values():
-            for group in read_changes(self._storage.view(block.name), name=f"'{block.name}' in {self.path}"):
+        source = self.keyed_source(uid)
+        for block in source.blocks():
+            for group in source.groups(block):
                 for key, value in group.entries:
                     name = names.get(int.from_bytes(key[2:6], "big"), TIMERS)
                     entries[name] += 1

@@ -1,0 +1,73 @@
+"""Whether what a savepoint says of itself can be: it may come from anywhere, and have been made by hand.
+
+Its hash says only that it is what its maker wrote. Names in it become names of files, and numbers places in lists.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from penstock.state.key_groups import MAX_PARALLELISM, block_count
+from penstock.state.shares import GROUPED, group_of
+
+if TYPE_CHECKING:
+    from penstock.checkpoint.savepoints import Metadata, SavedOperator
+
+_FILE = re.compile(r"state/[0-9a-f]{32}\.arrow")
+_LOGGED = re.compile(r"(?!\.)[\w.-]{1,255}")
+LOG_FILE = re.compile(r"offsets/\d+|sources/\d+/(?!\.)[\w.-]{1,255}")
+"""What a file of Spark's log may be called, below the log's root."""
+_LARGEST = 2**62
+_LAST_CHECKPOINT = 10**11
+"""Names of manifests have twelve digits."""
+
+
+def contradiction(metadata: Metadata) -> str | None:
+    """What in a savepoint's metadata cannot be, in words; None if there is nothing."""
+    for uid, operator in metadata.operators.items():
+        found = _of_operator(operator)
+        if found is not None:
+            return f"operator '{uid}' has {found}"
+    if not 0 <= metadata.checkpoint < _LAST_CHECKPOINT or not -_LARGEST < metadata.clock < _LARGEST:
+        return f"it is of checkpoint {metadata.checkpoint}, at {metadata.clock}"
+    if metadata.batch is not None and not -1 <= metadata.batch < _LARGEST:
+        return f"its last batch is {metadata.batch}"
+    for uid, source in metadata.sources.items():
+        if not 0 <= source.records < _LARGEST:
+            return f"source '{uid}' has {source.records} records"
+    for uid, lines in metadata.positions.lines.items():
+        for line in lines:
+            for name in line.files:
+                if _LOGGED.fullmatch(name) is None:
+                    return f"source '{uid}' has a file {name!r}, which is no name of one in Spark's log"
+            if any(batch < 0 for batch in line.offsets) or any("\n" in text for text in line.offsets.values()):
+                return f"source '{uid}' has offsets that no log of Spark has"
+    if any(batch < 0 or "\n" in text for batch, text in metadata.positions.batches.items()):
+        return "it has batches that no log of Spark has"
+    return None
+
+
+def _of_operator(operator: SavedOperator) -> str | None:
+    snapshot = operator.snapshot
+    groups = snapshot.max_parallelism
+    if groups == snapshot.parallelism == 0:
+        # One in the first chain of a source, which runs as often as Spark says.
+        return "state in no key group" if operator.blocks or snapshot.in_key_groups else None
+    if not 1 <= groups <= MAX_PARALLELISM or not 1 <= snapshot.parallelism <= MAX_PARALLELISM:
+        return f"parallelism {snapshot.parallelism} of at most {groups}"
+    blocks = range(block_count(groups))
+    for number, block in operator.blocks.items():
+        if number not in blocks:
+            return f"a block {number}; there are {len(blocks)}"
+        if _FILE.fullmatch(block.name) is None or not 0 <= block.size < _LARGEST:
+            return f"a block in {block.name!r} of {block.size} bytes, which is no name of one"
+    for kind, least in snapshot.timers.items():
+        if any(block not in blocks for block in least):
+            return f"{kind} timers in a block that is not there"
+    for name, shares in snapshot.operator_state.items():
+        if shares.mode == GROUPED:
+            for element in (element for elements in shares.by_subtask for element in elements):
+                if len(element) < 2 or group_of(element) >= groups:
+                    return f"'{name}' of a key group that is not there"
+    return None

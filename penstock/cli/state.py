@@ -1,0 +1,98 @@
+"""`penstock state`: look into the state of savepoints and checkpoints. No job need run, and no code of one does."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from penstock.cli.told import Told
+
+# What reads states is imported by the commands that do: `penstock run` should not wait for it.
+
+state_app = typer.Typer(
+    name="state", help="Look into the state of savepoints and checkpoints.", no_args_is_help=True, add_completion=False
+)
+_PATH = typer.Argument(help="A savepoint, or a job's folder below state.checkpoints.dir; also a URI.")
+_UID = typer.Argument(help="The operator's uid.")
+_STATE = typer.Argument(help="The state's name, or timers.")
+_JSON = typer.Option("--json", help="As JSON, for programs.")
+
+
+@state_app.command(name="ls")
+def ls(path: Annotated[str, _PATH], as_json: Annotated[bool, _JSON] = False) -> None:
+    """List the operators and their states."""
+    from penstock.tables.checkpoint import open_snapshot
+
+    with Told():
+        found = open_snapshot(path).states()
+        if as_json:
+            typer.echo(_json(found))
+            return
+        for uid in dict.fromkeys(info.uid for info in found):
+            infos = [info for info in found if info.uid == uid]
+            typer.echo(f"{uid}: {infos[0].operator}")
+            for info in infos:
+                lives = "" if info.ttl_ms is None else f", time to live {info.ttl_ms} ms"
+                typer.echo(f"  {info.name}: {info.kind} {info.type}{lives}")
+
+
+@state_app.command(name="get")
+def get(
+    path: Annotated[str, _PATH],
+    uid: Annotated[str, _UID],
+    state: Annotated[str, _STATE],
+    key: Annotated[str | None, typer.Argument(help="Only this key; one of several fields as a JSON list.")] = None,
+    limit: Annotated[int, typer.Option("-l", "--limit", min=0, help="Rows at most; 0: all.")] = 100,
+    as_json: Annotated[bool, _JSON] = False,
+) -> None:
+    """Show the rows of a state, a line for each."""
+    from penstock.tables.checkpoint import open_snapshot
+    from penstock.tables.typed_keys import key_from_text
+
+    with Told():
+        table = open_snapshot(path).state(uid, state)
+        rows = table.rows() if key is None else iter(table.get(key_from_text(table, key)))
+        shown = list(islice(rows, limit or None))
+        more = next(rows, None) is not None
+        if as_json:
+            typer.echo(_json(shown))
+        else:
+            for row in shown:
+                typer.echo("  ".join(f"{name}={_text(value)}" for name, value in row.items()))
+        if more:
+            typer.echo(f"There are more than {limit} rows: give --limit 0 to see all.", err=True)
+        if key is not None and not shown:
+            typer.echo(f"The key {key} has nothing in this state.", err=True)
+            raise typer.Exit(1)
+
+
+@state_app.command(name="history")
+def history_(
+    directory: Annotated[str, typer.Argument(help="A job's folder of checkpoints, or a directory of savepoints.")],
+    uid: Annotated[str, _UID],
+    state: Annotated[str, _STATE],
+    key: Annotated[str, typer.Argument(help="One of several fields as a JSON list.")],
+    as_json: Annotated[bool, _JSON] = False,
+) -> None:
+    """Show what a key's state was in every checkpoint and savepoint that is there, oldest first."""
+    from penstock.tables import history
+    from penstock.tables.typed_keys import key_in
+
+    with Told():
+        moments = history(directory, uid, state, key_in(directory, uid, state, key))
+        if as_json:
+            typer.echo(_json([moment._asdict() for moment in moments]))
+            return
+        for moment in moments:
+            typer.echo(f"{moment.checkpoint}  {moment.time}  {_text(moment.value)}")
+
+
+def _json(value: Any) -> str:
+    return msgspec.json.encode(value, enc_hook=str).decode()
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else repr(value) if isinstance(value, bytes) else _json(value)

@@ -1,0 +1,53 @@
+"""The state of savepoints and checkpoints as tables, and savepoints from tables. See docs/state-tables.md.
+
+Savepoint, Checkpoint   savepoint.py, checkpoint.py   what there is; `state` gives a StateTable
+StateTable              table.py                      to_arrow, to_pandas, to_spark, get
+history                 moments.py                    one key over all of them
+SavepointWriter         writer.py                     bootstrap.py: new state; rewriting.py: changed state
+                        schemas.py, shapes.py, keys.py: from stored types to columns
+                        contents.py, layouts.py, sources.py: from files to rows
+
+Names are imported when they are asked for: every driver and worker imports `Savepoint`, and few read one.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from penstock.tables.bootstrap import KeyedStateBootstrapFunction, OperatorTransformation, StateBootstrapFunction
+    from penstock.tables.checkpoint import Checkpoint
+    from penstock.tables.moments import history
+    from penstock.tables.savepoint import Savepoint
+    from penstock.tables.snapshot import StateInfo
+    from penstock.tables.table import StateTable
+    from penstock.tables.writer import SavepointWriter
+
+__all__ = [
+    "Checkpoint",
+    "KeyedStateBootstrapFunction",
+    "OperatorTransformation",
+    "Savepoint",
+    "SavepointWriter",
+    "StateBootstrapFunction",
+    "StateInfo",
+    "StateTable",
+    "history",
+]
+
+_MODULES = {
+    "Checkpoint": "checkpoint",
+    "KeyedStateBootstrapFunction": "bootstrap",
+    "OperatorTransformation": "bootstrap",
+    "Savepoint": "savepoint",
+    "SavepointWriter": "writer",
+    "StateBootstrapFunction": "bootstrap",
+    "StateInfo": "snapshot",
+    "StateTable": "table",
+    "history": "moments",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

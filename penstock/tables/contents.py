@@ -1,0 +1,259 @@
+"""What a table is made from: an operator's keyed state, block by block, or its operator state, which is at hand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any, Protocol
+
+import msgspec
+import pyarrow as pa
+
+from penstock.checkpoint.manifest import OperatorSnapshot
+from penstock.errors import PenstockError
+from penstock.state.files import GroupChanges
+from penstock.state.key_groups import block_of, key_group_of
+from penstock.state.shares import BROADCAST, GROUPED, Shares, group_of, without_group
+from penstock.tables.keys import TEXT, KeyShape, MixedKeys, canonical, decode_key, key_shape
+from penstock.tables.layouts import (
+    Entry,
+    Layout,
+    TimerLayout,
+    is_windowed,
+    map_key_decoder,
+    parts_of,
+    timer_of,
+    value_decoder,
+)
+from penstock.tables.schemas import state_type
+from penstock.tables.snapshot import TIMERS
+from penstock.tables.sources import KeyedSource
+
+_SAMPLE = 500
+"""Keys of each block that are looked at to find the type of a job's keys."""
+_ENTRIES = 32_768
+_BYTES = 4 * 1024 * 1024
+"""What becomes a record batch, about; but one value or list as a whole."""
+
+
+class UnreadableState(PenstockError):
+    """A file of state holds what is not of the type that the state is stored with.
+
+    Operator action: use another copy of the savepoint, or another checkpoint. Nothing was changed.
+    """
+
+    lasting = True
+
+
+class Content(Protocol):
+    """The rows of one state, in parts that can be read one by one, by whoever."""
+
+    @property
+    def schema(self) -> pa.Schema: ...
+
+    def parts(self) -> list[int]: ...
+
+    def batches(self, part: int) -> Iterator[pa.RecordBatch]: ...
+
+
+class KeyedContent:
+    """A keyed state, or the timers, of one operator. In memory there is one key group at a time."""
+
+    def __init__(
+        self,
+        source: KeyedSource,
+        uid: str,
+        snapshot: OperatorSnapshot,
+        name: str,
+        schema: str | None = None,
+        key: KeyShape | None = None,
+        windowed: bool | None = None,
+    ) -> None:
+        """`schema`: the state's type, if not as it is stored. `key` and `windowed` as they were found before."""
+        self._source = source
+        self._uid = uid
+        self._snapshot = msgspec.structs.replace(snapshot, operator_state={})
+        self._name = name
+        self._schema = schema or snapshot.states.get(name, "")
+        self.timers = name == TIMERS and name not in snapshot.states
+        self.type = state_type(self._schema)
+        if key is None or windowed is None:
+            found, windowed = self._look()
+            key = key or found
+        self.key = key
+        self.windowed = windowed
+        self.layout = TimerLayout(key) if self.timers else Layout(self._snapshot, name, self.type, key, windowed)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        known = self._source, self._uid, self._snapshot, self._name, self._schema, self.key, self.windowed
+        return KeyedContent, known
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.layout.schema
+
+    @property
+    def max_parallelism(self) -> int:
+        return self._snapshot.max_parallelism
+
+    def with_text_keys(self) -> KeyedContent:
+        return KeyedContent(self._source, self._uid, self._snapshot, self._name, self._schema, TEXT, self.windowed)
+
+    def parts(self) -> list[int]:
+        return self._source.blocks()
+
+    def batches(self, part: int) -> Iterator[pa.RecordBatch]:
+        waiting: list[Entry] = []
+        size = 0
+        for group, entries in self.entries(part):
+            for entry in entries:
+                full = size >= _BYTES or len(waiting) >= _ENTRIES
+                if full and not self.layout.goes_on(waiting[-1][0], entry[0]):
+                    yield self._batch(waiting, part, group)
+                    waiting, size = [], 0
+                waiting.append(entry)
+                size += len(entry[1])
+        if waiting:
+            yield self._batch(waiting, part, None)
+
+    def entries(self, part: int, wanted: range | None = None) -> Iterator[tuple[int, list[Entry]]]:
+        """(key group, the state's entries in it)."""
+        return self._entries(part, self._source.groups(part, wanted))
+
+    def _entries(self, part: int, groups: Iterator[GroupChanges]) -> Iterator[tuple[int, list[Entry]]]:
+        for change in groups:
+            try:
+                entries = self.layout.entries(change)
+            except Exception as error:
+                raise self._unreadable(part, change.group, error) from error
+            if entries:
+                yield change.group, entries
+
+    def rows_of(self, key: Any) -> list[dict[str, Any]]:
+        """The rows of one key: reads its key group only."""
+        data = canonical(key)
+        group = key_group_of(data, self.max_parallelism)
+        block = block_of(group, self.max_parallelism)
+        found: list[Entry] = []
+        if block in self._source.blocks():
+            for _, entries in self.entries(block, range(group, group + 1)):
+                found += [entry for entry in entries if self._key_of(entry[0]) == data]
+        return self._batch(found, block, group).to_pylist() if found else []
+
+    def batch(self, entries: list[Entry]) -> pa.RecordBatch:
+        """The rows of entries that `entries` gave."""
+        return self._batch(entries, 0, None)
+
+    def _key_of(self, full: bytes) -> bytes:
+        return timer_of(full)[1] if self.timers else parts_of(full)[0]
+
+    def _batch(self, entries: list[Entry], part: int, group: int | None) -> pa.RecordBatch:
+        try:
+            columns = self.layout.columns(entries)
+            arrays = [pa.array(column, field.type) for column, field in zip(columns, self.schema, strict=True)]
+            return pa.record_batch(arrays, schema=self.schema)
+        except Exception as error:  # whatever foreign bytes do to a decoder
+            self._check_keys(entries, error)
+            raise self._unreadable(part, group, error) from error
+
+    def _check_keys(self, entries: list[Entry], error: Exception) -> None:
+        """Say so if it is the keys that do not go into one column."""
+        try:
+            found = key_shape(decode_key(self._key_of(full)) for full, _ in entries)
+        except Exception:  # then they are no keys
+            return
+        if self.key.kind != TEXT.kind and (found.kind, found.names) != (self.key.kind, self.key.names):
+            raise MixedKeys(
+                f"State '{self._name}' of operator '{self._snapshot.name}' (uid '{self._uid}') has keys of several "
+                f"types: {self.key.kind} and {found.kind}. They cannot be one column.",
+                fix="Ask for the state with keys_as_text=True.",
+            ) from error
+
+    def _look(self) -> tuple[KeyShape, bool]:
+        """The shape of the keys, and whether the state is one of windows."""
+        keys: list[Any] = []
+        windowed = False
+        probe = TimerLayout(TEXT) if self.timers else Layout(self._snapshot, self._name, self.type, TEXT, False)
+        self.layout = probe
+        for part, groups in self._source.sample():
+            for group, entries in self._entries(part, groups):
+                try:
+                    if not keys and not self.timers:
+                        windowed = is_windowed(self._name, self.type.kind, parts_of(entries[0][0])[1])
+                    keys += [decode_key(self._key_of(full)) for full, _ in islice(entries, _SAMPLE)]
+                except Exception as error:
+                    raise self._unreadable(part, group, error) from error
+                break
+        return key_shape(keys), windowed
+
+    def _unreadable(self, part: int, group: int | None, error: Exception) -> PenstockError:
+        if isinstance(error, PenstockError):
+            return error
+        where = "" if group is None else f", key group {group}"
+        return UnreadableState(
+            f"State '{self._name}' of operator '{self._snapshot.name}' (uid '{self._uid}') cannot be read: "
+            f"{self._source.named(part)}{where} holds what is no {self._schema or 'timer'}: "
+            f"{type(error).__name__}: {error}",
+            fix="Use another copy of it. Nothing was changed.",
+        )
+
+
+class OperatorContent:
+    """A list, union, broadcast or raw state, which a snapshot has in itself."""
+
+    def __init__(self, described: str, shares: Shares, where: str, schema: str | None = None) -> None:
+        self._described = described
+        self._where = where
+        self._given = schema
+        self.shares = shares
+        self.type = state_type(schema or shares.schema)
+        self._value = value_decoder(self.type.value)
+        self._key = None if self.type.key is None else map_key_decoder(self.type.key)
+        value = pa.field("value", self.type.value.arrow)
+        if shares.mode == GROUPED:
+            fields = [pa.field("key_group", pa.int64()), pa.field("value", pa.binary())]
+        elif shares.mode == BROADCAST and self.type.key is not None:
+            fields = [pa.field("subtask", pa.int64()), pa.field("map_key", self.type.key.arrow), value]
+        else:
+            fields = [pa.field("subtask", pa.int64()), pa.field("index", pa.int64()), value]
+        self.raw = shares.schema == "bytes"
+        self._schema = pa.schema(fields)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return OperatorContent, (self._described, self.shares, self._where, self._given)
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._schema
+
+    def parts(self) -> list[int]:
+        return [0]
+
+    def batches(self, part: int) -> Iterator[pa.RecordBatch]:
+        try:
+            rows = list(self._rows())
+            columns = [list(column) for column in zip(*rows)] if rows else [[] for _ in self.schema]
+            arrays = [pa.array(column, field.type) for column, field in zip(columns, self.schema, strict=True)]
+            yield pa.record_batch(arrays, schema=self.schema)
+        except Exception as error:  # whatever foreign bytes do to a decoder
+            if isinstance(error, PenstockError):
+                raise
+            raise UnreadableState(
+                f"{self._described} cannot be read: in {self._where} it holds what is no {self.shares.schema}: "
+                f"{type(error).__name__}: {error}",
+                fix="Use another copy of it. Nothing was changed.",
+            ) from error
+
+    def _rows(self) -> Iterator[tuple[Any, ...]]:
+        for subtask, elements in enumerate(self.shares.by_subtask):
+            for index, element in enumerate(elements):
+                if self.shares.mode == GROUPED:
+                    yield group_of(element), without_group(element)
+                elif self._key is not None and self.shares.mode == BROADCAST:
+                    key, value = decode_pair(element)
+                    yield subtask, self._key(key), self._value(value)
+                else:
+                    yield subtask, index, element if self.raw else self._value(element)
+
+
+decode_pair = msgspec.msgpack.Decoder(tuple[bytes, bytes]).decode

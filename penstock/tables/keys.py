@@ -1,0 +1,183 @@
+"""Keys as a column. No snapshot says what type a job's keys have, but keys tell it themselves: a few are looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+import pyarrow as pa
+
+from penstock.common.row import Row
+from penstock.errors import PenstockError
+from penstock.state.keys import KeyTypeError, decode_key, encode_key
+
+_TEXT = "text"
+
+
+class MixedKeys(PenstockError):
+    """A state has keys of several types, which cannot be one column."""
+
+
+@dataclass(frozen=True)
+class KeyShape:
+    kind: str
+    arrow: pa.DataType
+    names: tuple[str, ...] = ()
+    parts: tuple[KeyShape, ...] = ()
+    nullable: bool = False
+
+    @property
+    def plain(self) -> bool:
+        """Whether Arrow takes decoded keys as they are."""
+        return self.kind in _PLAIN
+
+    def to_arrow(self, key: Any) -> Any:
+        """A decoded key as Arrow takes it; ValueError for one of another type."""
+        if self.kind == _TEXT:
+            return repr(key)
+        if key is None and (self.nullable or self.kind == "none"):
+            return None
+        if _kind(key) != self.kind or (self.parts and _names(key) != self.names):
+            raise ValueError(f"{key!r} is no {self.kind}")
+        if self.parts:
+            return {name: part.to_arrow(each) for name, part, each in zip(self.names, self.parts, key, strict=True)}
+        read = _KINDS[self.kind][1]
+        return key if read is None else read(key)
+
+    def to_key(self, value: Any) -> Any:
+        """The key that a table shows as this value."""
+        if self.kind == _TEXT:
+            raise MixedKeys(
+                "Keys of several types are shown as text, from which they cannot be made again.",
+                fix="Leave the keys as they are, or bootstrap the state with a function.",
+            )
+        if value is None:
+            return None
+        if self.parts:
+            if not isinstance(value, dict):
+                value = dict(zip(self.names, value, strict=True))
+            values = [part.to_key(value[name]) for name, part in zip(self.names, self.parts)]
+            if self.kind == "tuple":
+                return tuple(values)
+            return Row.of(self.names if self.kind == "named row" else None, values)
+        write = _KINDS[self.kind][2]
+        return value if write is None or isinstance(value, _KINDS[self.kind][3]) else write(value)
+
+    def find(self, text: str) -> Any:
+        """The key that was typed as this text, on a command line."""
+        read = _TYPED.get(self.kind)
+        return text if read is None else read(text)
+
+
+_Convert = Callable[[Any], Any]
+
+_KINDS: dict[str, tuple[pa.DataType, _Convert | None, _Convert | None, type]] = {
+    "none": (pa.null(), None, None, type(None)),
+    "bool": (pa.bool_(), None, None, bool),
+    "int": (pa.int64(), None, None, int),
+    "float": (pa.float64(), None, None, float),
+    "str": (pa.string(), None, None, str),
+    "bytes": (pa.binary(), None, None, bytes),
+    "Decimal": (pa.string(), str, Decimal, Decimal),
+    "datetime": (pa.timestamp("us"), None, None, datetime),
+    "datetime in UTC": (pa.timestamp("us", "UTC"), None, None, datetime),
+    "date": (pa.date32(), None, None, date),
+    "time": (pa.string(), time.isoformat, time.fromisoformat, time),
+    "timedelta": (pa.duration("us"), None, None, timedelta),
+    "UUID": (pa.string(), str, UUID, UUID),
+}
+_PLAIN = frozenset(kind for kind, (_, read, _, _) in _KINDS.items() if read is None)
+_TYPED: dict[str, _Convert] = {
+    "int": int,
+    "float": float,
+    "bool": lambda text: {"true": True, "false": False}[text.lower()],
+    "bytes": bytes.fromhex,
+    "Decimal": Decimal,
+    "UUID": UUID,
+    "date": date.fromisoformat,
+    "time": time.fromisoformat,
+    "datetime": datetime.fromisoformat,
+    "datetime in UTC": datetime.fromisoformat,
+}
+
+_TYPES: dict[type, str] = {
+    type(None): "none",
+    bool: "bool",
+    int: "int",
+    float: "float",
+    str: "str",
+    bytes: "bytes",
+    Decimal: "Decimal",
+    date: "date",
+    time: "time",
+    timedelta: "timedelta",
+    UUID: "UUID",
+    tuple: "tuple",
+}
+
+
+def _kind(key: Any) -> str:
+    if type(key) is datetime:
+        return "datetime" if key.tzinfo is None else "datetime in UTC"
+    if type(key) is Row:
+        return "row" if key._fields is None else "named row"
+    if type(key) is int and not -(1 << 63) <= key < 1 << 63:
+        return "large int"
+    return _TYPES.get(type(key), _TEXT)
+
+
+def _names(key: Any) -> tuple[str, ...]:
+    names = key._fields if type(key) is Row else None
+    return tuple(f"f{i}" for i in range(len(key))) if names is None else tuple(names)
+
+
+TEXT = KeyShape(_TEXT, pa.string())
+_NOTHING = KeyShape("none", pa.null())
+
+
+def key_shape(keys: Iterable[Any]) -> KeyShape:
+    """The shape of a column of keys like these; that of their `repr` where they are of several types."""
+    shape: KeyShape | None = None
+    for key in keys:
+        found = _shape(key)
+        shape = found if shape is None else _both(shape, found)
+    return _NOTHING if shape is None else shape
+
+
+def _shape(key: Any) -> KeyShape:
+    kind = _kind(key)
+    if type(key) in (tuple, Row):
+        names, parts = _names(key), tuple(map(_shape, key))
+        if len(set(names)) != len(names) or not names:
+            return TEXT
+        return KeyShape(kind, pa.struct([(name, part.arrow) for name, part in zip(names, parts)]), names, parts)
+    return KeyShape(kind, _KINDS[kind][0]) if kind in _KINDS else TEXT
+
+
+def _both(one: KeyShape, other: KeyShape) -> KeyShape:
+    if one == other:
+        return one
+    if one.kind == "none":
+        return KeyShape(other.kind, other.arrow, other.names, other.parts, nullable=other.kind != _TEXT)
+    if other.kind == "none":
+        return KeyShape(one.kind, one.arrow, one.names, one.parts, nullable=one.kind != _TEXT)
+    if one.kind != other.kind or one.names != other.names:
+        return TEXT
+    parts = tuple(map(_both, one.parts, other.parts))
+    arrow = pa.struct([(name, part.arrow) for name, part in zip(one.names, parts)]) if parts else one.arrow
+    return KeyShape(one.kind, arrow, one.names, parts, one.nullable or other.nullable)
+
+
+def canonical(key: Any) -> bytes:
+    """The stored bytes of a key; an error that says what to give instead."""
+    try:
+        return encode_key(key)
+    except KeyTypeError as error:
+        raise PenstockError(f"{error.statement()}.", fix=error.fix) from None
+
+
+__all__ = ["TEXT", "KeyShape", "MixedKeys", "canonical", "decode_key", "key_shape"]

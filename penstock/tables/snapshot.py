@@ -1,0 +1,135 @@
+"""What savepoints and checkpoints have in common: operators with states, each of which is a table."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from penstock.checkpoint.manifest import OperatorSnapshot
+from penstock.common.typeinfo import TypeSpec
+from penstock.errors import PenstockError
+from penstock.state.operator_state import RAW, RAW_KEYED
+from penstock.state.serializers import serializer_for
+
+if TYPE_CHECKING:
+    from penstock.tables.sources import KeyedSource
+    from penstock.tables.table import StateTable
+
+KINDS = ("value", "list", "map", "reducing", "aggregating", "timeline")
+"""Of keyed state, as types begin."""
+TIMERS = "timers"
+"""The name of the table of an operator's timers."""
+_OF_TTL = "TTL_"
+
+
+class StateInfo(msgspec.Struct, frozen=True):
+    """A state that a savepoint or checkpoint holds."""
+
+    uid: str
+    operator: str
+    name: str
+    kind: str
+    """value, list, map, reducing, aggregating, timeline, timers; of operator state split, union, broadcast, raw."""
+    type: str
+    """As it is stored."""
+    ttl_ms: int | None = None
+
+
+class NoSuchState(PenstockError):
+    """There is no operator with a uid, or it has no state of a name. The message says which there are."""
+
+
+class Snapshot(ABC):
+    """A job's state at one moment, in files."""
+
+    @property
+    @abstractmethod
+    def path(self) -> str: ...
+
+    @abstractmethod
+    def snapshots(self) -> dict[str, OperatorSnapshot]:
+        """What is known of each operator, by uid."""
+
+    @abstractmethod
+    def keyed_source(self, uid: str) -> KeyedSource: ...
+
+    def states(self, uid: str | None = None) -> list[StateInfo]:
+        """The states that are there, of one operator or of all."""
+        if uid is not None:
+            self._operator(uid)
+        snapshots = self.snapshots()
+        return [info for each in ([uid] if uid is not None else snapshots) for info in _infos(each, snapshots[each])]
+
+    def state(
+        self,
+        uid: str,
+        name: str,
+        *,
+        value_type: TypeSpec | None = None,
+        keys_as_text: bool = False,
+        allow_pickle: bool = False,
+    ) -> StateTable:
+        """A state as a table; "timers" is that of an operator's timers.
+
+        `value_type`: the values' type, where the stored one does not tell their fields, as with annotated functions.
+        `keys_as_text`: for keys of several types. `allow_pickle`: let `to_pandas` make objects of pickles, which runs
+        whatever code these name: only for savepoints that you trust as you trust your program.
+        """
+        # Every driver imports this module; what reads states is imported by those that do.
+        from penstock.tables.contents import KeyedContent, OperatorContent
+        from penstock.tables.keys import TEXT
+        from penstock.tables.table import StateTable
+
+        snapshot = self._operator(uid)
+        info = next((info for info in _infos(uid, snapshot) if info.name == name), None)
+        if info is None:
+            raise NoSuchState(
+                f"Operator '{snapshot.name}' (uid '{uid}') of {self.path} has no state '{name}'; it has "
+                f"{[info.name for info in _infos(uid, snapshot)]}."
+            )
+        shares = snapshot.operator_state.get(name)
+        if shares is not None and name not in snapshot.states:
+            schema = None if value_type is None else _retyped(shares.schema, value_type)
+            described = f"Operator state '{name}' of operator '{snapshot.name}' (uid '{uid}')"
+            return StateTable(info, OperatorContent(described, shares, self.path, schema), allow_pickle)
+        schema = None if value_type is None else _retyped(snapshot.states.get(name, ""), value_type)
+        key = TEXT if keys_as_text else None
+        return StateTable(info, KeyedContent(self.keyed_source(uid), uid, snapshot, name, schema, key), allow_pickle)
+
+    def _operator(self, uid: str) -> OperatorSnapshot:
+        snapshot = self.snapshots().get(uid)
+        if snapshot is None:
+            raise NoSuchState(f"There is no operator with uid '{uid}' in {self.path}; there are {[*self.snapshots()]}.")
+        return snapshot
+
+
+def _infos(uid: str, snapshot: OperatorSnapshot) -> Iterator[StateInfo]:
+    for name, schema in sorted(snapshot.states.items()):
+        kind, _, text = schema.partition(" ")
+        form = snapshot.ttl.get(name)
+        if kind not in KINDS:
+            kind, text = "value", schema
+        yield StateInfo(uid, snapshot.name, name, kind, text, None if form is None else form.ttl_ms)
+    # Those of TTL are nobody's but its own.
+    if TIMERS not in snapshot.states and any(
+        least for kind, least in snapshot.timers.items() if not kind.startswith(_OF_TTL)
+    ):
+        yield StateInfo(uid, snapshot.name, TIMERS, TIMERS, "timer")
+    for name, shares in sorted(snapshot.operator_state.items()):
+        if name in (RAW, RAW_KEYED):
+            if any(shares.by_subtask):
+                yield StateInfo(uid, snapshot.name, name, "raw", "bytes")
+        elif name not in snapshot.states:
+            yield StateInfo(uid, snapshot.name, name, shares.mode, shares.schema)
+
+
+def _retyped(schema: str, value_type: Any) -> str:
+    """The stored type with other words for the values."""
+    text = serializer_for(value_type).schema()
+    or_pickle = " or pickle" if schema.endswith(" or pickle") else ""
+    if schema.startswith("map "):
+        return f"{schema.rpartition(' -> ')[0]} -> {text}{or_pickle}"
+    return f"{schema.partition(' ')[0]} {text}{or_pickle}"

@@ -1,0 +1,56 @@
+"""Keys as people type them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from penstock.errors import PenstockError
+from penstock.tables.contents import KeyedContent
+from penstock.tables.keys import KeyShape
+from penstock.tables.moments import snapshots_in
+from penstock.tables.snapshot import NoSuchState
+from penstock.tables.table import StateTable
+
+
+def key_from_text(table: StateTable, text: str) -> Any:
+    """The key that was typed: of the type that the state's keys have."""
+    content = table.content
+    if not isinstance(content, KeyedContent):
+        return text
+    try:
+        return _typed(content.key, text)
+    except (ValueError, KeyError, ArithmeticError) as error:
+        raise PenstockError(
+            f"The keys of state '{table.info.name}' are of type {content.key.kind}, and '{text}' is none: {error}.",
+            fix="Write a key of several fields as a JSON list: '[\"a\", 1]'.",
+        ) from None
+
+
+def _typed(shape: KeyShape, text: str) -> Any:
+    if not shape.parts:
+        return shape.find(text)
+    given = json.loads(text)
+    if not isinstance(given, list) or len(given) != len(shape.parts):
+        raise ValueError(f"it has the {len(shape.parts)} fields {', '.join(shape.names)}")
+    fields = [
+        value if value is None or not isinstance(value, str) else _typed(part, value)
+        for part, value in zip(shape.parts, given, strict=True)
+    ]
+    return shape.to_key(fields)
+
+
+def key_in(directory: str, uid: str, state: str, text: str) -> Any:
+    """The typed key, by the first of the snapshots that has keys in this state."""
+    missing: NoSuchState | None = None
+    for snapshot in snapshots_in(directory):
+        try:
+            table = snapshot.state(uid, state)
+        except NoSuchState as error:
+            missing = error
+            continue
+        if not isinstance(table.content, KeyedContent) or table.content.key.kind != "none":
+            return key_from_text(table, text)
+    if missing is not None:
+        raise missing
+    return text

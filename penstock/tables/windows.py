@@ -1,0 +1,41 @@
+"""The names of windows inside entry keys, as columns."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.runtime.windows.window import NAME_LENGTH
+
+SCOPES = ("window", "trigger", "window function")
+"""In front of the names of states that belong to a window of a key."""
+
+FIELDS = [pa.field("window_start", pa.int64()), pa.field("window_end", pa.int64()), pa.field("window_id", pa.int64())]
+"""Start and end of time windows, in milliseconds, or the number of a count window; the global window has none."""
+
+_PAIR = struct.Struct(">QQ")
+_BIAS = 2**63
+
+
+def in_scope(name: str) -> bool:
+    """Whether a state of this name may be one of a window's."""
+    return name.startswith(tuple(f"{scope} " for scope in SCOPES))
+
+
+def window_of(name: bytes) -> tuple[int | None, int | None, int | None]:
+    """The values of `FIELDS`."""
+    first, second = _PAIR.unpack(name)
+    if not second:
+        return None, None, first - _BIAS if first else None
+    return first - _BIAS, second - _BIAS, None
+
+
+def name_of(start: Any, end: Any, number: Any) -> bytes:
+    if number is not None:
+        return _PAIR.pack(int(number) + _BIAS, 0)
+    return bytes(NAME_LENGTH) if start is None else _PAIR.pack(int(start) + _BIAS, int(end) + _BIAS)
+
+
+__all__ = ["FIELDS", "NAME_LENGTH", "SCOPES", "in_scope", "name_of", "window_of"]
