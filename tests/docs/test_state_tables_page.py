@@ -36,15 +36,4 @@ def test_its_examples_give_what_they_say() -> None:
 
 
 def test_duckdb_reads_a_savepoint_in_one_line() -> None:
-    pytest.importorskip("duckdb")
     _run([*BLOCKS[:2], *(block for block in BLOCKS if _is_of(block, "duckdb"))])
-
-
-def test_what_duckdb_reads_is_a_stream_of_record_batches() -> None:
-    """DuckDB takes a RecordBatchReader as a table: without DuckDB this much can be shown."""
-    names: dict[str, Any] = {"__name__": "state_tables_page"}
-    exec("\n".join(BLOCKS[:2]), names)
-    account = names["Savepoint"].load(names["path"]).state("customers", "account").to_arrow()
-    table = account.read_all().flatten()
-    rich = table.filter([spent > 9 for spent in table["value.spent"].to_pylist()])
-    assert rich.select(["key", "value.spent"]).to_pylist() == [{"key": "bob", "value.spent": 9.5}]
