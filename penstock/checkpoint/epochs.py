@@ -409,12 +409,15 @@ class EpochDriver:
                             self.uids[part.uid].name,
                             chain.parallelism,
                             chain.max_parallelism,
-                            part.states,
+                            {},
                             [],
                             {},
                             {},
                             {},
+                            {},
                         )
+                    known.states.update(part.states)
+                    known.ways.update(part.ways)
                     known.ttl.update(part.ttl)
                     known.deltas.extend(part.deltas)
                     add_report(known.operator_state, part.operator_state, report.subtask, chain.parallelism)
