@@ -416,8 +416,12 @@ class EpochDriver:
                             {},
                             {},
                         )
-                    known.states.update(part.states)
-                    known.ways.update(part.ways)
+                    before = None if last is None else last.operators.get(part.uid)
+                    for name, schema in part.states.items():
+                        # A subtask that has not asked for a state yet reports it as it was.
+                        if name not in known.states or before is None or schema != before.states.get(name):
+                            known.states[name] = schema
+                            known.ways.update({name: part.ways[name]} if name in part.ways else {})
                     known.ttl.update(part.ttl)
                     known.deltas.extend(part.deltas)
                     add_report(known.operator_state, part.operator_state, report.subtask, chain.parallelism)

@@ -68,7 +68,7 @@ _RUNTIME_MODE = "execution.runtime-mode"
 class StreamExecutionEnvironment:
     """Build a program with `from_…` and the methods of its streams; run it with `execute`."""
 
-    _instead_of_running: ClassVar[list[Callable[[str, LogicalGraph, PhysicalGraph], NoReturn]]] = []
+    _instead_of_running: ClassVar[list[Callable[[str, LogicalGraph, PhysicalGraph, Configuration], NoReturn]]] = []
     """Filled by commands that look at a program's job and do not run it; what they raise ends the program."""
 
     def __init__(self, configuration: Configuration | None = None) -> None:
@@ -339,7 +339,7 @@ class StreamExecutionEnvironment:
         name = job_name or self._configuration.get_string("pipeline.name", "penstock-job")
         physical = self._physical()
         if self._instead_of_running:
-            self._instead_of_running[-1](name, self._graph, physical)
+            self._instead_of_running[-1](name, self._graph, physical, self._configuration)
         settings, root = self._settings(name)
         self._warn_of_derived_uids(root)
         interval = self.get_checkpoint_interval()

@@ -46,7 +46,7 @@ from penstock.spark.inputs import inputs_of
 from penstock.spark.log import SparkLog
 from penstock.spark.planner import PLANNING_FAILED
 from penstock.spark.scratch import scratch_directory
-from penstock.spark.sources import lines_in_log, open_stream
+from penstock.spark.sources import open_stream, sources_in_log
 from penstock.state.storage import DriverStorage, Storage, StorageError
 
 _TICK_S = 0.1
@@ -104,7 +104,7 @@ class Job:
         self._engine.ship(0)
         self._bases = SparkMerge(spark, self.id)
         self._saving = SparkMerge(spark, f"{self.id}-savepoint")
-        self._sources = self._sources_in_log()
+        self._sources = sources_in_log(spec.logical, spec.physical)
         self._open_lineage()
 
     def _open_lineage(self) -> None:
@@ -136,12 +136,6 @@ class Job:
         else:
             lineage = lineage_from_savepoint(self._lineages, self.spec.physical, self._sources, self.spec.restore)
         return self._lineages.storage_of(lineage), lineage
-
-    def _sources_in_log(self) -> list[str]:
-        """The uid of the source behind each line of Spark's offsets."""
-        origins = {node.uid: node.source.origin for node in self.spec.logical.nodes.values() if node.source is not None}
-        uids = [chain.source_uid for chain in self.spec.physical.sources() if chain.source_uid is not None]
-        return [uid for uid in uids for _ in range(lines_in_log(origins[uid]))]
 
     def _driver_host(self) -> str:
         """Loopback, unless the user chose a cluster: then its executors must reach the driver."""

@@ -15,7 +15,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from penstock.common.pickling import to_pickle
 from penstock.connectors.files.file_source import FileSource
-from penstock.runtime.plan import Chain
+from penstock.graph.logical import LogicalGraph
+from penstock.runtime.plan import Chain, PhysicalGraph
 from penstock.spark.inputs import set_order
 from penstock.spark.planner import planned_stream
 
@@ -53,6 +54,13 @@ def open_stream(
     if records_per_epoch:
         reader = reader.option("maxFilesPerTrigger", 1)
     return reader.parquet(str(folder))
+
+
+def sources_in_log(logical: LogicalGraph, physical: PhysicalGraph) -> list[str]:
+    """The uid of the source behind each line of Spark's offsets."""
+    origins = {node.uid: node.source.origin for node in logical.nodes.values() if node.source is not None}
+    uids = [chain.source_uid for chain in physical.sources() if chain.source_uid is not None]
+    return [uid for uid in uids for _ in range(lines_in_log(origins[uid]))]
 
 
 def lines_in_log(origin: Any) -> int:

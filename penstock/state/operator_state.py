@@ -119,6 +119,7 @@ class OperatorStateStore:
         descriptor = state.descriptor
         share = self._restored.get(descriptor.name)
         if share is None:
+            state.evolve(())
             state.load([])
             return
         if share.mode == state.mode:

@@ -175,7 +175,7 @@ class TestDamage:
     def test_a_newer_format(self, files, tmp_path):
         body = msgspec.msgpack.encode([FORMAT + 1, "whatever a later version writes"])
         overwrite_new(tmp_path, 1, body)
-        message = rf"manifests/0*1 in .* has format {FORMAT + 1}; this Penstock reads formats 2 and {FORMAT}. Run the version"
+        message = rf"manifests/0*1 in .* has format {FORMAT + 1}; this Penstock reads formats 2 and {FORMAT}. Run the"
         with pytest.raises(BadManifest, match=message):
             latest(files)
 
