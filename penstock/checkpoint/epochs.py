@@ -89,6 +89,8 @@ class EpochParameters(msgspec.Struct, frozen=True):
     """The epoch's clock, in milliseconds."""
     overlay_bytes: int = OVERLAY_BYTES
     scale: Scale = {}
+    whole: bool = False
+    """Whether the epoch is the whole job, so that nothing of its state is kept."""
 
 
 class EpochStatistics(msgspec.Struct, frozen=True):
@@ -154,6 +156,8 @@ class EpochDriver:
     """Lets seconds pass between two checkpoints; may raise, if the job is to stop."""
     open_savepoint: Callable[[str], SharedStorage] = savepoint_storage
     """Opens the savepoint that the lineage began with, if it is to be removed."""
+    whole: bool = False
+    """Whether one epoch is the whole job: a batch. Then there is no checkpoint, and who fails begins again."""
 
     def __post_init__(self) -> None:
         self.token = uuid.uuid4().hex
@@ -309,7 +313,8 @@ class EpochDriver:
         ]
         self._committer.commit(number, [each for each in committables if self._committer.early(each.uid)])
         self.probe("collected")
-        version = publish_as_owner(self.storage, manifest, self._begun)
+        # A batch's stands for a checkpoint only in this process: what follows goes by it.
+        version = None if self.whole else publish_as_owner(self.storage, manifest, self._begun)
         self.probe("published")
         self.last, self.version = manifest, version
         names = {uid: operator.name for uid, operator in self.uids.items()}
@@ -324,9 +329,10 @@ class EpochDriver:
             self._committer.commit(number, manifest.committables)
         self.probe("committed")
         self._committer.published(manifest)
-        self._housekeeping.published(manifest, version)
+        if version is not None:
+            self._housekeeping.published(manifest, version)
         self._dispose_claimed(manifest)
-        if self.storage.in_memory:
+        if self.storage.in_memory and not self.whole:
             for uid in manifest.keyed() | manifest.operators.keys():
                 self._check_memory(uid)
         return self._count(instruction.reports, (self.clock() - started) * 1000)
@@ -366,6 +372,7 @@ class EpochDriver:
             timestamp,
             self.settings.overlay_bytes,
             self.scale,
+            self.whole,
         )
         self._measured = []
         try:

@@ -63,6 +63,8 @@ class TaskEpoch:
     """Told where the task stands; crash tests die there."""
     metrics: Callable[[bytes], None] = lambda measured: None
     """Given the task's TaskMetrics, just before its report. May be called again by a retried task."""
+    whole: bool = False
+    """Whether it is the whole job: its state ends with it."""
 
     @property
     def info(self) -> EpochInfo:
@@ -337,7 +339,7 @@ class Task:
             timers: dict[str, dict[int, int]] = {}
             forms: dict[str, Form] = {}
             ways: dict[str, tuple[bytes, ...]] = {}
-            if place == 0 and run.overlay is not None:
+            if place == 0 and run.overlay is not None and not epoch.whole:
                 types = run.overlay.types()
                 states = {name: stored.schema for name, stored in types.items()}
                 ways = {name: stored.ways for name, stored in types.items() if stored.ways}
@@ -351,7 +353,7 @@ class Task:
                 timers = run.overlay.least()
             committable = operator.snapshot()
             kept: dict[str, Share] = {}
-            if operator.stateful:
+            if operator.stateful and not (epoch.whole and operator.keeps_state):
                 kept = held[operator.uid] = operator.operator_state(epoch.info)
             if states or deltas or kept or timers or committable is not None:
                 reports.append(OperatorReport(operator.uid, states, deltas, committable, kept, timers, forms, ways))

@@ -11,7 +11,7 @@ import threading
 import time
 import uuid
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial, reduce
@@ -37,9 +37,10 @@ from penstock.common.job import JobCancelled, JobExecutionResult, JobStatus
 from penstock.common.mistakes import short_form
 from penstock.errors import PenstockError
 from penstock.graph.logical import LogicalGraph
-from penstock.runtime.plan import PhysicalGraph
+from penstock.runtime.plan import Chain, PhysicalGraph
 from penstock.runtime.probe import crash_probe
 from penstock.spark.bases import SparkMerge
+from penstock.spark.bounded import open_batch
 from penstock.spark.engine import SparkEngine, brief
 from penstock.spark.executors import check_executors
 from penstock.spark.inputs import inputs_of
@@ -76,6 +77,9 @@ class JobSpec:
     store_options: Mapping[str, Any] = field(default_factory=dict)
     """Of the stores that hold savepoints."""
     on_epoch: list[Callable[[EpochStatistics], None]] = field(default_factory=list)
+    whole: bool = False
+    """Whether it is a batch that is read at once: one Spark job, without checkpoints, and again from the start after a
+    failure."""
 
 
 class Job:
@@ -122,6 +126,7 @@ class Job:
             wait=self._wait,
             merge=merge_here if self._storage.in_memory else self._bases,
             open_savepoint=partial(savepoint_storage, options=self.spec.store_options),
+            whole=self.spec.whole,
         )
         self.driver.sources = self._sources
 
@@ -208,6 +213,7 @@ class Job:
 
     def _await_first_checkpoint(self) -> None:
         """Between epochs: see that the job runs, and that there is something to save."""
+        self._refuse_in_a_batch("no savepoint can be made of it")
         if self._done.is_set() or self._given_up:
             raise PenstockError(
                 f"Job '{self.spec.name}' is over: no savepoint can be made of it.",
@@ -216,6 +222,13 @@ class Job:
         if self.driver.last is None:
             self._engine.frame = None
             self._notify(self.driver.run_epoch(None, {}))
+
+    def _refuse_in_a_batch(self, what: str) -> None:
+        if self.spec.whole:
+            raise PenstockError(
+                f"Job '{self.spec.name}' runs as a batch, which has no checkpoints: {what}.",
+                fix="Run it with RuntimeExecutionMode.STREAMING.",
+            )
 
     def _save(self, directory: SharedStorage, manifest: Manifest, version: Version) -> str:
         return make_savepoint(
@@ -236,6 +249,7 @@ class Job:
 
     def rescale(self, parallelism: int | Mapping[str, int]) -> None:
         """From the next epoch on. Returns when the epoch under way, if any, is over."""
+        self._refuse_in_a_batch("its parallelism stays")
         with self._epoch_lock:
             if self._done.is_set():
                 raise PenstockError(
@@ -316,7 +330,7 @@ class Job:
         )
         self._wait(decision.delay_ms / 1000)
         self._error = None
-        if not self.spec.checkpointing:
+        if not self.spec.checkpointing and not self.spec.whole:
             self._end_lineage(retain=False)
             self._open_lineage()
         self._engine.ship(self.restarts)
@@ -341,7 +355,21 @@ class Job:
         if not self._cancelled.is_set():
             self._status = status
 
+    def _run_whole(self) -> None:
+        """All of the input in one epoch, which is also the end of it."""
+        self._engine.frame = self._joined(self._opened_at_once())
+        try:
+            with self._epoch_lock:
+                # The same lineage after a failure, so that sinks find what that left.
+                self.driver.recover()
+                self._notify(self.driver.run_epoch(None, {}, ends_input=True))
+        finally:
+            self._engine.frame = None
+
     def _run_query(self) -> None:
+        if self.spec.whole:
+            self._run_whole()
+            return
         # An epoch of the query before may not have heard yet that it is over.
         with self._epoch_lock:
             driver, restore = self.driver, self.spec.restore
@@ -440,22 +468,33 @@ class Job:
     # -- epochs ----------------------------------------------------------------------------------------------------
 
     def _stream(self) -> DataFrame:
-        branches = []
-        for chain in self.spec.physical.sources():
-            node = next(node for node in self.spec.logical.nodes.values() if node.uid == chain.source_uid)
-            assert node.source is not None
-            place = partial(self._inputs.folder, f"source-{node.id}")
-            frame = open_stream(
+        return self._joined(
+            open_stream(
                 self._spark,
                 chain,
                 node.source.origin,
-                place,
+                partial(self._inputs.folder, f"source-{node.id}"),
                 self.spec.parallelism,
                 self.spec.records_per_epoch,
                 # The copy of a collection is made before the first checkpoint of this driver's own.
                 0 if self.driver.last is None else self.driver.last.records.get(node.uid, 0),
             )
-            branches.append(self._engine.first_chain(chain.id, frame))
+            for chain, node in self._source_nodes()
+        )
+
+    def _opened_at_once(self) -> Iterator[DataFrame]:
+        for chain, node in self._source_nodes():
+            place = partial(self._inputs.folder, f"source-{node.id}")
+            yield open_batch(self._spark, chain, node.source.origin, place, self.spec.parallelism)
+
+    def _source_nodes(self) -> Iterator[tuple[Chain, Any]]:
+        nodes = {node.uid: node for node in self.spec.logical.nodes.values()}
+        return ((chain, nodes[chain.source_uid or ""]) for chain in self.spec.physical.sources())
+
+    def _joined(self, frames: Iterable[DataFrame]) -> DataFrame:
+        """What the sources' first chains give."""
+        chains = self.spec.physical.sources()
+        branches = [self._engine.first_chain(chain.id, frame) for chain, frame in zip(chains, frames, strict=True)]
         return reduce(DataFrame.unionAll, branches)
 
     def _on_batch(self, restarts: int, frame: DataFrame, batch: int) -> None:

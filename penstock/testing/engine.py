@@ -79,7 +79,8 @@ class LocalEngine:
         producer = 0
         for chain in self._graph.sources():
             assert chain.source_uid is not None
-            for records in [[]] if parameters.ends_input else self._pending(chain.source_uid):
+            silent = parameters.ends_input and not parameters.whole
+            for records in [[]] if silent else self._pending(chain.source_uid):
                 epoch = self._epoch(parameters, "source")
                 # A copy: records reach tasks by pickling on Spark too.
                 batch = pickle.loads(cloudpickle.dumps(records))
@@ -141,4 +142,5 @@ class LocalEngine:
             parameters.timestamp,
             probe,
             self._measured.append,
+            parameters.whole,
         )
