@@ -8,8 +8,9 @@ from evolutions import ALLOWED, FORBIDDEN, KEYED, KINDS, Order, WithTags, called
 
 from penstock.checkpoint.failed import UserFunctionFailed
 from penstock.common import RenamedFrom, Types
-from penstock.datastream import KeyedProcessFunction, StreamExecutionEnvironment
+from penstock.datastream import KeyedProcessFunction, ProcessWindowFunction, StreamExecutionEnvironment
 from penstock.datastream.state import MapStateDescriptor, ValueStateDescriptor
+from penstock.datastream.window import CountTrigger, GlobalWindows
 from penstock.state.storage import LocalStorage
 from penstock.testing import JobHarness
 
@@ -251,3 +252,55 @@ def test_a_state_whose_type_never_changed_is_stored_as_ever(tmp_path):
         state = overlay._states["item"]
         assert state._decode is state.descriptor.serializer.decode
         assert state._encode is state.descriptor.serializer.encode
+
+
+@called("Seen")
+@dataclass
+class Seen:
+    n: int
+
+
+@called("Seen")
+@dataclass
+class NewSeen:
+    n: float
+    since: int = 7
+
+
+class Windowed(ProcessWindowFunction):
+    """Keeps a state of the window, which is asked for only when a window fires."""
+
+    def __init__(self, cls, *fields):
+        self.cls = cls
+        self.fields = fields
+
+    def process(self, key, context, elements):
+        state = context.window_state().get_state(ValueStateDescriptor("seen", self.cls))
+        before = state.value()
+        state.update(self.cls(1 if before is None else before.n + 1, *self.fields))
+        yield key, before
+
+    def clear(self, context):
+        pass
+
+
+def windowed(cls, *fields):
+    env = StreamExecutionEnvironment.get_execution_environment()
+    keyed = env.from_collection([]).uid("records").key_by(lambda record: record)
+    windows = keyed.window(GlobalWindows.create()).trigger(CountTrigger.of(1))
+    return windows.process(Windowed(cls, *fields)).uid("windowed")
+
+
+def test_a_state_that_only_some_subtasks_have_asked_for_has_one_type(tmp_path):
+    """What the others report of it is what it was before."""
+    storage = LocalStorage(str(tmp_path))
+    keys = list("abcdefgh")
+    with JobHarness(windowed(Seen), storage=storage, parallelism=4) as job:
+        job.push(*keys).epoch()
+    with JobHarness(windowed(NewSeen, 9), storage=storage, parallelism=4) as job:
+        for key in keys:
+            job.push(key).epoch()
+        assert job.output == [(key, NewSeen(1.0, 7)) for key in keys]
+    with JobHarness(windowed(NewSeen), storage=storage, parallelism=3) as job:
+        job.push(*keys).epoch()
+        assert sorted(job.output) == [(key, NewSeen(2.0, 9)) for key in keys]

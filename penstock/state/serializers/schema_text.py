@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TypeVar
 
-__all__ = ["Described", "StateSchema", "UnknownSchema", "read_schema", "read_type"]
+__all__ = ["Described", "StateSchema", "UnknownSchema", "read_schema"]
 
 T = TypeVar("T")
 
@@ -65,20 +65,16 @@ def read_schema(text: str) -> StateSchema:
     or_pickle = rest.endswith(OR_PICKLE)
     reader = _Reader(rest.removesuffix(OR_PICKLE))
     key = None
-    value = reader.type()
-    if kind == "map":
-        key = value
-        reader.expect(" -> ")
+    try:
         value = reader.type()
+        if kind == "map":
+            key = value
+            reader.expect(" -> ")
+            value = reader.type()
+    except RecursionError:
+        raise UnknownSchema("it is nested too deep") from None
     reader.end()
     return StateSchema(kind, value, key, or_pickle)
-
-
-def read_type(text: str) -> Described:
-    reader = _Reader(text)
-    described = reader.type()
-    reader.end()
-    return described
 
 
 class _Reader:

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from penstock.errors import PenstockError
 from penstock.state.serializers import codec
 from penstock.state.serializers.evolving import Way
 
@@ -41,7 +42,13 @@ class Versions:
     def __init__(self, ways: tuple[bytes, ...]) -> None:
         self.ways = ways
         self.tag = _tag(len(ways))
-        self._steps = [_step(way) for way in ways]
+        try:
+            self._steps = [_step(way) for way in ways]
+        except (ValueError, TypeError, LookupError, RecursionError) as error:
+            raise PenstockError(
+                f"What is stored of the versions of a state's type makes no sense: {error!r}.",
+                fix="Restore the checkpoint or savepoint from a copy, or use another. Nothing was changed.",
+            ) from None
 
     def encoder(self, encode: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
         tag = self.tag
@@ -60,6 +67,8 @@ class Versions:
         number = 0
         if data[:1] == _MARK:
             number, length = _number(data)
+            if not 0 < number <= len(self._steps):
+                raise PenstockError(f"A stored value is of version {number} of its type, which has {len(self._steps)}.")
             data = data[length:]
         for step in self._steps[number:]:
             data = step(data)
@@ -120,7 +129,9 @@ def _walk(way: Way, begun: dict[int, Walk]) -> Walk | None:
         case "places":
             walks = [_required(part, begun) for part in way[1]]
             return lambda wire: [walk(item) for walk, item in zip(walks, wire, strict=True)]
-    return _fields(way, begun)
+        case "fields" | "array":
+            return _fields(way, begun)
+    raise ValueError(f"no way is a {way[0]!r}")
 
 
 def _fields(way: Way, begun: dict[int, Walk]) -> Walk:
