@@ -7,7 +7,13 @@ from typing import Any
 import pytest
 
 from penstock.common import Encoder, Time, WatermarkStrategy
-from penstock.datastream import KeyedProcessFunction, RuntimeContext, RuntimeExecutionMode
+from penstock.datastream import (
+    KeyedProcessFunction,
+    RuntimeContext,
+    RuntimeExecutionMode,
+    Superstep,
+    iterate_bounded,
+)
 from penstock.datastream.connectors.file_system import FileSink, FileSource, StreamFormat
 from penstock.datastream.state import ValueStateDescriptor
 from penstock.datastream.window import TumblingEventTimeWindows
@@ -103,3 +109,12 @@ def test_a_batch_can_not_be_saved_and_says_so(make_env: Any, tmp_path: Path) -> 
     with pytest.raises(PenstockError, match="runs as a batch, which has no checkpoints"):
         client.trigger_savepoint(str(tmp_path)).result()
     client.get_job_execution_result().result()
+
+
+def test_an_iteration_is_a_batch_for_each_superstep(make_env: Any) -> None:
+    def halved(numbers: Any, superstep: int) -> Superstep:
+        after = numbers.map(lambda n: n // 2)
+        return Superstep(after, after.filter(lambda n: n > 1))
+
+    found = iterate_bounded(make_env(), [40, 7, 3], halved, 20)
+    assert (sorted(found.records), found.supersteps, found.converged) == ([0, 0, 1], 5, True)
