@@ -31,6 +31,7 @@ from penstock.checkpoint.event_time import next_wakeup, times_after
 from penstock.checkpoint.failed import failed
 from penstock.checkpoint.fencing import begin, check_owner, close, publish_as_owner
 from penstock.checkpoint.housekeeping import Housekeeping, Merge, merge_here
+from penstock.checkpoint.key_types import check_key_type, declared_key_types, key_type_text
 from penstock.checkpoint.lineages import SharedStorage
 from penstock.checkpoint.manifest import (
     FORMAT,
@@ -179,6 +180,7 @@ class EpochDriver:
         self.sources = [chain.source_uid for chain in self.graph.sources() if chain.source_uid is not None]
         """For each line of Spark's offsets the uid of its source; whoever plans a source as several says so here."""
         self._claimed: tuple[str, str] | None = None
+        self._key_types = declared_key_types(self.graph)
         self.uids = {operator.uid: operator for chain in self.graph.chains for operator in chain.operators}
         self._housekeeping = Housekeeping(
             self.storage,
@@ -422,6 +424,7 @@ class EpochDriver:
                             {},
                             {},
                             {},
+                            self._key_type_of(part.uid),
                         )
                     before = None if last is None else last.operators.get(part.uid)
                     for name, schema in part.states.items():
@@ -522,6 +525,17 @@ class EpochDriver:
                     f"in {snapshot.max_parallelism} key groups, this program in {groups}. The number cannot change: "
                     f"call set_max_parallelism({snapshot.max_parallelism}) on the operator."
                 )
+
+            if uid in self._key_types and snapshot.in_key_groups:
+                operator, where = f"'{snapshot.name}' (uid '{uid}')", f"the checkpoint in {self.storage.where}"
+                check_key_type(self._key_types[uid], snapshot.key_type, operator, where)
+
+    def _key_type_of(self, uid: str) -> str:
+        """As declared, or as a program before this one did."""
+        if uid in self._key_types:
+            return key_type_text(self._key_types[uid])
+        before = None if self.last is None else self.last.operators.get(uid)
+        return "" if before is None else before.key_type
 
     def _count(self, reports: tuple[Report, ...], duration_ms: float) -> EpochStatistics:
         deltas = [delta for report in reports for part in report.operators for delta in part.deltas]

@@ -73,6 +73,8 @@ class OperatorSnapshot(msgspec.Struct, array_like=True, frozen=True):
     """How states with TTL are stored, by name."""
     ways: dict[str, tuple[bytes, ...]] = {}
     """For keyed states whose type has changed, from each version of it to the next: see `serializers.steps`."""
+    key_type: str = ""
+    """Of the keys that its state is stored by; empty where no program has said it."""
 
     @property
     def in_key_groups(self) -> bool:

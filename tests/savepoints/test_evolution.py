@@ -7,6 +7,7 @@ import pytest
 from evolutions import ALLOWED, FORBIDDEN, KEYED, KINDS, Order, WithTags, called, keeping
 
 from penstock.checkpoint.failed import UserFunctionFailed
+from penstock.checkpoint.manifest import NotRestorable
 from penstock.common import RenamedFrom, Types
 from penstock.datastream import KeyedProcessFunction, ProcessWindowFunction, StreamExecutionEnvironment
 from penstock.datastream.state import MapStateDescriptor, ValueStateDescriptor
@@ -304,3 +305,31 @@ def test_a_state_that_only_some_subtasks_have_asked_for_has_one_type(tmp_path):
     with JobHarness(windowed(NewSeen), storage=storage, parallelism=3) as job:
         job.push(*keys).epoch()
         assert sorted(job.output) == [(key, NewSeen(2.0, 9)) for key in keys]
+
+
+def counted_by(key_type):
+    """Records counted by their first field, which key_by declares to be of this type."""
+    env = StreamExecutionEnvironment.get_execution_environment()
+    keyed = env.from_collection([]).uid("records").key_by(lambda record: record[0], key_type)
+    return keyed.process(Counts(int)).uid("counts")
+
+
+@pytest.mark.parametrize("restore", RESTORES)
+class TestTheTypeOfKeys:
+    def test_may_be_wider_left_out_and_said_again(self, restore, tmp_path):
+        with JobHarness(counted_by(Types.INT()), storage=LocalStorage(str(tmp_path / "checkpoints"))) as job:
+            job.push((1, 7)).epoch()
+            for key_type in (Types.LONG(), None, int):
+                job = restarted(job, restore, tmp_path, counted_by(key_type))
+                job.push((1, 7)).epoch()
+            assert job.output == [(7, 4)]
+
+    def test_may_never_be_another(self, restore, tmp_path):
+        with JobHarness(counted_by(Types.INT()), storage=LocalStorage(str(tmp_path / "checkpoints"))) as job:
+            job.push((1, 7)).epoch()
+            # A program that does not say it does not make it unknown.
+            job = restarted(job, restore, tmp_path, counted_by(None))
+            job.epoch(0)
+            problem = r"\(uid 'counts'\) is stored by keys of type 'int', and key_by declares 'string' now"
+            with pytest.raises(NotRestorable, match=problem):
+                restarted(job, restore, tmp_path, counted_by(str))
