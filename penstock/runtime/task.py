@@ -153,7 +153,7 @@ class Task:
             if type(record) is Watermark:
                 # The greatest one is for the end of the input, which is not the source's to say.
                 watermark = min(record.timestamp, GREATEST - 1)
-                if watermark > self._reached[channel]:
+                if watermark > self._reached[channel] and not self._run.graph.batch:
                     self._reached[channel] = watermark
                     for mark in marks:
                         mark(watermark, channel)

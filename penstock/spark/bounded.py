@@ -16,7 +16,7 @@ from penstock.errors import PenstockError
 from penstock.runtime.failures import describe_error, user_traceback
 from penstock.runtime.plan import Chain
 from penstock.spark.planner import RANGE_SCHEMA
-from penstock.spark.sources import FILE_RANGE, write_collection
+from penstock.spark.sources import FILE_RANGE, chunks_of, write_collection
 
 
 def read_at_once(origin: Any) -> bool:
@@ -41,6 +41,9 @@ def open_batch(
         # As the planner has it: a copy of the program's own.
         source: Source = pickle.loads(chain.pickled_source)
         return _ranges(spark, _all_of(source, chain.source_name, parallelism), parallelism)
+    if not str(spark.sparkContext.master).startswith("local"):
+        # Executors of a cluster do not see the driver's disk.
+        return spark.createDataFrame([(chunk,) for chunk in chunks_of(origin)], "chunk binary").coalesce(1)
     folder = place(chain.source_name, lambda folder: write_collection(origin, folder))
     return spark.read.schema("chunk binary").parquet(str(folder))
 

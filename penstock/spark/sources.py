@@ -102,8 +102,13 @@ def _write_rest(read_before: int, records: list[Any], folder: Path, per_file: in
 def write_collection(records: list[Any], folder: Path, per_file: int = 0) -> None:
     """Records in chunks, in files of so many, or in one."""
     for number, part in enumerate(_parts(records, per_file or len(records) or 1)):
-        chunks = [to_pickle(chunk) for chunk in _parts(part, _CHUNK)]
-        _write(folder / f"{number:06d}.parquet", pa.table({"chunk": pa.array(chunks, pa.binary())}), number)
+        table = pa.table({"chunk": pa.array(chunks_of(part), pa.binary())})
+        _write(folder / f"{number:06d}.parquet", table, number)
+
+
+def chunks_of(records: list[Any]) -> list[bytes]:
+    """As the source's chain reads them."""
+    return [to_pickle(chunk) for chunk in _parts(records, _CHUNK)]
 
 
 def _write_frame(frame: DataFrame, folder: Path, per_file: int) -> None:

@@ -177,6 +177,14 @@ class TestAWholeBatch:
         assert sums(STREAMING) == [("a", 25)]
 
 
+def test_watermarks_of_the_source_itself_count_for_nothing_in_a_batch():
+    windows = make_env(BATCH).from_collection([]).key_by(lambda pair: pair[0])
+    sums = windows.window(TumblingEventTimeWindows.of(Time.milliseconds(10))).reduce(lambda one, two: one + two[1:])
+    with JobHarness(sums) as job:
+        job.push(("a", 25), timestamp=25).push_watermark(24).push(("a", 1), timestamp=1)
+        assert sorted(job.run()) == [("a", 1), ("a", 25)]
+
+
 def endless(env):
     return env._source("Ticks", Entry("chunks", [], bounded=False), None).key_by(lambda v: v).sum()
 
