@@ -2,11 +2,14 @@
 
 import enum
 from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
 from typing import Annotated, Any, Literal, NamedTuple, NotRequired, TypedDict
+from uuid import UUID
 
 import msgspec
 
-from penstock.common import RenamedFrom, Row, Time, Types
+from penstock.common import Instant, RenamedFrom, Row, Time, Types
 from penstock.datastream import CheckpointedFunction, KeyedProcessFunction, StreamExecutionEnvironment
 from penstock.datastream.state import (
     AggregatingStateDescriptor,
@@ -223,6 +226,66 @@ class FewerColours(enum.Enum):
     BLUE = "b"
 
 
+@called("Everything")
+@dataclass
+class Everything:
+    day: date
+    naive: datetime
+    aware: datetime
+    hour: time
+    length: timedelta
+    money: Decimal
+    id: UUID
+    moment: Instant
+    data: bytes
+    number: float
+    members: frozenset[str]
+    by_place: dict[tuple[int, str], list[int]]
+    colour: Colour
+    either: int | str | None
+
+
+@called("Everything")
+@dataclass(kw_only=True)
+class MoreThanEverything:
+    more: str = "more"
+    day: date
+    naive: datetime
+    aware: datetime
+    hour: time
+    length: timedelta
+    money: Decimal
+    id: UUID
+    moment: Instant
+    data: bytes
+    number: float
+    members: frozenset[str]
+    by_place: dict[tuple[int, str], list[int]]
+    colour: Colour
+    either: int | str | None
+
+    @staticmethod
+    def of(everything):
+        return MoreThanEverything(**vars(everything))
+
+
+EVERYTHING = Everything(
+    date(2024, 2, 29),
+    datetime(2024, 2, 29, 12, 30, 1, 5),
+    datetime(2024, 2, 29, 12, 30, tzinfo=UTC),
+    time(23, 59, 1),
+    timedelta(days=-1, microseconds=7),
+    Decimal("1.00"),
+    UUID(int=7),
+    Instant(5, 6),
+    b"\xc1\x00",
+    float("-inf"),
+    frozenset({"a", "b"}),
+    {(1, "a"): [1, 2], (2, "b"): []},
+    Colour.RED,
+    None,
+)
+
 ROW = Types.ROW_NAMED(["id", "name"], [Types.INT(), Types.STRING()])
 
 ALLOWED: dict[str, tuple[Any, Any, Any, Any]] = {
@@ -251,6 +314,7 @@ ALLOWED: dict[str, tuple[Any, Any, Any, Any]] = {
         WeighedNode,
         WeighedNode("a", [WeighedNode("b"), WeighedNode("c", [WeighedNode("d")])]),
     ),
+    "every kind of field": (Everything, EVERYTHING, MoreThanEverything, MoreThanEverything.of(EVERYTHING)),
     "list of a class": (list[Order], [Order(1, 2)], list[Renamed], [Renamed(2, 1)]),
     "list of what may be None now": (list[int], [1, 2], list[int | None], [1, 2]),
     "dict of a class": (dict[str, Order], {"k": Order(1, 2)}, dict[str, WithoutNote], {"k": WithoutNote(1, 2)}),

@@ -12,7 +12,10 @@ from penstock.common import RenamedFrom, Types
 from penstock.datastream import KeyedProcessFunction, ProcessWindowFunction, StreamExecutionEnvironment
 from penstock.datastream.state import MapStateDescriptor, ValueStateDescriptor
 from penstock.datastream.window import CountTrigger, GlobalWindows
+from penstock.state.entries import StateTypeChanged
+from penstock.state.serializers import OrPickled
 from penstock.state.storage import LocalStorage
+from penstock.state.stored_types import StoredType, ways_to
 from penstock.testing import JobHarness
 
 BACKENDS = ["memory", "filesystem", "rocksdb"]
@@ -333,3 +336,12 @@ class TestTheTypeOfKeys:
             problem = r"\(uid 'counts'\) is stored by keys of type 'int', and key_by declares 'string' now"
             with pytest.raises(NotRestorable, match=problem):
                 restarted(job, restore, tmp_path, counted_by(str))
+
+
+def test_a_type_that_an_earlier_version_knew_by_the_names_of_classes_is_taken_as_it_is():
+    descriptor = ValueStateDescriptor("s", list[Order])
+    descriptor.serializer = OrPickled(list[Order])
+    before = StoredType("value list<dataclass evolutions.Order> or pickle")
+    assert ways_to(before, descriptor, "State 's'") == ()
+    with pytest.raises(StateTypeChanged, match="State 's' is stored as"):
+        ways_to(StoredType("value list<dataclass evolutions.Other> or pickle"), descriptor, "State 's'")

@@ -1,5 +1,9 @@
 """Bounded jobs in the runtime mode BATCH: one Spark job, no checkpoint, the same facts as in the harness."""
 
+import os
+import subprocess
+import sys
+import textwrap
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -118,3 +122,28 @@ def test_an_iteration_is_a_batch_for_each_superstep(make_env: Any) -> None:
 
     found = iterate_bounded(make_env(), [40, 7, 3], halved, 20)
     assert (sorted(found.records), found.supersteps, found.converged) == ([0, 0, 1], 5, True)
+
+
+LOST = """
+    from penstock.datastream import RuntimeExecutionMode, StreamExecutionEnvironment
+
+    env = StreamExecutionEnvironment.get_execution_environment().set_runtime_mode(RuntimeExecutionMode.BATCH)
+    env.set_parallelism(2)
+    env.from_sequence(1, 1000).key_by(lambda n: n % 2).sum().print()
+    env.execute("lost")
+"""
+
+
+def test_a_lost_worker_is_replayed(tmp_path: Path) -> None:
+    program, marker = tmp_path / "lost.py", tmp_path / "died"
+    program.write_text(textwrap.dedent(LOST))
+    done = subprocess.run(
+        [sys.executable, "-m", "penstock.cli.main", "run", "-D", "spark.master=local[2]", str(program)],
+        env={**os.environ, "PENSTOCK_CRASH": f"task:level1.processed:1:{marker}"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert marker.exists()
+    sums = sorted(line.split("> ")[-1] for line in done.stdout.splitlines())
+    assert (done.returncode, sums) == (0, ["250000", "250500"]), done.stderr
