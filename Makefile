@@ -12,7 +12,7 @@ STAMP := $(VENV)/.installed
 KILLS ?= 20
 BACKEND ?= filesystem
 
-.PHONY: help install run test test-plain test-spark test-slow lint format bench bench-state bench-savepoint chaos compatibility clean java
+.PHONY: help install run test test-plain test-spark test-slow lint format bench bench-batch bench-state bench-savepoint chaos compatibility clean java
 
 help:
 	@echo 'make install   set up $(VENV) (and Java, where it is missing)'
@@ -21,6 +21,7 @@ help:
 	@echo 'make lint      check style, types and the layers of imports'
 	@echo 'make format    rewrite the code in our style'
 	@echo 'make bench     run the benchmarks; CHECK=1 passes --check'
+	@echo 'make bench-batch  one bounded job as a batch and as a stream'
 	@echo 'make bench-state  what state costs as it grows: ten million keys, recoveries, memory'
 	@echo 'make bench-savepoint  what savepoints and rescaling cost a running job'
 	@echo 'make chaos     kill and damage a running job, check what it gives; KILLS=20 SEED=7 BACKEND=filesystem'
@@ -61,6 +62,9 @@ bench-state: $(STAMP)
 
 bench-savepoint: $(STAMP)
 	$(PY) -m bench.savepoint $(if $(CHECK),--check)
+
+bench-batch: $(STAMP)
+	$(PY) -m bench.batch $(if $(CHECK),--check)
 
 bench: $(STAMP)
 	$(PY) -m bench $(if $(CHECK),--check)

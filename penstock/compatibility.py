@@ -277,7 +277,7 @@ DIFFERS: dict[str, str] = {
     "StateTtlConfig.Builder.cleanup_full_snapshot": "when a base is merged; goes on in the background unless disabled",
     "StateTtlConfig.Builder.cleanup_in_rocksdb_compact_filter": "by the clock of the checkpoint, not of the machine",
     "StateTtlConfig.Builder.cleanup_incrementally": "at the end of the epoch, on every backend",
-    "RuntimeExecutionMode.BATCH": "keyed reduces give final values only; other operators run as in STREAMING",
+    "RuntimeExecutionMode.BATCH": "one Spark job without checkpoints; reduces give final values; nothing is sorted",
     "StreamExecutionEnvironment.set_python_executable": "refused once Spark has started",
 }
 """Names and members that take the same calls but do not do the same."""

@@ -31,6 +31,7 @@ from penstock.checkpoint.event_time import next_wakeup, times_after
 from penstock.checkpoint.failed import failed
 from penstock.checkpoint.fencing import begin, check_owner, close, publish_as_owner
 from penstock.checkpoint.housekeeping import Housekeeping, Merge, merge_here
+from penstock.checkpoint.key_types import check_key_type, declared_key_types, key_type_text
 from penstock.checkpoint.lineages import SharedStorage
 from penstock.checkpoint.manifest import (
     FORMAT,
@@ -89,6 +90,8 @@ class EpochParameters(msgspec.Struct, frozen=True):
     """The epoch's clock, in milliseconds."""
     overlay_bytes: int = OVERLAY_BYTES
     scale: Scale = {}
+    whole: bool = False
+    """Whether the epoch is the whole job, so that nothing of its state is kept."""
 
 
 class EpochStatistics(msgspec.Struct, frozen=True):
@@ -154,6 +157,8 @@ class EpochDriver:
     """Lets seconds pass between two checkpoints; may raise, if the job is to stop."""
     open_savepoint: Callable[[str], SharedStorage] = savepoint_storage
     """Opens the savepoint that the lineage began with, if it is to be removed."""
+    whole: bool = False
+    """Whether one epoch is the whole job: a batch. Then there is no checkpoint, and who fails begins again."""
 
     def __post_init__(self) -> None:
         self.token = uuid.uuid4().hex
@@ -175,6 +180,7 @@ class EpochDriver:
         self.sources = [chain.source_uid for chain in self.graph.sources() if chain.source_uid is not None]
         """For each line of Spark's offsets the uid of its source; whoever plans a source as several says so here."""
         self._claimed: tuple[str, str] | None = None
+        self._key_types = declared_key_types(self.graph)
         self.uids = {operator.uid: operator for chain in self.graph.chains for operator in chain.operators}
         self._housekeeping = Housekeeping(
             self.storage,
@@ -309,7 +315,8 @@ class EpochDriver:
         ]
         self._committer.commit(number, [each for each in committables if self._committer.early(each.uid)])
         self.probe("collected")
-        version = publish_as_owner(self.storage, manifest, self._begun)
+        # A batch's stands for a checkpoint only in this process: what follows goes by it.
+        version = None if self.whole else publish_as_owner(self.storage, manifest, self._begun)
         self.probe("published")
         self.last, self.version = manifest, version
         names = {uid: operator.name for uid, operator in self.uids.items()}
@@ -324,9 +331,10 @@ class EpochDriver:
             self._committer.commit(number, manifest.committables)
         self.probe("committed")
         self._committer.published(manifest)
-        self._housekeeping.published(manifest, version)
+        if version is not None:
+            self._housekeeping.published(manifest, version)
         self._dispose_claimed(manifest)
-        if self.storage.in_memory:
+        if self.storage.in_memory and not self.whole:
             for uid in manifest.keyed() | manifest.operators.keys():
                 self._check_memory(uid)
         return self._count(instruction.reports, (self.clock() - started) * 1000)
@@ -366,6 +374,7 @@ class EpochDriver:
             timestamp,
             self.settings.overlay_bytes,
             self.scale,
+            self.whole,
         )
         self._measured = []
         try:
@@ -409,12 +418,20 @@ class EpochDriver:
                             self.uids[part.uid].name,
                             chain.parallelism,
                             chain.max_parallelism,
-                            part.states,
+                            {},
                             [],
                             {},
                             {},
                             {},
+                            {},
+                            self._key_type_of(part.uid),
                         )
+                    before = None if last is None else last.operators.get(part.uid)
+                    for name, schema in part.states.items():
+                        # A subtask that has not asked for a state yet reports it as it was.
+                        if name not in known.states or before is None or schema != before.states.get(name):
+                            known.states[name] = schema
+                            known.ways.update({name: part.ways[name]} if name in part.ways else {})
                     known.ttl.update(part.ttl)
                     known.deltas.extend(part.deltas)
                     add_report(known.operator_state, part.operator_state, report.subtask, chain.parallelism)
@@ -508,6 +525,17 @@ class EpochDriver:
                     f"in {snapshot.max_parallelism} key groups, this program in {groups}. The number cannot change: "
                     f"call set_max_parallelism({snapshot.max_parallelism}) on the operator."
                 )
+
+            if uid in self._key_types and snapshot.in_key_groups:
+                operator, where = f"'{snapshot.name}' (uid '{uid}')", f"the checkpoint in {self.storage.where}"
+                check_key_type(self._key_types[uid], snapshot.key_type, operator, where)
+
+    def _key_type_of(self, uid: str) -> str:
+        """As declared, or as a program before this one did."""
+        if uid in self._key_types:
+            return key_type_text(self._key_types[uid])
+        before = None if self.last is None else self.last.operators.get(uid)
+        return "" if before is None else before.key_type
 
     def _count(self, reports: tuple[Report, ...], duration_ms: float) -> EpochStatistics:
         deltas = [delta for report in reports for part in report.operators for delta in part.deltas]

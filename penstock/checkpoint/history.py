@@ -9,12 +9,13 @@ from concurrent.futures import ThreadPoolExecutor
 from msgspec.structs import replace
 
 from penstock.checkpoint.expiry import kept_by_compaction
-from penstock.checkpoint.manifest import Manifest, Version, decode_version, encode_version, load
+from penstock.checkpoint.manifest import Manifest, OperatorSnapshot, Version, decode_version, encode_version, load
 from penstock.checkpoint.redistribution import reported_by, share_of, to_be_shared
 from penstock.runtime.event_time import Times
 from penstock.state.replica import StaleAttempt, Step
 from penstock.state.shares import Share, Shares
 from penstock.state.storage import MissingObject, Storage
+from penstock.state.stored_types import StoredType
 from penstock.state.ttl import Form
 
 _CACHED_MANIFESTS = 600
@@ -28,6 +29,12 @@ state, of which each has all."""
 _CACHED_STATES = 4
 _states: OrderedDict[bytes, dict[str, dict[str, Shares]]] = OrderedDict()
 """Operator state by the hash of the manifest, only of those that tasks go on from."""
+
+
+def stored_types(snapshot: OperatorSnapshot) -> dict[str, StoredType]:
+    """What an operator's keyed states are stored as."""
+    ways = snapshot.ways
+    return {name: StoredType(schema, ways.get(name, ())) for name, schema in snapshot.states.items()}
 
 
 class ManifestHistory:
@@ -50,6 +57,12 @@ class ManifestHistory:
         snapshot = self._load(self._wanted).operators.get(uid)
         return {} if snapshot is None else snapshot.states
 
+    def types(self, uid: str) -> dict[str, StoredType]:
+        if self._wanted is None:
+            return {}
+        snapshot = self._load(self._wanted).operators.get(uid)
+        return {} if snapshot is None else stored_types(snapshot)
+
     def operator_state(self, uid: str, subtask: int, parallelism: int, max_parallelism: int) -> dict[str, Share]:
         return {
             name: share_of(shares, subtask, parallelism, max_parallelism)
@@ -61,6 +74,7 @@ class ManifestHistory:
         return stored.keys() == reported.keys() and all(
             share.mode == stored[name].mode
             and share.schema == stored[name].schema
+            and share.ways == stored[name].ways
             and share.elements == reported_by(stored[name], subtask, parallelism)
             and not to_be_shared(stored[name])
             for name, share in reported.items()

@@ -18,7 +18,9 @@ from penstock.state.shares import GROUPED, Shares
 from penstock.state.storage import AlreadyPublished, Storage
 from penstock.state.ttl import Form
 
-FORMAT = 2
+FORMAT = 3
+READABLE = (2, 3)
+"""Before 3, no state's type had versions."""
 
 
 class Fenced(PenstockError):
@@ -69,6 +71,10 @@ class OperatorSnapshot(msgspec.Struct, array_like=True, frozen=True):
     """By kind and block, the time of the first timer."""
     ttl: dict[str, Form] = {}
     """How states with TTL are stored, by name."""
+    ways: dict[str, tuple[bytes, ...]] = {}
+    """For keyed states whose type has changed, from each version of it to the next: see `serializers.steps`."""
+    key_type: str = ""
+    """Of the keys that its state is stored by; empty where no program has said it."""
 
     @property
     def in_key_groups(self) -> bool:
@@ -196,10 +202,10 @@ def load(storage: Storage, number: int, digest: bytes | None = None) -> tuple[Ma
     try:
         head = msgspec.msgpack.decode(body)
         version = head[0] if isinstance(head, list) and head else None
-        if version != FORMAT:
+        if version not in READABLE:
             raise BadManifest(
-                f"{name} in {storage.where}, checkpoint {number}, has format {version!r}; this Penstock reads format "
-                f"{FORMAT}.",
+                f"{name} in {storage.where}, checkpoint {number}, has format {version!r}; this Penstock reads "
+                f"formats {' and '.join(map(str, READABLE))}.",
                 fix="Run the version that wrote it, or a newer one. Nothing was changed here.",
             )
         manifest = _decode(body)

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from penstock.checkpoint.bases import SAVED_STATE, base_folder
 from penstock.checkpoint.fencing import begin, publish_as_owner
+from penstock.checkpoint.key_types import check_key_type, declared_key_types
 from penstock.checkpoint.lineages import Lineages, SharedStorage
 from penstock.checkpoint.manifest import FORMAT, BaseHandle, Manifest, NotRestorable, latest
 from penstock.checkpoint.positions import Line, Positions, put_together
@@ -176,6 +177,7 @@ def _check_all_restorable(metadata: Metadata, graph: PhysicalGraph, where: str) 
 
 def _check_restorable(metadata: Metadata, graph: PhysicalGraph, sources: list[str], where: str) -> None:
     """What is matched must fit."""
+    key_types = declared_key_types(graph)
     for uid, chain in _chains(graph).items():
         saved = metadata.operators.get(uid)
         if saved is None or not saved.keyed:
@@ -188,6 +190,9 @@ def _check_restorable(metadata: Metadata, graph: PhysicalGraph, sources: list[st
                 f"state is stored by group, so the number stays what it was when the state began.",
                 fix=f"Call set_max_parallelism({groups}) on the operator or the environment.",
             )
+        if uid in key_types:
+            operator = f"'{saved.snapshot.name}' (uid '{uid}')"
+            check_key_type(key_types[uid], saved.snapshot.key_type, operator, f"the savepoint in {where}")
         if not _is_keyed(chain, uid):
             raise NotRestorable(
                 f"The savepoint in {where} has keyed state ({_quoted(saved.state_names())}) of operator "

@@ -28,7 +28,8 @@ from penstock.runtime.event_time import OperatorTime
 from penstock.state.object_storage import ObjectStorage
 from penstock.state.storage import LocalStorage, MissingObject, StorageError
 
-FORMAT = 1
+FORMAT = 2
+"""Before 2, no state's type had versions. All are read."""
 METADATA = "_metadata"
 PREFIX = "savepoint-"
 _MAGIC = b"PENSTOCK SAVEPOINT\n"

@@ -13,6 +13,7 @@ import typer
 
 import penstock
 from penstock.checkpoint.restoring import RecoveryClaimMode
+from penstock.cli.dry_run import dry_run
 from penstock.cli.jobs import CancelCommand, cancel, list_, rescale, stop
 from penstock.cli.overrides import Setting, overrides_of
 from penstock.cli.plan import plan
@@ -52,6 +53,10 @@ def run(
         typer.Option("--claim-mode", help="CLAIM: the job removes the savepoint after a checkpoint of its own."),
     ] = None,
     setting: Setting = None,
+    dry: Annotated[
+        bool, typer.Option("--dry-run", help="Only say what the savepoint has for the program. No job starts.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="With --dry-run: as JSON.")] = False,
 ) -> None:
     """Run a Python program, as python would, with settings from the command line."""
     if savepoint is None and (allow_non_restored_state or claim_mode is not None):
@@ -65,7 +70,13 @@ def run(
     if claim_mode is not None:
         overrides[CLAIM_MODE] = claim_mode.value
     os.environ[SETTINGS_VARIABLE] = json.dumps(overrides)
-    raise typer.Exit(run_program(program, arguments or []))
+    if dry and savepoint is None:
+        raise typer.BadParameter(
+            "It compares the program with a savepoint; give one with -s PATH.", param_hint="--dry-run"
+        )
+    if as_json and not dry:
+        raise typer.BadParameter("It is for --dry-run.", param_hint="--json")
+    raise typer.Exit(dry_run(program, arguments or [], as_json) if dry else run_program(program, arguments or []))
 
 
 app.command(context_settings={"allow_interspersed_args": False})(plan)

@@ -9,6 +9,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from penstock.cli.program import run_program
+from penstock.common.configuration import Configuration
 from penstock.datastream.environment import StreamExecutionEnvironment
 from penstock.graph.logical import LogicalGraph
 from penstock.graph.picture import picture
@@ -50,7 +51,7 @@ def plan(
     raise typer.Exit(code)
 
 
-def _found(name: str, logical: LogicalGraph, physical: PhysicalGraph) -> NoReturn:
+def _found(name: str, logical: LogicalGraph, physical: PhysicalGraph, configuration: Configuration) -> NoReturn:
     raise _Found(name, plan_of(logical, physical))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Annotated, Any
 
 import typer
@@ -69,10 +70,17 @@ def list_(directory: Annotated[str, typer.Argument(help="Where savepoints are.")
 
 
 @savepoint_app.command()
-def diff(one: Annotated[str, _PATH], other: Annotated[str, _PATH]) -> None:
-    """Say in what two savepoints differ; exit code 1 if they do."""
+def diff(
+    one: Annotated[str, _PATH],
+    other: Annotated[str, _PATH],
+    as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+) -> None:
+    """Say in what two savepoints differ, types of states too; exit code 1 if they do."""
     with Told():
-        differences = Savepoint.load(one).differences(Savepoint.load(other))
-        for line in differences:
-            typer.echo(line)
+        differences = Savepoint.load(one).compared(Savepoint.load(other))
+        if as_json:
+            typer.echo(json.dumps([each._asdict() for each in differences], indent=2))
+        else:
+            for each in differences:
+                typer.echo(str(each))
     raise typer.Exit(1 if differences else 0)

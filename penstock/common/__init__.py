@@ -6,6 +6,7 @@ from penstock.common.configuration import Configuration
 from penstock.common.execution_config import ExecutionConfig
 from penstock.common.job import JobExecutionResult, JobID, JobStatus
 from penstock.common.job_client import JobClient
+from penstock.common.renamed_from import RenamedFrom
 from penstock.common.restart_strategy import RestartStrategies, RestartStrategyConfiguration
 from penstock.common.row import Row, RowKind
 from penstock.common.serialization import Encoder, SimpleStringSchema
@@ -24,6 +25,7 @@ __all__ = [
     "JobExecutionResult",
     "JobID",
     "JobStatus",
+    "RenamedFrom",
     "RestartStrategies",
     "RestartStrategyConfiguration",
     "Row",

@@ -45,6 +45,7 @@ from penstock.datastream.functions import (
     SinkFunction,
     WindowFunction,
 )
+from penstock.datastream.iterations import Superstep, iterate_bounded
 from penstock.datastream.joins import IntervalJoin, IntervalJoined
 from penstock.datastream.output_tag import OutputTag
 from penstock.datastream.state_backend import (
@@ -135,6 +136,7 @@ __all__ = [
     "SinkFunction",
     "StateBackend",
     "StreamExecutionEnvironment",
+    "Superstep",
     "TimeDomain",
     "TimeWindow",
     "TimerService",
@@ -144,6 +146,7 @@ __all__ = [
     "WindowAssigner",
     "WindowFunction",
     "WindowedStream",
+    "iterate_bounded",
 ]
 
 explain_absent(__name__)

@@ -6,6 +6,7 @@ import os
 import re
 import warnings
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 from urllib.parse import unquote, urlparse
@@ -65,12 +66,14 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _RUNTIME_MODE = "execution.runtime-mode"
+_NEVER_MS = 10 * 365 * 24 * 3600 * 1000
+"""A batch is one epoch, which may take as long as it takes."""
 
 
 class StreamExecutionEnvironment:
     """Build a program with `from_…` and the methods of its streams; run it with `execute`."""
 
-    _instead_of_running: ClassVar[list[Callable[[str, LogicalGraph, PhysicalGraph], NoReturn]]] = []
+    _instead_of_running: ClassVar[list[Callable[[str, LogicalGraph, PhysicalGraph, Configuration], NoReturn]]] = []
     """Filled by commands that look at a program's job and do not run it; what they raise ends the program."""
 
     def __init__(self, configuration: Configuration | None = None) -> None:
@@ -341,10 +344,14 @@ class StreamExecutionEnvironment:
         name = job_name or self._configuration.get_string("pipeline.name", "penstock-job")
         physical = self._physical()
         if self._instead_of_running:
-            self._instead_of_running[-1](name, self._graph, physical)
+            self._instead_of_running[-1](name, self._graph, physical, self._configuration)
         settings, root = self._settings(name)
-        self._warn_of_derived_uids(root)
         interval = self.get_checkpoint_interval()
+        restore = restore_settings(self._configuration)
+        whole = restore is None and self._is_batch() and self._read_at_once()
+        if whole:
+            settings, root, interval = replace(settings, timeout_ms=_NEVER_MS), None, -1
+        self._warn_of_derived_uids(root)
         if interval > 0 and root is None:
             warnings.warn(
                 f"Job '{name}' starts from scratch: the Memory backend keeps checkpoints in the driver's memory, and "
@@ -366,10 +373,11 @@ class StreamExecutionEnvironment:
             restart_strategy=restart_strategy(self._configuration, interval > 0),
             parallelism=self.get_parallelism(),
             records_per_epoch=self._configuration.get_integer("penstock.epoch.max-records", 0),
-            restore=restore_settings(self._configuration),
+            restore=restore,
             store_options=store_options(self._configuration.to_dict()),
             slots=slot_settings(self._configuration),
             on_epoch=list(self._on_epoch),
+            whole=whole,
         )
         check_savepoint_of(spec)
         for path in self._python_files:
@@ -381,6 +389,13 @@ class StreamExecutionEnvironment:
         job.start()
         self._graph = self._graph.following()
         return client
+
+    def _read_at_once(self) -> bool:
+        """Whether all sources can be read as one Spark job, and there are any."""
+        from penstock.spark.bounded import read_at_once
+
+        origins = [node.source.origin for node in self._graph.nodes.values() if node.source is not None]
+        return bool(origins) and all(map(read_at_once, origins))
 
     def get_execution_plan(self) -> str:
         """The plan as JSON: operators, parallelism, chains, levels, and how records travel."""

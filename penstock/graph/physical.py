@@ -73,7 +73,7 @@ class _Builder:
         depth = max(chain.level for chain in self.chains)
         levels = [[chain.id for chain in self.chains if chain.level == level] for level in range(depth + 1)]
         timed = any(chain.gives_time or any(op.assigns_time for op in chain.operators) for chain in self.chains)
-        graph = PhysicalGraph(self.chains, self.edges, levels, job_parameters, buffer_bytes, timed)
+        graph = PhysicalGraph(self.chains, self.edges, levels, job_parameters, buffer_bytes, timed, self.batch)
         graph.place_targets()
         return graph
 

@@ -114,12 +114,21 @@ class ChainRun:
     def level(self) -> int:
         return self.chain.level
 
-    def open(self, restored: Callable[[str], Restored] = lambda uid: Restored(None, {})) -> None:
-        """Open the operators, last first, so that each finds its consumers ready. `restored`: their state, by uid."""
+    def open(
+        self,
+        restored: Callable[[str], Restored] = lambda uid: Restored(None, {}),
+        wanted: Callable[[Operator], bool] = lambda operator: True,
+    ) -> None:
+        """Open the operators, last first, so that each finds its consumers ready. `restored`: their state, by uid.
+
+        `wanted`: those to open, where no epoch is to be run.
+        """
         if self._opened:
             return
         for place in reversed(range(len(self.operators))):
             chained = self.chain.operators[place]
+            if not wanted(self.operators[place]):
+                continue
             context = RuntimeContext(
                 task_name=chained.name,
                 uid=chained.uid,

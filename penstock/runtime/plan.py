@@ -90,6 +90,8 @@ class PhysicalGraph:
     buffer_bytes: int = 32 * 1024
     timed: bool = False
     """Whether records have event time: then timestamps and watermarks travel with them."""
+    batch: bool = False
+    """Whether it runs as a batch, in which there is no watermark but the last."""
 
     def rescaled(self, scale: Mapping[int, int]) -> PhysicalGraph:
         """The same graph with other numbers of subtasks, by chain. Chains and edges that do not change are shared."""

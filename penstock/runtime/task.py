@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,10 +41,11 @@ from penstock.runtime.rows import (
 )
 from penstock.runtime.watermarks import GREATEST, LEAST
 from penstock.state.access import StateAccess
-from penstock.state.entries import StateTypeChanged
 from penstock.state.key_groups import range_of_subtask
+from penstock.state.overlay import StoredTypes
 from penstock.state.replica import History
 from penstock.state.shares import Share
+from penstock.state.stored_types import StoredType
 from penstock.state.ttl import Form
 
 
@@ -62,6 +63,8 @@ class TaskEpoch:
     """Told where the task stands; crash tests die there."""
     metrics: Callable[[bytes], None] = lambda measured: None
     """Given the task's TaskMetrics, just before its report. May be called again by a retried task."""
+    whole: bool = False
+    """Whether it is the whole job: its state ends with it."""
 
     @property
     def info(self) -> EpochInfo:
@@ -150,7 +153,7 @@ class Task:
             if type(record) is Watermark:
                 # The greatest one is for the end of the input, which is not the source's to say.
                 watermark = min(record.timestamp, GREATEST - 1)
-                if watermark > self._reached[channel]:
+                if watermark > self._reached[channel] and not self._run.graph.batch:
                     self._reached[channel] = watermark
                     for mark in marks:
                         mark(watermark, channel)
@@ -319,19 +322,9 @@ class Task:
         return TaskMetrics(run.chain.id, self._producer, epoch.number, records, sent, operators)
 
     def _check_types(self, epoch: TaskEpoch) -> None:
-        """Refuse, before a record is touched, a state that is stored as another type than it is declared now."""
+        """Refuse, before a record is touched, a state whose stored values cannot become those of its declared type."""
         assert self._run.overlay is not None
-        head = self._run.operators[0]
-        stored = epoch.state.history.schemas(head.uid)
-        for name, schema in self._run.overlay.schemas().items():
-            before = stored.get(name, schema)
-            if before != schema and not _added_hint(before, schema):
-                hint = head.state_hint
-                raise StateTypeChanged(
-                    f"State '{name}' of operator '{head.name}' (uid '{head.uid}') is stored as '{before}' but "
-                    f"declared as '{schema}'." + (f" The latter is the annotation of {hint.origin}." if hint else ""),
-                    fix="Declare it as it was, or give the new state another name.",
-                )
+        fit_types(self._run, epoch.state.history.types(self._run.operators[0].uid))
 
     def _restored(self, epoch: TaskEpoch, uid: str) -> Restored:
         return restored(self._run.chain, self._producer, uid, epoch.number - 1, epoch.state.history)
@@ -345,8 +338,11 @@ class Task:
             states: dict[str, str] = {}
             timers: dict[str, dict[int, int]] = {}
             forms: dict[str, Form] = {}
-            if place == 0 and run.overlay is not None:
-                states = run.overlay.schemas()
+            ways: dict[str, tuple[bytes, ...]] = {}
+            if place == 0 and run.overlay is not None and not epoch.whole:
+                types = run.overlay.types()
+                states = {name: stored.schema for name, stored in types.items()}
+                ways = {name: stored.ways for name, stored in types.items() if stored.ways}
                 forms = run.overlay.ttl.forms()
                 changes = run.overlay.changes()
                 if changes:
@@ -357,10 +353,10 @@ class Task:
                 timers = run.overlay.least()
             committable = operator.snapshot()
             kept: dict[str, Share] = {}
-            if operator.stateful:
+            if operator.stateful and not (epoch.whole and operator.keeps_state):
                 kept = held[operator.uid] = operator.operator_state(epoch.info)
             if states or deltas or kept or timers or committable is not None:
-                reports.append(OperatorReport(operator.uid, states, deltas, committable, kept, timers, forms))
+                reports.append(OperatorReport(operator.uid, states, deltas, committable, kept, timers, forms, ways))
         if run.stateful:
             run.reported = Reported(epoch.lineage, epoch.number, held)
         return reports
@@ -398,7 +394,10 @@ def restore_forms(run: ChainRun, history: History, timestamp: int) -> None:
     run.overlay.ttl.restore(history.schemas(uid), history.forms(uid), (timestamp, watermark))
 
 
-def _added_hint(stored: str, declared: str) -> bool:
-    """Whether a state of pickled objects has got a hint since, with which it still reads them."""
-    kind, _, held = stored.partition(" ")
-    return held == "pickle" and declared.startswith(f"{kind} ") and declared.endswith(" or pickle")
+def fit_types(run: ChainRun, stored: Mapping[str, StoredType]) -> None:
+    """Let the keyed states of a chain read what is stored, or raise StateTypeChanged."""
+    assert run.overlay is not None
+    head = run.operators[0]
+    hint = head.state_hint
+    origin = f" The latter is the annotation of {hint.origin}." if hint else ""
+    run.overlay.fit_types(StoredTypes(stored, f"operator '{head.name}' (uid '{head.uid}')", origin))

@@ -11,7 +11,7 @@ import threading
 import time
 import uuid
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial, reduce
@@ -43,20 +43,23 @@ from penstock.common.job import JobCancelled, JobExecutionResult, JobStatus
 from penstock.common.mistakes import short_form
 from penstock.errors import PenstockError
 from penstock.graph.logical import LogicalGraph
-from penstock.runtime.plan import PhysicalGraph
+from penstock.runtime.plan import Chain, PhysicalGraph
 from penstock.runtime.probe import crash_probe
 from penstock.spark.bases import SparkMerge
+from penstock.spark.bounded import open_batch
 from penstock.spark.engine import SparkEngine, brief
 from penstock.spark.executors import check_executors, slot_counter
 from penstock.spark.inputs import inputs_of
 from penstock.spark.log import SparkLog
 from penstock.spark.planner import PLANNING_FAILED
 from penstock.spark.scratch import scratch_directory
-from penstock.spark.sources import lines_in_log, open_stream
+from penstock.spark.sources import open_stream, sources_in_log
 from penstock.state.storage import DriverStorage, Storage, StorageError
 
 _TICK_S = 0.1
 """How often a job looks whether a timer is due."""
+
+_NO_SAVEPOINT = "no savepoint can be made of it"
 
 _logger = logging.getLogger("penstock")
 
@@ -83,6 +86,9 @@ class JobSpec:
     """Of the stores that hold savepoints."""
     slots: SlotSettings = field(default_factory=SlotSettings)
     on_epoch: list[Callable[[EpochStatistics], None]] = field(default_factory=list)
+    whole: bool = False
+    """Whether it is a batch that is read at once: one Spark job, without checkpoints, and again from the start after a
+    failure."""
 
 
 class Job:
@@ -118,7 +124,7 @@ class Job:
         self._slots = Slots(
             spec.name, lambda: self.driver.graph, slot_counter(spark), spec.slots, self._pause_for_slots
         )
-        self._sources = _sources_in_log(spec)
+        self._sources = sources_in_log(spec.logical, spec.physical)
         self._open_lineage()
 
     def _open_lineage(self) -> None:
@@ -136,6 +142,7 @@ class Job:
             wait=self._wait,
             merge=merge_here if self._storage.in_memory else self._bases,
             open_savepoint=partial(savepoint_storage, options=self.spec.store_options),
+            whole=self.spec.whole,
         )
         self.driver.sources = self._sources
         self.driver.metrics.slots = self._slots
@@ -189,7 +196,7 @@ class Job:
 
     def savepoint(self, directory: SharedStorage) -> str:
         """Make one of the last checkpoint below this directory, beside the epochs that follow; gives its path."""
-        self._recovered.wait()
+        self._await_recovery(_NO_SAVEPOINT)
         with ExitStack() as held:
             with self._epoch_lock:
                 self._await_first_checkpoint()
@@ -201,7 +208,7 @@ class Job:
 
         `drain`: the input is ended first, so that all timers and windows fire; then the job is over in any case.
         """
-        self._recovered.wait()
+        self._await_recovery(_NO_SAVEPOINT)
         try:
             with self._epoch_lock:
                 self._await_first_checkpoint()
@@ -227,12 +234,21 @@ class Job:
         """Between epochs: see that the job runs, and that there is something to save."""
         if self._done.is_set() or self._given_up:
             raise PenstockError(
-                f"Job '{self.spec.name}' is over: no savepoint can be made of it.",
+                f"Job '{self.spec.name}' is over: {_NO_SAVEPOINT}.",
                 fix="Start it again, and make the savepoint while it runs.",
             )
         if self.driver.last is None:
             self._engine.frame = None
             self._notify(self.driver.run_epoch(None, {}))
+
+    def _await_recovery(self, refused: str) -> None:
+        """Until the driver stands on the last checkpoint. `refused`: what a batch, which has none, is told."""
+        if self.spec.whole:
+            raise PenstockError(
+                f"Job '{self.spec.name}' runs as a batch, which has no checkpoints: {refused}.",
+                fix="Run it with RuntimeExecutionMode.STREAMING.",
+            )
+        self._recovered.wait()
 
     def _save(self, directory: SharedStorage, manifest: Manifest, version: Version) -> str:
         return make_savepoint(
@@ -253,7 +269,7 @@ class Job:
 
     def rescale(self, parallelism: int | Mapping[str, int]) -> None:
         """From the next epoch on. Returns when the epoch under way, if any, is over."""
-        self._recovered.wait()
+        self._await_recovery("its parallelism stays")
         with self._epoch_lock:
             if self._done.is_set():
                 raise PenstockError(
@@ -340,7 +356,7 @@ class Job:
         )
         self._wait(decision.delay_ms / 1000)
         self._error = None
-        if not self.spec.checkpointing:
+        if not self.spec.checkpointing and not self.spec.whole:
             self._end_lineage(retain=False)
             self._open_lineage()
         self._engine.ship(self.restarts)
@@ -369,7 +385,22 @@ class Job:
         if not self._cancelled.is_set():
             self._status = status
 
+    def _run_whole(self) -> None:
+        """All of the input in one epoch, which is also the end of it."""
+        self._engine.frame = self._joined(self._opened_at_once())
+        self._slots.await_enough()
+        try:
+            with self._epoch_lock:
+                # The same lineage after a failure, so that sinks find what that left.
+                self.driver.recover()
+                self._notify(self.driver.run_epoch(None, {}, ends_input=True))
+        finally:
+            self._engine.frame = None
+
     def _run_query(self) -> None:
+        if self.spec.whole:
+            self._run_whole()
+            return
         # An epoch of the query before may not have heard yet that it is over.
         with self._epoch_lock:
             driver, restore = self.driver, self.spec.restore
@@ -474,22 +505,33 @@ class Job:
     # -- epochs ----------------------------------------------------------------------------------------------------
 
     def _stream(self) -> DataFrame:
-        branches = []
-        for chain in self.spec.physical.sources():
-            node = next(node for node in self.spec.logical.nodes.values() if node.uid == chain.source_uid)
-            assert node.source is not None
-            place = partial(self._inputs.folder, f"source-{node.id}")
-            frame = open_stream(
+        return self._joined(
+            open_stream(
                 self._spark,
                 chain,
                 node.source.origin,
-                place,
+                partial(self._inputs.folder, f"source-{node.id}"),
                 self.spec.parallelism,
                 self.spec.records_per_epoch,
                 # The copy of a collection is made before the first checkpoint of this driver's own.
                 0 if self.driver.last is None else self.driver.last.records.get(node.uid, 0),
             )
-            branches.append(self._engine.first_chain(chain.id, frame))
+            for chain, node in self._source_nodes()
+        )
+
+    def _opened_at_once(self) -> Iterator[DataFrame]:
+        for chain, node in self._source_nodes():
+            place = partial(self._inputs.folder, f"source-{node.id}")
+            yield open_batch(self._spark, chain, node.source.origin, place, self.spec.parallelism)
+
+    def _source_nodes(self) -> Iterator[tuple[Chain, Any]]:
+        nodes = {node.uid: node for node in self.spec.logical.nodes.values()}
+        return ((chain, nodes[chain.source_uid or ""]) for chain in self.spec.physical.sources())
+
+    def _joined(self, frames: Iterable[DataFrame]) -> DataFrame:
+        """What the sources' first chains give."""
+        chains = self.spec.physical.sources()
+        branches = [self._engine.first_chain(chain.id, frame) for chain, frame in zip(chains, frames, strict=True)]
         return reduce(DataFrame.unionAll, branches)
 
     def _on_batch(self, restarts: int, frame: DataFrame, batch: int) -> None:
@@ -543,14 +585,7 @@ def check_savepoint_of(spec: JobSpec) -> None:
         return
     # A job that has begun with it goes on, and may have removed it.
     if not (root is not None and spec.checkpointing and Lineages(root).goes_on_from(restore.origin)):
-        check_savepoint(spec.physical, _sources_in_log(spec), restore)
-
-
-def _sources_in_log(spec: JobSpec) -> list[str]:
-    """The uid of the source behind each line of Spark's offsets."""
-    origins = {node.uid: node.source.origin for node in spec.logical.nodes.values() if node.source is not None}
-    uids = [chain.source_uid for chain in spec.physical.sources() if chain.source_uid is not None]
-    return [uid for uid in uids for _ in range(lines_in_log(origins[uid]))]
+        check_savepoint(spec.physical, sources_in_log(spec.logical, spec.physical), restore)
 
 
 def _query_failed(error: Exception) -> PenstockError:

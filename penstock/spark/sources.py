@@ -15,11 +15,18 @@ from pyspark.sql import DataFrame, SparkSession
 
 from penstock.common.pickling import to_pickle
 from penstock.connectors.files.file_source import FileSource
-from penstock.runtime.plan import Chain
+from penstock.graph.logical import LogicalGraph
+from penstock.runtime.plan import Chain, PhysicalGraph
 from penstock.spark.inputs import set_order
 from penstock.spark.planner import planned_stream
 
 _FILE_SCHEMA = "path string, modificationTime timestamp, length long, content binary"
+FILE_RANGE = (
+    "regexp_replace(path, '^file:/+', '/') AS split",
+    "'null' AS start",
+    "concat('[', length, ',', unix_millis(modificationTime), ']') AS end",
+)
+"""A file that Spark found, as the range of a split."""
 _CHUNK = 1000
 """Records per row of a collection's file."""
 
@@ -47,12 +54,19 @@ def open_stream(
         return _discovered(spark, origin)
     if chain.pickled_source is not None:
         return planned_stream(spark, chain.source_name, chain.pickled_source, parallelism, records_per_epoch)
-    write = _write_frame if isinstance(origin, DataFrame) else partial(_write_collection, read_before)
+    write = _write_frame if isinstance(origin, DataFrame) else partial(_write_rest, read_before)
     folder = place(chain.source_name, lambda folder: write(origin, folder, records_per_epoch))
     reader = spark.readStream.schema(origin.schema if isinstance(origin, DataFrame) else "chunk binary")
     if records_per_epoch:
         reader = reader.option("maxFilesPerTrigger", 1)
     return reader.parquet(str(folder))
+
+
+def sources_in_log(logical: LogicalGraph, physical: PhysicalGraph) -> list[str]:
+    """The uid of the source behind each line of Spark's offsets."""
+    origins = {node.uid: node.source.origin for node in logical.nodes.values() if node.source is not None}
+    uids = [chain.source_uid for chain in physical.sources() if chain.source_uid is not None]
+    return [uid for uid in uids for _ in range(lines_in_log(origins[uid]))]
 
 
 def lines_in_log(origin: Any) -> int:
@@ -77,20 +91,24 @@ def _discovered(spark: SparkSession, source: FileSource) -> DataFrame:
         reader = reader.option("recursiveFileLookup", True).option("maxFileAge", "36500d")
         if source.max_files_per_epoch is not None:
             reader = reader.option("maxFilesPerTrigger", source.max_files_per_epoch)
-        frames.append(
-            reader.load(path).selectExpr(
-                "regexp_replace(path, '^file:/+', '/') AS split",
-                "'null' AS start",
-                "concat('[', length, ',', unix_millis(modificationTime), ']') AS end",
-            )
-        )
+        frames.append(reader.load(path).selectExpr(*FILE_RANGE))
     return reduce(DataFrame.unionAll, frames)
 
 
-def _write_collection(read_before: int, records: list[Any], folder: Path, per_file: int) -> None:
-    for number, part in enumerate(_parts(records[read_before:], per_file or len(records) or 1)):
-        chunks = [to_pickle(chunk) for chunk in _parts(part, _CHUNK)]
-        _write(folder / f"{number:06d}.parquet", pa.table({"chunk": pa.array(chunks, pa.binary())}), number)
+def _write_rest(read_before: int, records: list[Any], folder: Path, per_file: int) -> None:
+    write_collection(records[read_before:], folder, per_file)
+
+
+def write_collection(records: list[Any], folder: Path, per_file: int = 0) -> None:
+    """Records in chunks, in files of so many, or in one."""
+    for number, part in enumerate(_parts(records, per_file or len(records) or 1)):
+        table = pa.table({"chunk": pa.array(chunks_of(part), pa.binary())})
+        _write(folder / f"{number:06d}.parquet", table, number)
+
+
+def chunks_of(records: list[Any]) -> list[bytes]:
+    """As the source's chain reads them."""
+    return [to_pickle(chunk) for chunk in _parts(records, _CHUNK)]
 
 
 def _write_frame(frame: DataFrame, folder: Path, per_file: int) -> None:

@@ -210,6 +210,7 @@ def _epoch(parameters: EpochParameters, scope: str, metrics: Collected) -> TaskE
         parameters.timestamp,
         crash_probe("task", lambda: parameters.number, scope),
         lambda measured: metrics.add([measured]),
+        parameters.whole,
     )
 
 

@@ -31,6 +31,7 @@ from penstock.state.engines.base import Reader
 from penstock.state.entries import HEADER, StateError, key_hash
 from penstock.state.files import GroupChanges
 from penstock.state.keys import KeyTypeError, decode_key, encode_key
+from penstock.state.serializers.steps import versions_of
 from penstock.state.weight import MEMBER_BYTES, weigh, weigh_nested
 
 if TYPE_CHECKING:
@@ -69,6 +70,17 @@ def map_key_codec(descriptor: MapStateDescriptor) -> tuple[Callable[[Any], bytes
     return encode, decode
 
 
+def coded(
+    descriptor: StateDescriptor, ways: tuple[bytes, ...]
+) -> tuple[Callable[[Any], bytes], Callable[[bytes], Any]]:
+    """How a state's values are written and read, after its type went these ways."""
+    serializer = descriptor.serializer
+    if not ways:
+        return serializer.encode, serializer.decode
+    versions = versions_of(ways)
+    return versions.encoder(serializer.encode), versions.decoder(serializer.decode)
+
+
 def entry_key(entry: tuple[bytes, bytes | None]) -> bytes:
     return entry[0]
 
@@ -81,11 +93,19 @@ class KeyedState:
         self._overlay = overlay
         self._id = number
         self._suffix = overlay.suffix
+        self.ways: tuple[bytes, ...] = ()
+        """Of the versions of its type, from each to the next: see `serializers.steps`."""
         serializer = descriptor.serializer
         self._encode = serializer.encode
         self._decode = serializer.decode
         self._immutable = serializer.immutable
         self._exact = serializer.exact
+
+    def evolve(self, ways: tuple[bytes, ...]) -> None:
+        """Its type has had so many versions. Only between epochs, or before the state is used."""
+        if ways != self.ways:
+            self.ways = ways
+            self._encode, self._decode = coded(self.descriptor, ways)
 
     def reset(self) -> None:
         raise NotImplementedError

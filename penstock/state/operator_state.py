@@ -6,7 +6,7 @@ object after storing or reading it changes no state, and what did not change is 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -21,8 +21,9 @@ from penstock.state.descriptors import (
     StateDescriptor,
 )
 from penstock.state.entries import StateError, StateTypeChanged
-from penstock.state.keyed import map_key_codec
+from penstock.state.keyed import coded, map_key_codec
 from penstock.state.shares import BROADCAST, SPLIT, UNION, Share
+from penstock.state.stored_types import StoredType, ways_to
 
 RAW = "raw operator state"
 RAW_KEYED = "raw keyed state"
@@ -85,7 +86,7 @@ class OperatorStateStore:
 
     def _carried(self, share: Share) -> Share:
         # Of what everybody was given, one subtask is enough to keep it.
-        return Share(share.mode, share.schema, []) if share.mode == UNION and self._subtask else share
+        return Share(share.mode, share.schema, [], share.ways) if share.mode == UNION and self._subtask else share
 
     def _get(self, descriptor: Any, kind: type[StateDescriptor], mode: str) -> Any:
         if not issubclass(type(descriptor), kind):
@@ -118,9 +119,14 @@ class OperatorStateStore:
         descriptor = state.descriptor
         share = self._restored.get(descriptor.name)
         if share is None:
+            state.evolve(())
             state.load([])
             return
-        if share.mode != state.mode or share.schema != descriptor.schema():
+        if share.mode == state.mode:
+            label = f"Operator state '{descriptor.name}' of {self._operator}"
+            stored = StoredType(share.schema, share.ways)
+            state.evolve(ways_to(stored, descriptor, label, f"{share.mode} "))
+        else:
             raise StateTypeChanged(
                 f"Operator state '{descriptor.name}' of {self._operator} is stored as '{share.mode} {share.schema}' "
                 f"but declared as '{state.mode} {descriptor.schema()}'.",
@@ -134,9 +140,15 @@ class OperatorList(ListState[Any]):
         self.descriptor = descriptor
         self.mode = mode
         self._elements: list[bytes] = []
+        self.evolve(())
+
+    def evolve(self, ways: tuple[bytes, ...]) -> None:
+        """Its type has had so many versions."""
+        self._ways = ways
+        self._write, self._decode = coded(self.descriptor, ways)
 
     def get(self) -> Iterator[Any]:
-        return map(self.descriptor.serializer.decode, list(self._elements))
+        return map(self._decode, list(self._elements))
 
     def add(self, value: Any) -> None:
         self._elements.append(self._encode(value))
@@ -154,15 +166,15 @@ class OperatorList(ListState[Any]):
         self._elements = list(elements)
 
     def decode(self, elements: list[bytes]) -> list[Any]:
-        return [self.descriptor.serializer.decode(element) for element in elements]
+        return [self._decode(element) for element in elements]
 
     def share(self) -> Share:
-        return Share(self.mode, self.descriptor.schema(), list(self._elements))
+        return Share(self.mode, self.descriptor.schema(), list(self._elements), self._ways)
 
     def _encode(self, value: Any) -> bytes:
         if value is None:
             raise StateError(f"State '{self.descriptor.name}': None cannot be added to a list state.")
-        return encoded(self.descriptor, value)
+        return encoded(self.descriptor, self._write, value)
 
 
 class OperatorMap(BroadcastState[Any, Any]):
@@ -171,9 +183,14 @@ class OperatorMap(BroadcastState[Any, Any]):
     def __init__(self, descriptor: MapStateDescriptor) -> None:
         self.descriptor = descriptor
         self._key, self._decode_key = map_key_codec(descriptor)
-        self._decode = descriptor.serializer.decode
         self._immutable = descriptor.serializer.immutable
+        self.evolve(())
         self.load([])
+
+    def evolve(self, ways: tuple[bytes, ...]) -> None:
+        """Its type has had so many versions."""
+        self._ways = ways
+        self._write, self._decode = coded(self.descriptor, ways)
 
     def load(self, elements: list[bytes]) -> None:
         self._data: dict[bytes, bytes] = dict(map(_decode_entry, elements))
@@ -204,7 +221,7 @@ class OperatorMap(BroadcastState[Any, Any]):
     def put(self, key: Any, value: Any) -> None:
         if value is None:
             raise StateError(f"State '{self.descriptor.name}': None cannot be put into a map state; use remove().")
-        data = encoded(self.descriptor, value)
+        data = encoded(self.descriptor, self._write, value)
         place = self._key(key)
         self._data[place] = data
         self._decoded.pop(place, None)
@@ -229,7 +246,7 @@ class OperatorMap(BroadcastState[Any, Any]):
     def share(self) -> Share:
         if self._in_order is None:
             self._in_order = [_encode_entry(entry) for entry in sorted(self._data.items())]
-        return Share(BROADCAST, self.descriptor.schema(), self._in_order)
+        return Share(BROADCAST, self.descriptor.schema(), self._in_order, self._ways)
 
     def _value(self, place: bytes) -> Any:
         value = self._decoded.get(place)
@@ -279,9 +296,9 @@ class ReadOnlyView(ReadOnlyBroadcastState[Any, Any]):
     put = put_all = remove = clear = __setitem__ = __delitem__ = _refuse
 
 
-def encoded(descriptor: StateDescriptor, value: Any) -> bytes:
+def encoded(descriptor: StateDescriptor, encode: Callable[[Any], bytes], value: Any) -> bytes:
     """A value as the state stores it; an error names the state."""
     try:
-        return descriptor.serializer.encode(value)
+        return encode(value)
     except PenstockError as error:
         raise StateError(f"State '{descriptor.name}': {error.statement()}.", fix=error.fix) from None

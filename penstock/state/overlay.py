@@ -18,6 +18,7 @@ from penstock.state.entries import StateError, key_hash, state_id, stored_keys
 from penstock.state.files import GroupChanges
 from penstock.state.keyed import STATES, DefaultedValue, KeyedState, entry_key
 from penstock.state.spill import Run
+from penstock.state.stored_types import StoredType, ways_to
 from penstock.state.timers import Timers
 from penstock.state.ttl import timed_name
 from penstock.state.ttl_registry import TimedStates, numbers_of
@@ -55,6 +56,22 @@ _PART = struct.Struct(">I")
 TIMER_KINDS = ("EVENT_TIME", "PROCESSING_TIME")
 
 
+class StoredTypes:
+    """What an operator's states are stored as. `operator` names it in errors; `origin` is where a type comes from."""
+
+    def __init__(self, stored: Mapping[str, StoredType], operator: str, origin: str = "") -> None:
+        self.stored = stored
+        self._operator = operator
+        self._origin = origin
+
+    def fit(self, name: str, state: KeyedState) -> None:
+        stored = self.stored.get(name)
+        if stored is None:
+            state.evolve(())
+        else:
+            state.evolve(ways_to(stored, state.descriptor, f"State '{name}' of {self._operator}", origin=self._origin))
+
+
 class Overlay:
     """All keyed states of one operator subtask. The task sets `key` before each record.
 
@@ -70,6 +87,7 @@ class Overlay:
         self.max_parallelism = max_parallelism
         self._replicas: Replicated = Nothing()
         self._states: dict[str, KeyedState] = {}
+        self._types: StoredTypes | None = None
         self._holders: list[Holder] = []
         self._least: Mapping[str, dict[int, int]] = {}
         self._groups = range(0)
@@ -131,6 +149,8 @@ class Overlay:
             )
         state = self._make(descriptor, name, scope)
         self._states[name] = state
+        if self._types is not None:
+            self._types.fit(name, state)
         return state
 
     def _make(self, descriptor: StateDescriptor, name: str, scope: Namespaced | None) -> KeyedState:
@@ -153,8 +173,23 @@ class Overlay:
         timers.begin(self._least.get(kind, {}), self._groups)
         self.timers[kind] = timers
 
+    def fit_types(self, types: StoredTypes) -> None:
+        """Let the states read what is stored, as it was declared then, or raise StateTypeChanged.
+
+        Once the functions are open, before each epoch; states that are registered later are fitted as they are.
+        """
+        self._types = types
+        for name, state in self._states.items():
+            types.fit(name, state)
+
     def schemas(self) -> dict[str, str]:
         return {name: state.descriptor.schema() for name, state in sorted(self._states.items())}
+
+    def types(self) -> dict[str, StoredType]:
+        """For the report. With those of stored states that nobody has asked for: their entries are still there."""
+        types = {} if self._types is None else dict(self._types.stored)
+        types.update((name, StoredType(state.descriptor.schema(), state.ways)) for name, state in self._states.items())
+        return dict(sorted(types.items()))
 
     def current_key(self, state: str) -> bytes:
         key = self.key

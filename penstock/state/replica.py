@@ -13,6 +13,7 @@ from penstock.state.engines.base import Engine, Reader
 from penstock.state.files import GroupChanges, read_changes
 from penstock.state.key_groups import block_of, block_range
 from penstock.state.shares import Share
+from penstock.state.stored_types import StoredType
 from penstock.state.ttl import Form
 
 
@@ -39,6 +40,9 @@ class History(Protocol):
 
     def schemas(self, uid: str) -> dict[str, str]:
         """The states an operator had at the wanted version, and their types."""
+
+    def types(self, uid: str) -> dict[str, StoredType]:
+        """The same, with the versions their types have had."""
 
     def operator_state(self, uid: str, subtask: int, parallelism: int, max_parallelism: int) -> dict[str, Share]:
         """A subtask's share of an operator's state at the wanted version, redistributed if the parallelism changed."""

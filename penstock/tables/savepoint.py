@@ -100,6 +100,10 @@ class Savepoint(Snapshot):
 
     def differences(self, other: Savepoint) -> builtins.list[str]:
         """In what `other` differs from this one, a line for each; keyed state is compared block by block, by hash."""
+        return list(map(str, self.compared(other)))
+
+    def compared(self, other: Savepoint) -> builtins.list[Difference]:
+        """As `differences`, for programs."""
         return [*_operator_differences(self, other), *_source_differences(self, other)]
 
     def dispose(self) -> None:
@@ -140,12 +144,29 @@ class Savepoint(Snapshot):
             yield from (f"  position {position}" for position in positions if position)
 
 
-def _operator_differences(one: Savepoint, other: Savepoint) -> Iterator[str]:
+class Difference(NamedTuple):
+    of: str
+    """What it is in: "operator" or "source"."""
+    uid: str
+    what: str
+    was: Any = None
+    now: Any = None
+
+    def __str__(self) -> str:
+        change = "" if self.was is self.now is None else f" {_shown(self.was)} -> {_shown(self.now)}"
+        return f"{self.of} '{self.uid}': {self.what}{change}"
+
+
+def _shown(value: Any) -> str:
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _operator_differences(one: Savepoint, other: Savepoint) -> Iterator[Difference]:
     olds, news = _stateful(one), _stateful(other)
     for uid in dict.fromkeys([*olds, *news]):
         before, after = olds.get(uid), news.get(uid)
         if before is None or after is None:
-            yield f"operator '{uid}': {'added' if before is None else 'gone'}"
+            yield Difference("operator", uid, "added" if before is None else "gone")
             continue
         old, new = before.snapshot, after.snapshot
         for what, was, now in (
@@ -155,31 +176,40 @@ def _operator_differences(one: Savepoint, other: Savepoint) -> Iterator[str]:
             ("elements of operator state", sum(before.operator_state().values()), sum(after.operator_state().values())),
         ):
             if was != now:
-                yield f"operator '{uid}': {what} {was:,} -> {now:,}"
-        for name in sorted(old.states.keys() | new.states.keys()):
-            was_type, is_type = old.states.get(name, "none"), new.states.get(name, "none")
+                yield Difference("operator", uid, what, was, now)
+        was_types, now_types = _types(old), _types(new)
+        for state in sorted(was_types.keys() | now_types.keys()):
+            was_type, is_type = was_types.get(state, "none"), now_types.get(state, "none")
             if was_type != is_type:
-                yield f"operator '{uid}': state '{name}' {was_type} -> {is_type}"
+                yield Difference("operator", uid, state, was_type, is_type)
         blocks = before.blocks.keys() | after.blocks.keys()
         changed = [number for number in blocks if before.blocks.get(number) != after.blocks.get(number)]
         if changed:
-            yield f"operator '{uid}': {len(changed)} of {len(blocks)} blocks of keyed state differ"
+            yield Difference("operator", uid, f"{len(changed)} of {len(blocks)} blocks of keyed state differ")
+
+
+def _types(snapshot: OperatorSnapshot) -> dict[str, str]:
+    """Of all states of an operator, by what they are called in a difference."""
+    of_operator = {
+        f"operator state '{name}'": f"{each.mode} {each.schema}" for name, each in snapshot.operator_state.items()
+    }
+    return {f"state '{name}'": schema for name, schema in snapshot.states.items()} | of_operator
 
 
 def _stateful(savepoint: Savepoint) -> dict[str, SavedOperator]:
     return {uid: operator for uid, operator in savepoint.operators.items() if operator.has_state}
 
 
-def _source_differences(one: Savepoint, other: Savepoint) -> Iterator[str]:
+def _source_differences(one: Savepoint, other: Savepoint) -> Iterator[Difference]:
     before, after = one.metadata.sources, other.metadata.sources
     for uid in dict.fromkeys([*before, *after]):
         if uid not in before or uid not in after:
-            yield f"source '{uid}': {'gone' if uid in before else 'added'}"
+            yield Difference("source", uid, "gone" if uid in before else "added")
             continue
         if before[uid].records != after[uid].records:
-            yield f"source '{uid}': {before[uid].records:,} -> {after[uid].records:,} records"
+            yield Difference("source", uid, "records", before[uid].records, after[uid].records)
         if one.positions()[uid] != other.positions()[uid]:
-            yield f"source '{uid}': position {one.positions()[uid]} -> {other.positions()[uid]}"
+            yield Difference("source", uid, "position", one.positions()[uid], other.positions()[uid])
 
 
 def _derived(derived: bool) -> str:

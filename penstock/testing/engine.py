@@ -18,7 +18,7 @@ from penstock.runtime.chain import ChainRun
 from penstock.runtime.moment import OfSplit
 from penstock.runtime.plan import PhysicalGraph
 from penstock.runtime.rows import METRICS, ExchangeRow
-from penstock.runtime.task import Task, TaskEpoch, restore_forms, restored
+from penstock.runtime.task import Task, TaskEpoch, fit_types, restore_forms, restored
 from penstock.state.access import StateAccess
 from penstock.state.backends import Backend, ReplicaStore
 from penstock.state.storage import Storage
@@ -79,7 +79,8 @@ class LocalEngine:
         producer = 0
         for chain in self._graph.sources():
             assert chain.source_uid is not None
-            for records in [[]] if parameters.ends_input else self._pending(chain.source_uid):
+            silent = parameters.ends_input and not parameters.whole
+            for records in [[]] if silent else self._pending(chain.source_uid):
                 epoch = self._epoch(parameters, "source")
                 # A copy: records reach tasks by pickling on Spark too.
                 batch = pickle.loads(cloudpickle.dumps(records))
@@ -119,6 +120,8 @@ class LocalEngine:
             restore_forms(run, history, parameters.timestamp)
         last = 0 if parameters.wanted is None else parameters.wanted.id
         run.open(lambda uid: restored(run.chain, 0, uid, last, history))
+        if run.overlay is not None:
+            fit_types(run, history.types(run.operators[0].uid))
         return run
 
     def close(self) -> None:
@@ -139,4 +142,5 @@ class LocalEngine:
             parameters.timestamp,
             probe,
             self._measured.append,
+            parameters.whole,
         )

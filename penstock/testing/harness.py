@@ -106,6 +106,7 @@ class JobHarness:
             env._job_parameters,
             batch=env._is_batch(),
         )
+        self._batch = env._is_batch()
         self._sinks = logical.sinks()
         self._derived = logical.derived_uids()
         self._log: dict[str, list[Any]] = {}
@@ -230,7 +231,16 @@ class JobHarness:
         return self
 
     def run(self, records: int | None = None) -> list[Any]:
-        """The whole program: epochs until the input is used up, then the end. Returns the output."""
+        """The whole program: epochs until the input is used up, then the end. Returns the output.
+
+        In the runtime mode BATCH, and without `records`, it is one epoch and no checkpoint, as on Spark.
+        """
+        if records is None and self._batch and self._driver.last is None and self._restore is None:
+            self._anything_waits(None)
+            while self._driver.last is None:
+                self._driver.whole = True
+                self._run(None, ends_input=True)
+            return self.output
         if records is not None:
             self.epochs(records)
         self.end()

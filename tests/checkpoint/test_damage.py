@@ -79,7 +79,7 @@ def rewritten(root: Path, change: Callable[[list[Any]], None]) -> None:
 
 def newer(root: Path) -> str:
     rewritten(root, lambda body: body.__setitem__(0, FORMAT + 1))
-    return f"{LAST} in {root}, checkpoint 3, has format {FORMAT + 1}; this Penstock reads format {FORMAT}"
+    return f"{LAST} in {root}, checkpoint 3, has format {FORMAT + 1}; this Penstock reads formats 2 and {FORMAT}"
 
 
 def flipped_manifest(root: Path) -> str:

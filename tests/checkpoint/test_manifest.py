@@ -103,6 +103,11 @@ class TestPublishing:
         assert manifest(bases=bases, since_base={"c": {0: 1, 5: 2}}).state_bytes("c") == 123
         assert manifest().state_bytes("c") == 0
 
+    def test_one_from_before_types_had_versions_is_read(self, storage):
+        operators = {"sum": OperatorSnapshot("Sum", 1, 128, {"total": "value long"}, [])}
+        publish(storage, manifest(format=2, operators=operators))
+        assert latest(storage)[0].operators["sum"].ways == {}
+
     def test_one_from_before_sources_savepoints_and_rescales_were_in_it_is_read(self, files, tmp_path):
         version = publish(files, manifest(sources=["source"], claimed=("id", "path"), rescaled={"sum": (2, 4)}))
         fields = msgspec.msgpack.decode((tmp_path / manifest_name(version.id)).read_bytes()[16:])
@@ -170,7 +175,7 @@ class TestDamage:
     def test_a_newer_format(self, files, tmp_path):
         body = msgspec.msgpack.encode([FORMAT + 1, "whatever a later version writes"])
         overwrite_new(tmp_path, 1, body)
-        message = rf"manifests/0*1 in .* has format {FORMAT + 1}; this Penstock reads format {FORMAT}. Run the version"
+        message = rf"manifests/0*1 in .* has format {FORMAT + 1}; this Penstock reads formats 2 and {FORMAT}. Run the"
         with pytest.raises(BadManifest, match=message):
             latest(files)
 

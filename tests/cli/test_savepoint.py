@@ -1,5 +1,6 @@
 """`penstock savepoint`: what it says of savepoints, and what it removes."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,9 @@ def test_one_is_described_and_two_are_compared(savepoints: list[str]) -> None:
     code, said = call("diff", *savepoints)
     assert code == 1
     assert "'words'" in said
+    code, said = call("diff", "--json", *savepoints)
+    assert code == 1
+    assert {"of": "source", "uid": "words", "what": "records", "was": 2, "now": 3} in json.loads(said)
 
 
 def test_those_of_a_directory_are_listed_and_what_is_none_is_told(savepoints: list[str], tmp_path: Path) -> None:

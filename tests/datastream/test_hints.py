@@ -356,7 +356,7 @@ class TestReduce:
 
         results, second = after(LocalStorage(str(tmp_path / "a")), ("n", int), ("unit", str, "kelvin"))
         assert results == ([second(1, "kelvin")], second(1, "kelvin"))
-        with pytest.raises(UserFunctionFailed, match=r"missing required field `unit`.*Give new fields a default"):
+        with pytest.raises(UserFunctionFailed, match=r"In field 'unit' of Version: it is new, .* has no default"):
             after(LocalStorage(str(tmp_path / "b")), ("n", int), ("unit", str))
 
     def test_a_subclass_keeps_its_fields_in_typed_state(self):

@@ -2,13 +2,20 @@
 
 import pytest
 
-from penstock.common import Configuration, Types, WatermarkStrategy
+from penstock.checkpoint.epochs import Settings
+from penstock.common import Configuration, Time, Types, WatermarkStrategy
 from penstock.common.options import BadSetting
-from penstock.datastream import RuntimeExecutionMode, StreamExecutionEnvironment
+from penstock.datastream import (
+    CheckpointedFunction,
+    KeyedProcessFunction,
+    RuntimeExecutionMode,
+    StreamExecutionEnvironment,
+)
 from penstock.datastream.execution_mode import RuntimeExecutionMode as SameMode
+from penstock.datastream.window import TumblingEventTimeWindows
 from penstock.errors import PenstockError
 from penstock.graph.logical import Entry, GraphError
-from penstock.state.descriptors import ValueStateDescriptor
+from penstock.state.descriptors import ListStateDescriptor, ValueStateDescriptor
 from penstock.state.keys import encode_key
 from penstock.state.overlay import Overlay
 from penstock.testing import JobHarness
@@ -115,6 +122,67 @@ def test_the_mode_may_be_set_after_the_stream_and_by_a_setting():
     )
     with JobHarness(joined(env)) as job:
         assert len(job.run()) == 2
+
+
+class Remembering(KeyedProcessFunction, CheckpointedFunction):
+    """Counts per key; a snapshot of it would fail."""
+
+    def initialize_state(self, context):
+        self.seen = context.get_operator_state_store().get_list_state(ListStateDescriptor("seen", int))
+
+    def snapshot_state(self, context):
+        raise AssertionError("a batch has no checkpoint")
+
+    def open(self, runtime_context):
+        self.n = runtime_context.get_state(ValueStateDescriptor("n", int))
+
+    def process_element(self, value, ctx):
+        self.n.update((self.n.value() or 0) + 1)
+        self.seen.add(value)
+        yield value % 10, self.n.value()
+
+
+class TestAWholeBatch:
+    """`run()` without a number of records: as on Spark, where a batch is one job."""
+
+    @pytest.mark.parametrize("partitions", [1, 3])
+    @pytest.mark.parametrize("overlay", [1, 1 << 20])
+    def test_is_one_epoch_and_no_checkpoint_however_large_its_state(self, partitions, overlay):
+        numbers = make_env(BATCH).from_sequence(0, 4999)
+        stream = numbers.key_by(lambda n: n % 10).process(Remembering())
+        with JobHarness(stream, parallelism=2, settings=Settings(overlay_bytes=overlay)) as job:
+            job.set_partitions(partitions)
+            assert sorted(job.run()) == [(key, n) for key in range(10) for n in range(1, 501)]
+            assert job.epochs_run == 1
+            assert job.storage.list("manifests/") == job.storage.list("deltas/") == []
+
+    @pytest.mark.parametrize("point", ["source.processed", "level1.processed", "level1.reported", "driver.collected"])
+    def test_begins_again_after_a_crash(self, point):
+        with JobHarness(joined(make_env(BATCH)), parallelism=2) as job:
+            job.crash_at(point)
+            assert sorted(job.run()) == [("ab", 0), ("cde", 1)]
+            assert job.epochs_run == 1
+
+    def test_has_no_late_records(self):
+        strategy = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(lambda pair, _: pair[1])
+
+        def sums(mode):
+            pairs = make_env(mode).from_collection([("a", 25), ("a", 1), ("b", 7), ("a", 3), ("a", 12)])
+            keyed = pairs.assign_timestamps_and_watermarks(strategy).key_by(lambda pair: pair[0])
+            windows = keyed.window(TumblingEventTimeWindows.of(Time.milliseconds(10)))
+            with JobHarness(windows.reduce(lambda one, two: (one[0], one[1] + two[1]))) as job:
+                return sorted(job.run())
+
+        assert sums(BATCH) == [("a", 4), ("a", 12), ("a", 25), ("b", 7)]
+        assert sums(STREAMING) == [("a", 25)]
+
+
+def test_watermarks_of_the_source_itself_count_for_nothing_in_a_batch():
+    windows = make_env(BATCH).from_collection([]).key_by(lambda pair: pair[0])
+    sums = windows.window(TumblingEventTimeWindows.of(Time.milliseconds(10))).reduce(lambda one, two: one + two[1:])
+    with JobHarness(sums) as job:
+        job.push(("a", 25), timestamp=25).push_watermark(24).push(("a", 1), timestamp=1)
+        assert sorted(job.run()) == [("a", 1), ("a", 25)]
 
 
 def endless(env):

@@ -467,7 +467,7 @@ class TestWindowFunctions:
             assert job.output == [[1], [1, 2]]
 
 
-def test_the_batch_mode_gives_the_same(env):
+def test_in_a_batch_no_record_is_late(env):
     from penstock.datastream import RuntimeExecutionMode
 
     env.set_runtime_mode(RuntimeExecutionMode.BATCH)
@@ -475,4 +475,4 @@ def test_the_batch_mode_gives_the_same(env):
         WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(lambda value, _: value[1])
     )
     with JobHarness(stream.key_by(lambda value: value[0]).time_window(10).process(Show())) as job:
-        assert sorted(job.run()) == [("a", 0, 10, [1]), ("a", 10, 20, [12])]
+        assert sorted(job.run()) == [("a", 0, 10, [1]), ("a", 10, 20, [12]), ("b", 0, 10, [3])]

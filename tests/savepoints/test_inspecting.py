@@ -89,7 +89,7 @@ class TestASavepoint:
         assert first.differences(Savepoint.load(job.stop_with_savepoint(tmp_path))) == [
             "operator 'sum': parallelism 2 -> 3",
             "operator 'sum': 1 of 16 blocks of keyed state differ",
-            "source 'numbers': 200 -> 201 records",
+            "source 'numbers': records 200 -> 201",
         ]
         both = by_first(by_first(numbers(environment(), "others")).process(Sum("x")).uid("sum"))
         other = saved(both.process(Remember()).uid("new"), tmp_path, ("a", 1), parallelism=2)

@@ -13,7 +13,7 @@ from penstock.checkpoint.positions import Positions, UnknownLog, put_together, t
 from penstock.checkpoint.restoring import RestoreSettings, restore_savepoint
 from penstock.checkpoint.savepoints import load_savepoint, publish_metadata, savepoint_storage
 from penstock.spark.log import SparkLog
-from penstock.spark.sources import _write_collection
+from penstock.spark.sources import _write_rest
 from penstock.state.storage import DriverStorage
 from penstock.testing import JobHarness
 
@@ -170,7 +170,7 @@ class TestACollection:
         def read_back(read_before, per_file):
             folder = tmp_path / f"{read_before}-{per_file}"
             folder.mkdir()
-            _write_collection(read_before, list(range(10)), folder, per_file)
+            _write_rest(read_before, list(range(10)), folder, per_file)
             tables = [pq.read_table(file) for file in sorted(folder.iterdir())]
             return [record for table in tables for chunk in table["chunk"] for record in pickle.loads(chunk.as_py())]
 

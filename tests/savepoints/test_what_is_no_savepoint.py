@@ -93,9 +93,13 @@ class TestAPath:
             restore(path)
 
     def test_of_a_newer_version(self, path):
-        rewritten(path, format=2, penstock="9.1", operators="laid out otherwise")
-        with pytest.raises(NewerSavepoint, match=r"made by Penstock 9\.1 and has format 2.*Run Penstock 9\.1 or later"):
+        rewritten(path, format=3, penstock="9.1", operators="laid out otherwise")
+        with pytest.raises(NewerSavepoint, match=r"made by Penstock 9\.1 and has format 3.*Run Penstock 9\.1 or later"):
             restore(path)
+
+    def test_of_an_older_version_is_read(self, path):
+        rewritten(path, format=1)
+        restore(path)
 
     def test_with_a_field_that_a_later_version_added_is_read(self, path):
         rewritten(path, added_later=[1, 2])

@@ -4,11 +4,13 @@ import os
 import threading
 from collections import defaultdict
 from collections.abc import Callable
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 
+from penstock.common import RenamedFrom
 from penstock.common.job import JobCancelled, JobStatus
 from penstock.datastream import KeyedProcessFunction, RuntimeContext, Savepoint
 from penstock.datastream.connectors import Source
@@ -164,3 +166,52 @@ def test_a_stopped_job_is_finished_and_a_cancelled_one_cancelled(make_env: Any, 
     cancel = status_after(lambda client: client.cancel_with_savepoint(str(tmp_path)))
     with pytest.raises(JobCancelled):
         run(make_env(checkpoints=True), "a", 1, cancel)
+
+
+class Tallying(KeyedProcessFunction):
+    """Counts per key in an object of this class."""
+
+    def __init__(self, cls: Any) -> None:
+        self.cls = cls
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        self.tally = runtime_context.get_state(ValueStateDescriptor("tally", self.cls))
+
+    def process_element(self, value: str, ctx: Any) -> Any:
+        tally = self.tally.value() or self.cls(0)
+        yield value, tally
+        self.tally.update(replace(tally, **{fields(tally)[0].name: getattr(tally, fields(tally)[0].name) + 1}))
+
+
+def test_a_class_of_the_program_that_has_changed_reads_what_was_stored(make_env: Any, tmp_path: Path) -> None:
+    def tallied(env: Any, cls: Any, epochs: int) -> tuple[list[Any], str]:
+        stream = env.from_source(Ids("a")).uid("a").key_by(lambda value: value[0]).process(Tallying(cls)).uid("tally")
+        enough = threading.Event()
+        env.add_epoch_listener(lambda epoch: enough.set() if epoch.number >= epochs else None)
+        results = stream.execute_and_collect("tallied")
+        assert enough.wait(120)
+        path = stop(tmp_path)(results._client)
+        return list(results), path
+
+    def before() -> Any:
+        @dataclass
+        class Tally:
+            n: int
+
+        return Tally
+
+    def after() -> Any:
+        @dataclass
+        class Tally:
+            count: Annotated[float, RenamedFrom("n")]
+            tags: list[str] = field(default_factory=lambda: ["restored"])
+
+        return Tally
+
+    given, path = tallied(make_env(checkpoints=True), before(), 2)
+    taken = Savepoint.load(path).metadata.checkpoint
+    now = after()
+    later, _ = tallied(make_env(checkpoints=True, **beginning_with(path)), now, taken + 2)
+    assert [tally.n for _, tally in given] == list(range(len(given)))
+    assert [tally.count for _, tally in later] == [float(len(given) + n) for n in range(len(later))]
+    assert all(tally.tags == ["restored"] for _, tally in later)

@@ -18,7 +18,7 @@ from penstock.errors import PenstockError
 from penstock.state.serializers import codec
 from penstock.state.serializers.containers import Positions
 from penstock.state.serializers.node import Node
-from penstock.state.serializers.records import NamedTupleRecord, ObjectRecord, Record
+from penstock.state.serializers.records import NamedTupleRecord, ObjectRecord
 from penstock.state.serializers.serializer import Serializer, serializer_for
 
 __all__ = ["Hinted", "OrPickled", "holds_itself"]
@@ -88,9 +88,7 @@ class OrPickled(Serializer):
         self._inner = inner
         self.spec, self.node, self.immutable, self.exact = spec, inner.node, inner.immutable, inner.exact
         self.check, self.encode, self.decode = self._check, self._encode, self._decode
-        # A class is known by its name alone: like a pickle, it may get fields with defaults and lose others.
-        classes = frozenset(part.title() for part in _within(inner.node, set()) if isinstance(part, Record))
-        self._schema = f"{inner.node.describe(classes)} or pickle"
+        self._schema = f"{inner.schema()} or pickle"
 
     def _check(self, value: Any) -> Any:
         return value if type(value) is Frozen or self.node.fits(value) else Frozen(to_pickle(value))

@@ -201,8 +201,12 @@ class RowRecord(Node):
 
     classes = (Row,)
 
-    def __init__(self, names: tuple[str, ...] | None, nodes: tuple[Node, ...]) -> None:
+    def __init__(
+        self, names: tuple[str, ...] | None, nodes: tuple[Node, ...], former: tuple[tuple[str, ...], ...] = ()
+    ) -> None:
+        """`former`: for each field, the names it had before."""
         self.hold(*nodes)
+        self.former = former
         self.fields_native, self.fields_same = self.native, self.same
         self.native = self.same = self.immutable = False
         self.names = names

@@ -7,6 +7,7 @@ import decimal
 from collections.abc import Callable
 from typing import Any
 
+from penstock.common.renamed_from import former_names
 from penstock.common.typeinfo import (
     BasicArrayTypeInfo,
     BasicType,
@@ -82,7 +83,8 @@ def node_of(spec: Any) -> Node:
         names = spec.get_field_names()
         fields = zip(names, spec.get_field_types())
         nodes = tuple(Nullable(_part(kind, f"field {name!r} of a row")) for name, kind in fields)
-        return RowRecord(tuple(names) if spec.is_named() else None, nodes)
+        former = tuple(map(former_names, spec.get_field_types()))
+        return RowRecord(tuple(names) if spec.is_named() else None, nodes, former)
     raise UnsupportedType(f"{spec!r} cannot be stored", "Use one of the types that Types makes.")
 
 

@@ -22,4 +22,4 @@ def totals(kind):
 
 with JobHarness(totals(int)) as before:
     before.epoch()
-    JobHarness(totals(float), storage=before.storage).push(3).epoch()
+    JobHarness(totals(str), storage=before.storage).push(3).epoch()

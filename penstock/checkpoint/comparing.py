@@ -1,0 +1,213 @@
+"""A program against a savepoint, before anything starts: what would become of each state and position.
+
+To learn which states functions ask for, they are opened and closed here, as a task would; no record is processed, and
+nothing is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from penstock.checkpoint.history import stored_types
+from penstock.checkpoint.restoring import RestoreSettings, check_savepoint
+from penstock.checkpoint.savepoints import Metadata, SavedOperator, load_savepoint
+from penstock.errors import PenstockError
+from penstock.runtime.chain import ChainRun
+from penstock.runtime.failures import describe_failure, party_of
+from penstock.runtime.operators import Operator
+from penstock.runtime.plan import PhysicalGraph
+from penstock.state.stored_types import StoredType, ways_to
+
+RESTORED = "restored"
+EMPTY = "starts empty"
+DROPPED = "dropped"
+INCOMPATIBLE = "incompatible"
+UNUSED = "not asked for"
+"""It is kept, and no function asked for it when it was opened. One that asks later is given it."""
+
+
+class StateVerdict(msgspec.Struct, frozen=True):
+    name: str
+    verdict: str
+    stored: str | None = None
+    """Its type in the savepoint."""
+    declared: str | None = None
+    reason: str = ""
+
+
+class OperatorVerdict(msgspec.Struct, frozen=True):
+    uid: str
+    name: str
+    verdict: str
+    states: list[StateVerdict] = []
+    reason: str = ""
+
+
+class SourceVerdict(msgspec.Struct, frozen=True):
+    uid: str
+    name: str
+    verdict: str
+    records: int = 0
+    """Read when the savepoint was made."""
+    positions: list[str] = []
+
+
+class Comparison(msgspec.Struct, frozen=True):
+    savepoint: str
+    job: str
+    """That the savepoint is of."""
+    operators: list[OperatorVerdict]
+    sources: list[SourceVerdict]
+    problem: str = ""
+    """Why the job would not start; empty if it would."""
+    fix: str = ""
+
+    @property
+    def would_start(self) -> bool:
+        return not self.problem
+
+
+def compare(graph: PhysicalGraph, sources: list[str], settings: RestoreSettings) -> Comparison:
+    """What a job of this graph would be given. Raises a SavepointError where there is no savepoint to be read.
+
+    `sources`: the uid of each line of Spark's offsets, as the program's plan will have them.
+    """
+    storage = settings.storage
+    metadata = load_savepoint(storage)
+    refusal: PenstockError | None = None
+    try:
+        check_savepoint(graph, sources, settings)
+    except PenstockError as error:
+        refusal = error
+    operators = [*_operators(graph, metadata), *_gone(graph, metadata)]
+    if refusal is None:
+        refusal = next((error for error in map(_refusal, operators) if error is not None), None)
+    return Comparison(
+        storage.where,
+        metadata.job,
+        operators,
+        list(_sources(graph, metadata)),
+        "" if refusal is None else refusal.statement(),
+        "" if refusal is None else refusal.fix or "",
+    )
+
+
+def _refusal(operator: OperatorVerdict) -> PenstockError | None:
+    reasons = [operator.reason, *(state.reason for state in operator.states if state.verdict == INCOMPATIBLE)]
+    said = " ".join(filter(None, reasons))
+    return PenstockError(said) if said else None
+
+
+def _operators(graph: PhysicalGraph, metadata: Metadata) -> Iterator[OperatorVerdict]:
+    for chain in graph.chains:
+        run = ChainRun(graph, chain, None if chain.source_uid is not None else 0)
+        if run.overlay is None and not run.stateful:
+            continue
+        head = run.operators[0] if run.overlay is not None else None
+        reason = ""
+        try:
+            # Nothing is to be written, so sinks stay closed.
+            run.open(wanted=partial(_declares_state, head))
+        except Exception as error:  # user code may raise anything
+            failure = describe_failure(error, run.operators, party_of(run.operators[0]), 0)
+            reason = f"Operator '{failure.operator}' (uid '{failure.uid}') could not be opened: {error}"
+        for operator in run.operators:
+            keyed = operator is head
+            if keyed or operator.stateful:
+                saved = metadata.operators.get(operator.uid)
+                states = [] if reason else list(_states(run, operator, keyed, saved))
+                kept = saved is not None and saved.has_state
+                worst = INCOMPATIBLE if any(state.verdict == INCOMPATIBLE for state in states) else RESTORED
+                verdict = INCOMPATIBLE if reason else worst if kept else EMPTY
+                yield OperatorVerdict(operator.uid, operator.name, verdict, states, reason)
+                reason = ""
+        run.close()
+
+
+def _declares_state(head: Operator | None, operator: Operator) -> bool:
+    return operator.keeps_state or operator is head
+
+
+def _states(run: ChainRun, operator: Operator, keyed: bool, saved: SavedOperator | None) -> Iterator[StateVerdict]:
+    label = f"operator '{operator.name}' (uid '{operator.uid}')"
+    if keyed:
+        assert run.overlay is not None
+        stored = {} if saved is None else stored_types(saved.snapshot)
+        declared = {name: state.descriptor for name, state in run.overlay._states.items()}
+        yield from _each(stored, declared, "State", label)
+        if saved is not None and any(saved.snapshot.timers.values()):
+            yield StateVerdict("timers", RESTORED)
+    elif not operator.keeps_state and saved is not None:
+        # Of a sink's writers, which know themselves what they wrote.
+        yield from (StateVerdict(name, RESTORED) for name in saved.operator_state())
+    if operator.keeps_state:
+        shares = {} if saved is None else saved.snapshot.operator_state
+        modes = {name: share.mode for name, share in shares.items()}
+        stored = {name: StoredType(share.schema, share.ways) for name, share in shares.items()}
+        states = operator.store._states
+        for name, state in states.items():
+            if modes.get(name, state.mode) != state.mode:
+                before, now = f"{modes[name]} {shares[name].schema}", f"{state.mode} {state.descriptor.schema()}"
+                reason = f"Operator state '{name}' of {label} is stored as '{before}' but declared as '{now}'."
+                yield StateVerdict(name, INCOMPATIBLE, before, now, reason)
+                del stored[name]
+            else:
+                yield from _each(
+                    {name: stored.pop(name)} if name in stored else {},
+                    {name: state.descriptor},
+                    "Operator state",
+                    label,
+                )
+        yield from _each(stored, {}, "Operator state", label)
+
+
+def _each(stored: dict[str, StoredType], declared: dict[str, Any], what: str, label: str) -> Iterator[StateVerdict]:
+    for name in dict.fromkeys([*declared, *stored]):
+        before = stored.get(name)
+        if name not in declared:
+            yield StateVerdict(name, UNUSED, before.schema if before is not None else None)
+            continue
+        schema = declared[name].schema()
+        if before is None:
+            yield StateVerdict(name, EMPTY, None, schema)
+            continue
+        try:
+            ways_to(before, declared[name], f"{what} '{name}' of {label}")
+        except PenstockError as error:
+            yield StateVerdict(name, INCOMPATIBLE, before.schema, schema, str(error))
+        else:
+            yield StateVerdict(name, RESTORED, before.schema, schema)
+
+
+def _gone(graph: PhysicalGraph, metadata: Metadata) -> Iterator[OperatorVerdict]:
+    """What the savepoint has of operators that the program has not."""
+    uids = {operator.uid for chain in graph.chains for operator in chain.operators}
+    for uid, saved in metadata.operators.items():
+        if uid not in uids and saved.has_state:
+            types = stored_types(saved.snapshot) | {
+                name: StoredType(shares.schema) for name, shares in saved.snapshot.operator_state.items()
+            }
+            states = [StateVerdict(name, DROPPED, kind.schema) for name, kind in types.items()]
+            yield OperatorVerdict(uid, saved.snapshot.name, DROPPED, states)
+
+
+def _sources(graph: PhysicalGraph, metadata: Metadata) -> Iterator[SourceVerdict]:
+    positions = {uid: [line.position for line in lines] for uid, lines in metadata.positions.lines.items()}
+    known = set()
+    for chain in graph.sources():
+        uid = chain.source_uid or ""
+        known.add(uid)
+        saved = metadata.sources.get(uid)
+        if saved is None:
+            yield SourceVerdict(uid, chain.source_name, EMPTY)
+            continue
+        of_its_kind = not saved.records or (saved.reader, saved.copied) == (chain.reader, chain.copied)
+        verdict = RESTORED if of_its_kind else INCOMPATIBLE
+        yield SourceVerdict(uid, chain.source_name, verdict, saved.records, positions.get(uid, []))
+    for uid, saved in metadata.sources.items():
+        if uid not in known and (saved.records or positions.get(uid)):
+            yield SourceVerdict(uid, saved.name, DROPPED, saved.records, positions.get(uid, []))

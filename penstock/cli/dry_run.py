@@ -1,0 +1,92 @@
+"""`penstock run --dry-run`: what a savepoint has for a program. No job starts, and nothing is written."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NoReturn
+
+import msgspec
+import typer
+
+from penstock.checkpoint.comparing import INCOMPATIBLE, RESTORED, Comparison, OperatorVerdict, SourceVerdict, compare
+from penstock.cli.program import run_program
+from penstock.common.configuration import Configuration
+from penstock.datastream.checkpoint_settings import restore_settings
+from penstock.datastream.environment import StreamExecutionEnvironment
+from penstock.graph.logical import LogicalGraph
+from penstock.runtime.plan import PhysicalGraph
+
+
+class _Compared(BaseException):
+    """Ends the program where it would have run its job. Not an Exception: the program must not catch it."""
+
+    def __init__(self, name: str, comparison: Comparison) -> None:
+        self.name = name
+        self.comparison = comparison
+
+
+def dry_run(program: Path, arguments: list[str], as_json: bool) -> int:
+    """Compare the first job that a program runs with the savepoint that is set; the exit code that the run would have,
+    as far as the savepoint decides it."""
+    StreamExecutionEnvironment._instead_of_running.append(_compared)
+    try:
+        code = run_program(program, arguments)
+    except _Compared as compared:
+        return _say(compared.name, compared.comparison, as_json)
+    finally:
+        StreamExecutionEnvironment._instead_of_running.remove(_compared)
+    if code == 0:
+        typer.echo("The program ended without running a job: it never called env.execute().", err=True)
+    return code or 1
+
+
+def _compared(name: str, logical: LogicalGraph, physical: PhysicalGraph, configuration: Configuration) -> NoReturn:
+    from penstock.spark.sources import sources_in_log
+
+    settings = restore_settings(configuration)
+    assert settings is not None
+    raise _Compared(name, compare(physical, sources_in_log(logical, physical), settings))
+
+
+def _say(name: str, comparison: Comparison, as_json: bool) -> int:
+    if as_json:
+        said: dict[str, Any] = {"program": name, "would_start": comparison.would_start}
+        typer.echo(json.dumps(said | msgspec.to_builtins(comparison), indent=2))
+    else:
+        typer.echo("\n".join(_lines(name, comparison)))
+        if not comparison.would_start:
+            typer.echo(
+                f"{comparison.problem}\nFix: {comparison.fix}" if comparison.fix else comparison.problem, err=True
+            )
+    return 0 if comparison.would_start else 1
+
+
+def _lines(name: str, comparison: Comparison) -> Iterator[str]:
+    yield f"Job '{name}' from the savepoint in {comparison.savepoint}, of job '{comparison.job}'"
+    for operator in comparison.operators:
+        yield from _operator(operator)
+    for source in comparison.sources:
+        yield _source(source)
+    yield "It would start." if comparison.would_start else "It would not start."
+
+
+def _operator(operator: OperatorVerdict) -> Iterator[str]:
+    yield f"operator '{operator.uid}' ({operator.name}): {operator.verdict}"
+    if operator.reason:
+        yield f"  {operator.reason}"
+    for state in operator.states:
+        kind = state.declared or state.stored or ""
+        if state.stored and state.declared and state.stored != state.declared:
+            kind = f"{state.stored} -> {state.declared}"
+        yield f"  {state.verdict:14}{state.name}" + (f": {kind}" if kind else "")
+        if state.verdict == INCOMPATIBLE:
+            yield f"    {state.reason}"
+
+
+def _source(source: SourceVerdict) -> str:
+    said = f"source '{source.uid}' ({source.name}): {source.verdict}"
+    if source.verdict == RESTORED:
+        said += f", goes on after {source.records:,} records"
+    return said + "".join(f"\n  position {position}" for position in source.positions if position)

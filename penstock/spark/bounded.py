@@ -1,0 +1,73 @@
+"""Sources of a batch: each as a DataFrame that is read once, so that the whole job is one Spark job."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from functools import reduce
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from penstock.connectors.files.file_source import FileSource
+from penstock.connectors.source import Source, SplitRange, ranges
+from penstock.errors import PenstockError
+from penstock.runtime.failures import describe_error, user_traceback
+from penstock.runtime.plan import Chain
+from penstock.spark.planner import RANGE_SCHEMA
+from penstock.spark.sources import FILE_RANGE, chunks_of, write_collection
+
+
+def read_at_once(origin: Any) -> bool:
+    """Whether there is a DataFrame of all of a bounded source. Of a streaming one nobody can make another kind."""
+    return not (isinstance(origin, DataFrame) and origin.isStreaming)
+
+
+def open_batch(
+    spark: SparkSession,
+    chain: Chain,
+    origin: Any,
+    place: Callable[[str, Callable[[Path], None]], Path],
+    parallelism: int,
+) -> DataFrame:
+    """All of a bounded source, with the columns that `open_stream` gives."""
+    if isinstance(origin, DataFrame):
+        return origin
+    if isinstance(origin, FileSource):
+        reader = spark.read.format("binaryFile").option("recursiveFileLookup", True)
+        return reduce(DataFrame.unionAll, [reader.load(path).selectExpr(*FILE_RANGE) for path in origin.local_paths])
+    if chain.pickled_source is not None:
+        # As the planner has it: a copy of the program's own.
+        source: Source = pickle.loads(chain.pickled_source)
+        return _ranges(spark, _all_of(source, chain.source_name, parallelism), parallelism)
+    if not str(spark.sparkContext.master).startswith("local"):
+        # Executors of a cluster do not see the driver's disk.
+        return spark.createDataFrame([(chunk,) for chunk in chunks_of(origin)], "chunk binary").coalesce(1)
+    folder = place(chain.source_name, lambda folder: write_collection(origin, folder))
+    return spark.read.schema("chunk binary").parquet(str(folder))
+
+
+def _ranges(spark: SparkSession, found: list[SplitRange], parallelism: int) -> DataFrame:
+    """At most as many partitions as the job's parallelism, as in an epoch."""
+    frames = [
+        spark.createDataFrame([tuple(each) for each in share], RANGE_SCHEMA).coalesce(1)
+        for share in (found[number::parallelism] for number in range(parallelism))
+        if share
+    ]
+    return reduce(DataFrame.unionAll, frames) if frames else spark.createDataFrame([], RANGE_SCHEMA)
+
+
+def _all_of(source: Source, name: str, parallelism: int) -> list[SplitRange]:
+    """From where the source begins to where it says that there is no more."""
+    try:
+        start = source.start(parallelism)
+        end = start
+        while (further := source.advance(end, None)) != end:
+            end = further
+        return ranges(start, end)
+    except Exception as error:  # user code may raise anything
+        text = f"Source '{name}' failed while planning the batch:\n{user_traceback(error)}\n{describe_error(error)}"
+        raise PenstockError(text) from None
+    finally:
+        source.close()

@@ -1,0 +1,328 @@
+"""From the type a state was stored with to the one it is declared with: whether there is a way, and how values go it.
+
+A way is data, not code, and is stored with the state: what a class looked like in between, and which defaults it had,
+no later program needs to know. None is the way of a type whose values are written as before; any other is a list that
+begins with its kind (`steps.py` walks them).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from dataclasses import dataclass
+from typing import Any
+
+from msgspec import NODEFAULT, inspect
+
+from penstock.common.renamed_from import former_names
+from penstock.errors import PenstockError
+from penstock.state.serializers import codec
+from penstock.state.serializers.containers import Mapping, Members, Nullable, OneOf, Positions, Sequence
+from penstock.state.serializers.leaves import EnumMember, Literal
+from penstock.state.serializers.node import Node
+from penstock.state.serializers.records import ObjectRecord, Record, RowRecord, TypedDictRecord
+from penstock.state.serializers.schema_text import RECORDS, Described
+
+__all__ = ["NoWay", "Way", "way"]
+
+Way = Any
+"""None, or a list of what msgpack can write."""
+
+_WHOLE = ("byte", "short", "int", "long", "bigint")
+_WIDER = {(narrow, wide) for at, narrow in enumerate(_WHOLE) for wide in _WHOLE[at:]} | {
+    ("float", "double"),
+    ("char", "string"),
+}
+"""Types whose values are written as values of another already."""
+_TO_DOUBLE = _WHOLE[:4]
+
+
+@dataclass
+class NoWay(Exception):
+    """A change that stored values cannot follow."""
+
+    places: tuple[str, ...]
+    """From the state inwards."""
+    problem: str
+    fix: str
+
+    def where(self) -> str:
+        return ", ".join(reversed(self.places))
+
+
+def way(old: Described, node: Node) -> Way:
+    """How values of `old` become values of a declared type. Raises NoWay."""
+    return _Planner().way(old, node, ())
+
+
+class _Planner:
+    def __init__(self) -> None:
+        self._around: dict[str, Described] = {}
+        """Old classes whose fields are being compared, by title: inside themselves they are only named."""
+        self._begun: dict[tuple[str, int], int] = {}
+        """Pairs of old and new class that are being compared, and their numbers."""
+        self._count = 0
+
+    def way(self, old: Described, node: Node, places: tuple[str, ...]) -> Way:
+        if old.text == node.describe():
+            return None
+        if old.kind in RECORDS and old.names is None and old.title in self._around:
+            old = self._around[old.title]
+        inner, may_be_none = _without_none(node)
+        if old.kind == "optional" or may_be_none:
+            if not may_be_none:
+                raise _changed(old, node, places, "a stored None has no place in it. Declare it with `| None`")
+            stored = old.parts[0] if old.kind == "optional" else old
+            if stored.kind == "none":
+                return None
+            if inner is not None and stored.kind != "union":
+                found = self.way(stored, inner, places)
+                return None if found is None else ["optional", found]
+        if isinstance(node, (OneOf, Nullable)):
+            return self._into_union(old, node, places)
+        for kinds, plan in _PLANS:
+            if isinstance(node, kinds):
+                return plan(self, old, node, places)
+        pair = old.kind, node.describe()
+        if pair in _WIDER:
+            return None
+        if pair[1] == "double" and pair[0] in _TO_DOUBLE:
+            return ["double"]
+        raise _changed(old, node, places)
+
+    def _into_union(self, old: Described, node: Node, places: tuple[str, ...]) -> Way:
+        """A member that is in it as it was is written as it was; of changed ones nobody could tell which a value is."""
+        within = node.node if isinstance(node, Nullable) else node
+        taken = {part.describe() for part in within.parts} | ({"none"} if within is not node else set())
+        members = old.parts if old.kind in ("union", "optional") else (old,)
+        members = tuple(part for each in members for part in (each.parts if each.kind == "union" else (each,)))
+        for member in members:
+            if member.text not in taken:
+                raise _changed(old, node, places, f"it has no {member.text}, and members of a union stay what they are")
+        return None
+
+    def _enum(self, old: Described, node: Node, places: tuple[str, ...]) -> Way:
+        return self._constants(old, node, places, "enum", {repr(member.value) for member in node.wire_type})
+
+    def _literal(self, old: Described, node: Node, places: tuple[str, ...]) -> Way:
+        assert isinstance(node, Literal)
+        return self._constants(old, node, places, "literal", set(map(repr, node.values)))
+
+    def _constants(self, old: Described, node: Node, places: tuple[str, ...], kind: str, now: set[str]) -> Way:
+        if old.kind != kind:
+            raise _changed(old, node, places)
+        if gone := [constant for constant in old.constants if constant not in now]:
+            raise _changed(old, node, places, f"{', '.join(gone)} may be stored. Values may be added, not taken away")
+        return None
+
+    def _sequence(self, old: Described, node: Node, places: tuple[str, ...]) -> Way:
+        assert isinstance(node, (Sequence, Members))
+        kind = node.kind.__name__
+        if old.kind != kind or old.any_length != (node.kind is tuple):
+            raise _changed(old, node, places)
+        found = self.way(old.parts[0], node.element, (*places, f"the elements of the {kind}"))
+        return None if found is None else ["each", found]
+
+    def _mapping(self, old: Described, node: Node, places: tuple[str, ...]) -> Way:
+        assert isinstance(node, Mapping)
+        if old.kind != "map":
+            raise _changed(old, node, places)
+        check_key(old.parts[0], node.key, (*places, "the keys of the dict"))
+        found = self.way(old.parts[1], node.item, (*places, "the values of the dict"))
+        if found is not None and _named_within(old.parts[0]):
+            raise _changed(
+                old, node, places, "its keys are of a class with fields, so its values must stay as they are"
+            )
+        return None if found is None else ["values", found]
+
+    def _positions(self, old: Described, node: Node, places: tuple[str, ...]) -> Way:
+        if old.kind != "tuple" or old.any_length:
+            raise _changed(old, node, places)
+        if len(old.parts) != len(node.parts):
+            raise _changed(
+                old, node, places, "places of a tuple have no names, so none can be added or removed. Use a NamedTuple"
+            )
+        pairs = enumerate(zip(old.parts, node.parts))
+        found = [self.way(was, now, (*places, f"element {i} of the tuple")) for i, (was, now) in pairs]
+        return None if not any(found) else ["places", found]
+
+    def _record(self, old: Described, node: Node, places: tuple[str, ...]) -> Way:
+        assert isinstance(node, Record)
+        if old.kind != node.word:
+            raise _changed(old, node, places)
+        if old.names is None:
+            # From a version that knew it by its name alone.
+            if old.title != node.title().partition(" ")[2]:
+                raise _changed(old, node, places)
+            return None
+        names = set(old.names)
+        former = _former(node)
+        sources = {name: _source_of(name, former.get(name, ()), names, node.names) for name in node.names}
+        if old.title != node.title().partition(" ")[2] and names and not any(sources.values()):
+            raise _changed(old, node, places, "it is another class, of which no field was there before")
+        if isinstance(node, ObjectRecord) and _own_form(node.cls) and old.names != node.names:
+            raise _changed(
+                old, node, places, "a struct with tags, arrays or names of its own for its fields keeps its fields"
+            )
+        begun = self._begun.get((old.title, id(node)))
+        if begun is not None:
+            return ["again", begun]
+        number = self._begun[old.title, id(node)] = self._count
+        self._count += 1
+        around = self._around.get(old.title)
+        self._around[old.title] = old
+        found = self._fields(old, node, sources, places, number)
+        if around is None:
+            del self._around[old.title]
+        else:
+            self._around[old.title] = around
+        del self._begun[old.title, id(node)]
+        return found
+
+    def _fields(
+        self, old: Described, node: Record, sources: dict[str, str | None], places: tuple[str, ...], number: int
+    ) -> Way:
+        assert old.names is not None
+        by_name = dict(zip(old.names, old.parts))
+        defaults: dict[str, Any] | None = None
+        in_order = node.word == "namedtuple"
+        fields: list[Any] = []
+        same = tuple(sources.values()) == old.names if in_order else set(sources.values()) == set(old.names)
+        for name, part in zip(node.names, node.parts):
+            place = (*places, f"field '{name}' of {node.cls.__qualname__}")
+            source = sources[name]
+            if source is None:
+                same = False
+                if isinstance(node, TypedDictRecord) and name not in node.required:
+                    continue
+                if defaults is None:
+                    defaults = _defaults(node)
+                fields.append([name, None, _default(defaults, name, part, place)])
+                continue
+            if isinstance(node, TypedDictRecord) and source in old.optional and name in node.required:
+                raise NoWay(place, "it could be missing, and is required now", "Declare it as NotRequired.")
+            found = self.way(by_name[source], part, place)
+            same = same and source == name and found in (None, ["again", number])
+            fields.append([name, old.names.index(source) if in_order else source, found])
+        if same:
+            return None
+        return ["array" if in_order else "fields", number, 0, fields]
+
+    def _row(self, old: Described, node: Node, places: tuple[str, ...]) -> Way:
+        assert isinstance(node, RowRecord)
+        if old.kind != "row" or (old.names is None) != (node.names is None):
+            raise _changed(old, node, places)
+        before = old.names or tuple(map(str, range(len(old.parts))))
+        now = node.names or tuple(map(str, range(len(node.parts))))
+        former = dict(zip(now, node.former))
+        fields: list[Any] = []
+        for name, part in zip(now, node.parts):
+            source = _source_of(name, former.get(name, ()), set(before), now)
+            if source is None:
+                fields.append([name, None, codec.encode(None)])
+            else:
+                at = before.index(source)
+                fields.append([name, at, self.way(old.parts[at], part, (*places, f"field '{name}' of the Row"))])
+        if len(before) == len(now) and all(at == i and found is None for i, (_, at, found) in enumerate(fields)):
+            return None
+        return ["array", -1, 1, fields]
+
+
+_PLANS: list[tuple[Any, typing.Callable[[_Planner, Described, Any, tuple[str, ...]], Way]]] = [
+    (EnumMember, _Planner._enum),
+    (Literal, _Planner._literal),
+    ((Sequence, Members), _Planner._sequence),
+    (Mapping, _Planner._mapping),
+    (Positions, _Planner._positions),
+    (Record, _Planner._record),
+    (RowRecord, _Planner._row),
+]
+
+
+def check_key(old: Described, node: Node, places: tuple[str, ...]) -> None:
+    """Keys of maps are found by their bytes, so only what leaves those as they are may change."""
+    if old.text != node.describe() and (old.kind, node.describe()) not in _WIDER:
+        raise _changed(old, node, places, "keys are found by their bytes, which would be others")
+
+
+def _changed(old: Described, node: Node, places: tuple[str, ...], why: str = "") -> NoWay:
+    problem = f"it was '{old.text}' and is declared as '{node.describe()}' now"
+    why, _, fix = why.partition(". ")
+    return NoWay(places, f"{problem}: {why}" if why else problem, f"{fix}." if fix else "")
+
+
+def _without_none(node: Node) -> tuple[Node | None, bool]:
+    """The one type beside None, if it is one, and whether None is allowed."""
+    if isinstance(node, Nullable):
+        return _without_none(node.node)[0], True
+    if isinstance(node, OneOf):
+        others = [part for part in node.parts if part.describe() != "none"]
+        if len(others) < len(node.parts):
+            return (others[0] if len(others) == 1 else None), True
+    return node, False
+
+
+def _source_of(name: str, former: tuple[str, ...], stored: set[str], declared: tuple[str, ...]) -> str | None:
+    """The stored field that a declared one is; None if it is new."""
+    if name in stored:
+        return name
+    return next((before for before in former if before in stored and before not in declared), None)
+
+
+def _former(node: Record) -> dict[str, tuple[str, ...]]:
+    try:
+        annotations = typing.get_type_hints(node.cls, include_extras=True)
+    except Exception:  # names that only msgspec resolves, in a class of a function
+        annotations = getattr(node.cls, "__annotations__", {})
+    return {name: former_names(annotation) for name, annotation in annotations.items()}
+
+
+def _own_form(cls: Any) -> bool:
+    config = getattr(cls, "__struct_config__", None)
+    return config is not None and (
+        config.array_like or config.tag is not None or cls.__struct_encode_fields__ != cls.__struct_fields__
+    )
+
+
+def _defaults(node: Record) -> dict[str, Any]:
+    """By field, what a new object has where nothing is given."""
+    if node.word == "namedtuple":
+        return dict(node.cls._field_defaults)
+    if node.word == "typeddict":
+        return {}
+    fields: Any
+    if dataclasses.is_dataclass(node.cls):
+        fields = dataclasses.fields(node.cls)
+    else:
+        # Of a struct, or of a class of attrs.
+        fields = inspect.type_info(node.cls).fields  # type: ignore[attr-defined]
+    defaults = {}
+    for field in fields:
+        # By class: that of a class of the job's script came by value, and is not the one of this process.
+        if not isinstance(field.default, _NONE_GIVEN):
+            defaults[field.name] = field.default
+        elif not isinstance(field.default_factory, _NONE_GIVEN):
+            defaults[field.name] = field.default_factory()
+    return defaults
+
+
+_NONE_GIVEN = (type(dataclasses.MISSING), type(NODEFAULT))
+
+
+def _default(defaults: dict[str, Any], name: str, part: Node, places: tuple[str, ...]) -> bytes:
+    """As it is written."""
+    if name not in defaults:
+        raise NoWay(
+            places,
+            f"it is new, of type '{part.describe()}', and has no default",
+            "Give it a default, or RenamedFrom(...) if it had another name.",
+        )
+    try:
+        return codec.encode(part.wire(part.check(defaults[name])))
+    except PenstockError as error:
+        raise NoWay(places, f"it is new, and its default is not of its type: {error.statement()}", error.fix) from None
+
+
+def _named_within(old: Described) -> bool:
+    """Whether values of it are read as dicts where their class is not known; those cannot be keys."""
+    return old.kind in ("dataclass", "struct", "typeddict") or any(map(_named_within, old.parts))

@@ -1,0 +1,196 @@
+"""The text that `Serializer.schema` gives, read back into parts: all that snapshots remember of a state's type."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TypeVar
+
+__all__ = ["Described", "StateSchema", "UnknownSchema", "read_schema"]
+
+T = TypeVar("T")
+
+OR_PICKLE = " or pickle"
+
+RECORDS = ("dataclass", "struct", "namedtuple", "typeddict")
+_HOLDING = ("list", "tuple", "set", "frozenset", "map", "union", "row")
+
+_WORD = re.compile(r"[a-z]+")
+_TITLE = re.compile(r"(?:\w+|<\w+>)(?:\.(?:\w+|<\w+>))*")
+_FIELD = re.compile(r"([^<>(),:?]+): ")
+_CONSTANT = re.compile(r"""b?'(?:[^'\\]|\\.)*'|b?"(?:[^"\\]|\\.)*"|[^,()<>'" ]+""")
+_MEMBER = re.compile(r"(\w+)=")
+_OPTIONAL = re.compile(r"[^<>(),:?]+")
+
+
+class UnknownSchema(ValueError):
+    """Not a text that this version knows."""
+
+
+@dataclass(frozen=True)
+class Described:
+    """A part of a type. `kind` is the word it begins with; "optional" for one that may be None."""
+
+    kind: str
+    text: str
+    title: str = ""
+    """Of a class: module and name."""
+    parts: tuple[Described, ...] = ()
+    names: tuple[str, ...] | None = None
+    """Of the fields; None where there are none, or only places, or a class is only named."""
+    optional: frozenset[str] = frozenset()
+    """Keys of a typed dict that need not be there."""
+    constants: tuple[str, ...] = ()
+    """The values of an enum or a literal, as `repr` gives them."""
+    any_length: bool = False
+
+
+@dataclass(frozen=True)
+class StateSchema:
+    """Of a whole state."""
+
+    kind: str
+    value: Described
+    key: Described | None
+    """Of a map state."""
+    or_pickle: bool
+
+
+@lru_cache(maxsize=256)
+def read_schema(text: str) -> StateSchema:
+    """What `StateDescriptor.schema` gave. Raises UnknownSchema."""
+    kind, _, rest = text.partition(" ")
+    or_pickle = rest.endswith(OR_PICKLE)
+    reader = _Reader(rest.removesuffix(OR_PICKLE))
+    key = None
+    try:
+        value = reader.type()
+        if kind == "map":
+            key = value
+            reader.expect(" -> ")
+            value = reader.type()
+    except RecursionError:
+        raise UnknownSchema("it is nested too deep") from None
+    reader.end()
+    return StateSchema(kind, value, key, or_pickle)
+
+
+class _Reader:
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._at = 0
+
+    def type(self) -> Described:
+        start = self._at
+        described = self._bare()
+        while self._skip("?"):
+            described = Described("optional", self._text[start : self._at], parts=(described,))
+        return described
+
+    def expect(self, mark: str) -> None:
+        if not self._skip(mark):
+            raise self._unknown()
+
+    def end(self) -> None:
+        if self._at != len(self._text):
+            raise self._unknown()
+
+    def _bare(self) -> Described:
+        start = self._at
+        word = self._match(_WORD)
+        if word in RECORDS:
+            return self._record(word, start)
+        if word == "enum":
+            self.expect(" ")
+            title = self._match(_TITLE)
+            self.expect("(")
+            values = self._listed(")", self._member)
+            return Described(word, self._since(start), title, constants=tuple(values))
+        if word == "literal":
+            self.expect("<")
+            values = self._listed(">", lambda: self._match(_CONSTANT))
+            return Described(word, self._since(start), constants=tuple(values))
+        if word == "row":
+            return self._row(start)
+        if word in _HOLDING:
+            self.expect("<")
+            parts = self._listed(">", self._part)
+            any_length = parts[-1:] == [None]
+            types = tuple(part for part in parts if part is not None)
+            return Described(word, self._since(start), parts=types, any_length=any_length)
+        return Described(word, word)
+
+    def _part(self) -> Described | None:
+        return None if self._skip("...") else self.type()
+
+    def _record(self, word: str, start: int) -> Described:
+        self.expect(" ")
+        title = self._match(_TITLE)
+        if not self._skip("("):
+            return Described(word, self._since(start), title)
+        fields = self._listed(")", self._field)
+        names = tuple(name for name, _ in fields)
+        optional: list[str] = []
+        if word == "typeddict" and self._skip(" optional "):
+            optional.append(self._match(_OPTIONAL))
+            # What comes behind is in order and of the fields, or belongs to whatever holds the dict.
+            while (name := self._next_optional(optional[-1], names)) is not None:
+                optional.append(name)
+        types = tuple(kind for _, kind in fields)
+        return Described(word, self._since(start), title, types, names, frozenset(optional))
+
+    def _next_optional(self, last: str, names: tuple[str, ...]) -> str | None:
+        if not self._text.startswith(", ", self._at):
+            return None
+        found = _OPTIONAL.match(self._text, self._at + 2)
+        if found is None or found[0] not in names or found[0] <= last or self._text.startswith(": ", found.end()):
+            return None
+        self._at = found.end()
+        return found[0]
+
+    def _row(self, start: int) -> Described:
+        self.expect("<")
+        fields = self._listed(">", lambda: self._field() if _FIELD.match(self._text, self._at) else ("", self.type()))
+        names = tuple(name for name, _ in fields)
+        named = names if any(names) else None
+        return Described("row", self._since(start), parts=tuple(kind for _, kind in fields), names=named)
+
+    def _field(self) -> tuple[str, Described]:
+        found = _FIELD.match(self._text, self._at)
+        if found is None:
+            raise self._unknown()
+        self._at = found.end()
+        return found[1], self.type()
+
+    def _member(self) -> str:
+        self._match(_MEMBER)
+        return self._match(_CONSTANT)
+
+    def _listed(self, end: str, read: Callable[[], T]) -> list[T]:
+        items: list[T] = []
+        while not self._skip(end):
+            if items:
+                self.expect(", ")
+            items.append(read())
+        return items
+
+    def _match(self, pattern: re.Pattern[str]) -> str:
+        found = pattern.match(self._text, self._at)
+        if found is None:
+            raise self._unknown()
+        self._at = found.end()
+        return found[0]
+
+    def _skip(self, mark: str) -> bool:
+        if not self._text.startswith(mark, self._at):
+            return False
+        self._at += len(mark)
+        return True
+
+    def _since(self, start: int) -> str:
+        return self._text[start : self._at]
+
+    def _unknown(self) -> UnknownSchema:
+        return UnknownSchema(f"'{self._text}' is no type that this version knows, from place {self._at} on")

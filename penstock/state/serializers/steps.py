@@ -1,0 +1,167 @@
+"""Stored values on their way from version to version of their type.
+
+A state whose type never changed has its values as they are. Once it has, those written since begin with a byte that
+msgpack never uses and the number of the version; so every value says by itself what it was written with, wherever it
+lies: in replicas, deltas, bases, savepoints. Read, it goes all ways from there; it stays stored as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+
+from penstock.errors import PenstockError
+from penstock.state.serializers import codec
+from penstock.state.serializers.evolving import Way
+
+__all__ = ["Versions", "versions_of", "written_way"]
+
+_MARK = b"\xc1"
+_BYTES = frozenset((0xC4, 0xC5, 0xC6))
+"""How msgpack marks bytes of 8, 16 or 32 bits of length: a pickle, where a type may be written as one."""
+_KEPT: Any = object()
+
+Walk = Callable[[Any], Any]
+
+
+def written_way(way: Way, or_pickle: bool) -> bytes:
+    """A way as it is stored with its state."""
+    return codec.encode([or_pickle, way])
+
+
+class Versions:
+    """The versions of one state's type: the first, and one more for each way. Made by `versions_of`.
+
+    Measured on CPython 3.11 with a dataclass of four fields: a value of the present version is two bytes longer, and
+    is read in 0.47 µs instead of 0.34 and written in 0.57 instead of 0.53; one of the version before is read in 1.4.
+    """
+
+    def __init__(self, ways: tuple[bytes, ...]) -> None:
+        self.ways = ways
+        self.tag = _tag(len(ways))
+        try:
+            self._steps = [_step(way) for way in ways]
+        except (ValueError, TypeError, LookupError, RecursionError) as error:
+            raise PenstockError(
+                f"What is stored of the versions of a state's type makes no sense: {error!r}.",
+                fix="Restore the checkpoint or savepoint from a copy, or use another. Nothing was changed.",
+            ) from None
+
+    def encoder(self, encode: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
+        tag = self.tag
+        return lambda value: tag + encode(value)
+
+    def decoder(self, decode: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
+        tag, length, current = self.tag, len(self.tag), self.current
+
+        def read(data: bytes) -> Any:
+            return decode(data[length:] if data[:length] == tag else current(data))
+
+        return read
+
+    def current(self, data: bytes) -> bytes:
+        """Stored bytes of any version as the present one has them, without the number."""
+        number = 0
+        if data[:1] == _MARK:
+            number, length = _number(data)
+            if not 0 < number <= len(self._steps):
+                raise PenstockError(f"A stored value is of version {number} of its type, which has {len(self._steps)}.")
+            data = data[length:]
+        for step in self._steps[number:]:
+            data = step(data)
+        return data
+
+
+@lru_cache(maxsize=256)
+def versions_of(ways: tuple[bytes, ...]) -> Versions:
+    return Versions(ways)
+
+
+def _tag(number: int) -> bytes:
+    return _MARK + codec.encode(number)
+
+
+def _number(data: bytes) -> tuple[int, int]:
+    """The version of tagged bytes, and the length of the tag."""
+    # Numbers below 128 are one byte in msgpack, those below 256 two, and so on.
+    length = {0xCC: 3, 0xCD: 4, 0xCE: 6}.get(data[1], 2)
+    return int(msgspec.msgpack.decode(data[1:length])), length
+
+
+def _step(way: bytes) -> Callable[[bytes], bytes]:
+    or_pickle, planned = msgspec.msgpack.decode(way)
+    walk = _walk(planned, {}) or _unchanged
+
+    def step(data: bytes) -> bytes:
+        if or_pickle and data[0] in _BYTES:
+            return data
+        return codec.encode(walk(msgspec.msgpack.decode(data)))
+
+    return step
+
+
+def _unchanged(wire: Any) -> Any:
+    return wire
+
+
+def _walk(way: Way, begun: dict[int, Walk]) -> Walk | None:
+    """The function of a way, over what msgpack reads where no type is known."""
+    if way is None:
+        return None
+    match way[0]:
+        case "double":
+            return float
+        case "again":
+            number = way[1]
+            return lambda wire: begun[number](wire)
+        case "optional":
+            inner = _required(way[1], begun)
+            return lambda wire: None if wire is None else inner(wire)
+        case "each":
+            each = _required(way[1], begun)
+            return lambda wire: [each(item) for item in wire]
+        case "values":
+            item = _required(way[1], begun)
+            return lambda wire: {key: item(held) for key, held in wire.items()}
+        case "places":
+            walks = [_required(part, begun) for part in way[1]]
+            return lambda wire: [walk(item) for walk, item in zip(walks, wire, strict=True)]
+        case "fields" | "array":
+            return _fields(way, begun)
+    raise ValueError(f"no way is a {way[0]!r}")
+
+
+def _fields(way: Way, begun: dict[int, Walk]) -> Walk:
+    form, number, first, fields = way
+    # name, where it was or None, and the walk or the default
+    planned: list[tuple[Any, Any, Any]] = [
+        (name, source, msgspec.msgpack.decode(rest) if source is None else _required(rest, begun))
+        for name, source, rest in fields
+    ]
+
+    def by_name(wire: Any) -> Any:
+        made = {}
+        for name, source, rest in planned:
+            if source is None:
+                made[name] = rest
+            elif (held := wire.get(source, _KEPT)) is not _KEPT:
+                # A key that need not be there, or a field left out because it has its default.
+                made[name] = rest(held)
+        return made
+
+    def by_place(wire: Any) -> Any:
+        fields = [rest if source is None else rest(wire[first + source]) for _, source, rest in planned]
+        return [*wire[:first], *fields]
+
+    walk = by_name if form == "fields" else by_place
+    # Rows cannot hold themselves, and have no number.
+    if number >= 0:
+        begun[number] = walk
+    return walk
+
+
+def _required(way: Way, begun: dict[int, Walk]) -> Walk:
+    return _walk(way, begun) or _unchanged

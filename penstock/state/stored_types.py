@@ -1,0 +1,64 @@
+"""What a state was stored as, against what it is declared as now."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from penstock.state.descriptors import MapStateDescriptor, StateDescriptor
+from penstock.state.entries import StateTypeChanged
+from penstock.state.serializers.evolving import NoWay, check_key, way
+from penstock.state.serializers.schema_text import UnknownSchema, read_schema
+from penstock.state.serializers.steps import written_way
+
+__all__ = ["StoredType", "ways_to"]
+
+_FIX = "Declare it as it was, or give the new state another name."
+
+
+class StoredType(NamedTuple):
+    schema: str
+    """As `StateDescriptor.schema` gave it."""
+    ways: tuple[bytes, ...] = ()
+    """From the first version of the type to this one, as `written_way` gave them."""
+
+
+def ways_to(
+    stored: StoredType, descriptor: StateDescriptor, state: str, mode: str = "", origin: str = ""
+) -> tuple[bytes, ...]:
+    """All ways from the first version of a state's type to the declared one, which is the last.
+
+    Raises StateTypeChanged where there is none; `state` names the state and its operator, `mode` how operator state is
+    dealt out, `origin` the annotation that the declared type comes from.
+    """
+    declared = descriptor.schema()
+    if stored.schema == declared:
+        return stored.ways
+    try:
+        step = _way(stored.schema, descriptor)
+    except NoWay as none:
+        said = f"{state} is stored as '{mode}{stored.schema}' but declared as '{mode}{declared}'."
+        if none.places:
+            said += f" In {none.where()}: {none.problem}."
+        elif ": " in none.problem:
+            said += f" That is not possible: {none.problem.partition(': ')[2]}."
+        raise StateTypeChanged(said + origin, fix=f"{none.fix} {_FIX}".strip()) from None
+    return stored.ways if step is None else (*stored.ways, step)
+
+
+def _way(before: str, descriptor: StateDescriptor) -> bytes | None:
+    """How stored values become those of the declared type; None if they are as they would be written now."""
+    declared = descriptor.schema()
+    kind, _, held = before.partition(" ")
+    if held == "pickle" and declared.startswith(f"{kind} ") and declared.endswith(" or pickle"):
+        # A state of pickled objects has got a hint since, with which it still reads them.
+        return None
+    try:
+        old, new = read_schema(before), read_schema(declared)
+    except UnknownSchema:
+        raise NoWay((), "", "") from None
+    if old.kind != new.kind or (old.or_pickle and not new.or_pickle):
+        raise NoWay((), "", "")
+    if isinstance(descriptor, MapStateDescriptor) and old.key is not None:
+        check_key(old.key, descriptor.key_serializer.node, ("the keys of the map",))
+    found = way(old.value, descriptor.serializer.node)
+    return None if found is None else written_way(found, old.or_pickle)
