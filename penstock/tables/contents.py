@@ -22,6 +22,7 @@ from penstock.tables.layouts import (
     is_windowed,
     map_key_decoder,
     parts_of,
+    present,
     timer_of,
     value_decoder,
 )
@@ -65,16 +66,15 @@ class KeyedContent:
         uid: str,
         snapshot: OperatorSnapshot,
         name: str,
-        schema: str | None = None,
         key: KeyShape | None = None,
         windowed: bool | None = None,
     ) -> None:
-        """`schema`: the state's type, if not as it is stored. `key` and `windowed` as they were found before."""
+        """`key` and `windowed` as they were found before."""
         self._source = source
         self._uid = uid
         self._snapshot = msgspec.structs.replace(snapshot, operator_state={})
         self._name = name
-        self._schema = schema or snapshot.states.get(name, "")
+        self._schema = snapshot.states.get(name, "")
         self.timers = name == TIMERS and name not in snapshot.states
         self.type = state_type(self._schema)
         if key is None or windowed is None:
@@ -85,19 +85,23 @@ class KeyedContent:
         self.layout = TimerLayout(key) if self.timers else Layout(self._snapshot, name, self.type, key, windowed)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        known = self._source, self._uid, self._snapshot, self._name, self._schema, self.key, self.windowed
-        return KeyedContent, known
+        return KeyedContent, (self._source, self._uid, self._snapshot, self._name, self.key, self.windowed)
 
     @property
     def schema(self) -> pa.Schema:
         return self.layout.schema
 
     @property
+    def ways(self) -> tuple[bytes, ...]:
+        """From the first version of the type to this one."""
+        return self._snapshot.ways.get(self._name, ())
+
+    @property
     def max_parallelism(self) -> int:
         return self._snapshot.max_parallelism
 
     def with_text_keys(self) -> KeyedContent:
-        return KeyedContent(self._source, self._uid, self._snapshot, self._name, self._schema, TEXT, self.windowed)
+        return KeyedContent(self._source, self._uid, self._snapshot, self._name, TEXT, self.windowed)
 
     def parts(self) -> list[int]:
         return self._source.blocks()
@@ -201,13 +205,13 @@ class KeyedContent:
 class OperatorContent:
     """A list, union, broadcast or raw state, which a snapshot has in itself."""
 
-    def __init__(self, described: str, shares: Shares, where: str, schema: str | None = None) -> None:
+    def __init__(self, described: str, shares: Shares, where: str) -> None:
         self._described = described
         self._where = where
-        self._given = schema
         self.shares = shares
-        self.type = state_type(schema or shares.schema)
+        self.type = state_type(shares.schema)
         self._value = value_decoder(self.type.value)
+        self._present = present(shares.ways)
         self._key = None if self.type.key is None else map_key_decoder(self.type.key)
         value = pa.field("value", self.type.value.arrow)
         if shares.mode == GROUPED:
@@ -220,7 +224,7 @@ class OperatorContent:
         self._schema = pa.schema(fields)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return OperatorContent, (self._described, self.shares, self._where, self._given)
+        return OperatorContent, (self._described, self.shares, self._where)
 
     @property
     def schema(self) -> pa.Schema:
@@ -251,9 +255,12 @@ class OperatorContent:
                     yield group_of(element), without_group(element)
                 elif self._key is not None and self.shares.mode == BROADCAST:
                     key, value = decode_pair(element)
-                    yield subtask, self._key(key), self._value(value)
+                    yield subtask, self._key(key), self._read(value)
                 else:
-                    yield subtask, index, element if self.raw else self._value(element)
+                    yield subtask, index, element if self.raw else self._read(element)
+
+    def _read(self, data: bytes) -> Any:
+        return self._value(data if self._present is None else self._present(data))
 
 
 decode_pair = msgspec.msgpack.Decoder(tuple[bytes, bytes]).decode

@@ -12,9 +12,11 @@ import msgspec
 import pyarrow as pa
 
 from penstock.checkpoint.manifest import OperatorSnapshot
+from penstock.errors import PenstockError
 from penstock.state.entries import HEADER, state_id
 from penstock.state.files import GroupChanges, prefix_end
 from penstock.state.overlay import TIMER_KINDS
+from penstock.state.serializers.steps import versions_of
 from penstock.state.ttl import STAMP, UNKNOWN, Form, timed_name
 from penstock.state.ttl_reader import with_time
 from penstock.tables import windows
@@ -61,6 +63,7 @@ class Layout:
         self.windowed = windowed
         self._numbers = state_id(name), state_id(timed_name(name))
         self._value = value_decoder(kind.value)
+        self._present = present(snapshot.ways.get(name, ()))
         self._map_key = map_key_decoder(kind.key) if kind.key is not None else None
         fields = [pa.field("key", key.arrow)]
         if windowed:
@@ -100,10 +103,11 @@ class Layout:
 
     def columns(self, entries: list[Entry]) -> list[list[Any]]:
         """The columns of these entries; any exception says that they are not what the state's type says."""
-        if self.type.kind in ("value", "reducing", "aggregating") and len(self.schema) == 2:
-            return self._plain_values(entries)
-        if self._map_key is not None and len(self.schema) == 3:
-            return self._plain_maps(entries, self._map_key)
+        if self._present is None:
+            if self.type.kind in ("value", "reducing", "aggregating") and len(self.schema) == 2:
+                return self._plain_values(entries)
+            if self._map_key is not None and len(self.schema) == 3:
+                return self._plain_maps(entries, self._map_key)
         rows = [*self.rows(entries)]
         return [list(column) for column in zip(*rows)] if rows else [[] for _ in self.schema]
 
@@ -170,6 +174,8 @@ class Layout:
             expires = None if time == UNKNOWN or self.form.ttl_ms is None else time + self.form.ttl_ms
             timed = None if time == UNKNOWN else time, expires if expires is None or expires < _BIAS else None
             data = data[STAMP.size :]
+        if self._present is not None:
+            data = self._present(data)
         if not self.type.or_pickle:
             return (self._value(data), *timed)
         if data[0] in _PICKLES:
@@ -230,6 +236,22 @@ def value_decoder(shape: Shape) -> Decode:
     decode: Decode = msgspec.msgpack.Decoder(shape.wire).decode
     read = shape.read
     return decode if read is None else lambda data: read(decode(data))
+
+
+def present(ways: tuple[bytes, ...]) -> Callable[[bytes], bytes] | None:
+    """Stored bytes of any version of a type as its last one has them; None for a type that never changed."""
+    if not ways:
+        return None
+    versions = versions_of(ways)
+
+    def bring(data: bytes) -> bytes:
+        try:
+            return versions.current(data)
+        except PenstockError as error:
+            # Who catches it knows the file.
+            raise ValueError(error.statement()) from None
+
+    return bring
 
 
 def map_key_decoder(shape: Shape) -> Decode:

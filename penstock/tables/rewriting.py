@@ -15,6 +15,7 @@ from penstock.state.key_groups import key_group_of
 from penstock.state.keys import encode_key
 from penstock.state.overlay import TIMER_KINDS
 from penstock.state.serializers import codec
+from penstock.state.serializers.steps import versions_of
 from penstock.state.shares import BROADCAST, GROUPED, Shares, in_group
 from penstock.state.ttl import STAMP, UNKNOWN, timed_name
 from penstock.tables import windows
@@ -49,6 +50,7 @@ class KeyedRewrite:
         self._timed = isinstance(content.layout, Layout) and content.layout.form is not None
         self._id = state_id(timed_name(name) if self._timed else name)
         self._check_value = value_decoder(content.type.value)
+        self._tag = version_tag(content.ways)
         self._keys: dict[str, bytes] = {}
         """Stored keys by how they are shown, so that they stay what they are."""
         self._map_keys: dict[str, bytes] = {}
@@ -170,6 +172,7 @@ class KeyedRewrite:
             data = codec.encode(row["value_pickle"])
         else:
             data = value_bytes(self._content.type.value, self._check_value, row["value"], self._described)
+        data = self._tag + data
         if not self._timed:
             return data
         layout = self._content.layout
@@ -193,7 +196,7 @@ def rewritten_shares(content: OperatorContent, functions: list[Change], frame: s
         table = as_table(function(as_frame(table, content, frame)), content.schema, described)
     stored = [element for elements in shares.by_subtask for element in elements]
     kept = {repr(row): element for row, element in zip(before, stored, strict=True)}
-    check = value_decoder(kind.value)
+    check, tag = value_decoder(kind.value), version_tag(shares.ways)
     by_subtask: list[list[bytes]] = [[] for _ in shares.by_subtask]
     map_keys = {}
     if shares.mode == BROADCAST:
@@ -208,7 +211,7 @@ def rewritten_shares(content: OperatorContent, functions: list[Change], frame: s
         if not 0 <= subtask < len(by_subtask):
             raise NotWritable(f"{described}: there is no subtask {subtask}; there are {len(by_subtask)}.")
         if element is None:
-            element = row["value"] if content.raw else value_bytes(kind.value, check, row["value"], described)
+            element = row["value"] if content.raw else tag + value_bytes(kind.value, check, row["value"], described)
             if shares.mode == BROADCAST:
                 shown = row["map_key"]
                 place = map_keys.get(repr(shown)) or map_key_bytes(kind.key, shown, described)
@@ -216,7 +219,12 @@ def rewritten_shares(content: OperatorContent, functions: list[Change], frame: s
         by_subtask[subtask].append(element)
     if shares.mode == BROADCAST:
         by_subtask = [_unique(elements, described) for elements in by_subtask]
-    return Shares(shares.mode, shares.schema, by_subtask)
+    return Shares(shares.mode, shares.schema, by_subtask, shares.ways)
+
+
+def version_tag(ways: tuple[bytes, ...]) -> bytes:
+    """What new values of a type that went these ways begin with."""
+    return versions_of(ways).tag if ways else b""
 
 
 def _unique(elements: list[bytes], described: str) -> list[bytes]:

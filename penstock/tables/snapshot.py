@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from penstock.checkpoint.manifest import OperatorSnapshot
-from penstock.common.typeinfo import TypeSpec
 from penstock.errors import PenstockError
 from penstock.state.operator_state import RAW, RAW_KEYED
-from penstock.state.serializers import serializer_for
 
 if TYPE_CHECKING:
     from penstock.tables.sources import KeyedSource
@@ -68,13 +66,11 @@ class Snapshot(ABC):
         uid: str,
         name: str,
         *,
-        value_type: TypeSpec | None = None,
         keys_as_text: bool = False,
         allow_pickle: bool = False,
     ) -> StateTable:
         """A state as a table; "timers" is that of an operator's timers.
 
-        `value_type`: the values' type, where the stored one does not tell their fields, as with annotated functions.
         `keys_as_text`: for keys of several types. `allow_pickle`: let `to_pandas` make objects of pickles, which runs
         whatever code these name: only for savepoints that you trust as you trust your program.
         """
@@ -92,12 +88,10 @@ class Snapshot(ABC):
             )
         shares = snapshot.operator_state.get(name)
         if shares is not None and name not in snapshot.states:
-            schema = None if value_type is None else _retyped(shares.schema, value_type)
             described = f"Operator state '{name}' of operator '{snapshot.name}' (uid '{uid}')"
-            return StateTable(info, OperatorContent(described, shares, self.path, schema), allow_pickle)
-        schema = None if value_type is None else _retyped(snapshot.states.get(name, ""), value_type)
+            return StateTable(info, OperatorContent(described, shares, self.path), allow_pickle)
         key = TEXT if keys_as_text else None
-        return StateTable(info, KeyedContent(self.keyed_source(uid), uid, snapshot, name, schema, key), allow_pickle)
+        return StateTable(info, KeyedContent(self.keyed_source(uid), uid, snapshot, name, key), allow_pickle)
 
     def _operator(self, uid: str) -> OperatorSnapshot:
         snapshot = self.snapshots().get(uid)
@@ -124,12 +118,3 @@ def _infos(uid: str, snapshot: OperatorSnapshot) -> Iterator[StateInfo]:
                 yield StateInfo(uid, snapshot.name, name, "raw", "bytes")
         elif name not in snapshot.states:
             yield StateInfo(uid, snapshot.name, name, shares.mode, shares.schema)
-
-
-def _retyped(schema: str, value_type: Any) -> str:
-    """The stored type with other words for the values."""
-    text = serializer_for(value_type).schema()
-    or_pickle = " or pickle" if schema.endswith(" or pickle") else ""
-    if schema.startswith("map "):
-        return f"{schema.rpartition(' -> ')[0]} -> {text}{or_pickle}"
-    return f"{schema.partition(' ')[0]} {text}{or_pickle}"
