@@ -61,6 +61,12 @@ def run(
     """Run a Python program, as python would, with settings from the command line."""
     if savepoint is None and (allow_non_restored_state or claim_mode is not None):
         raise typer.BadParameter("It says what to do with a savepoint; give one with -s PATH.", param_hint="-n")
+    if dry and savepoint is None:
+        raise typer.BadParameter(
+            "It compares the program with a savepoint; give one with -s PATH.", param_hint="--dry-run"
+        )
+    if as_json and not dry:
+        raise typer.BadParameter("It is for --dry-run.", param_hint="--json")
     overrides = overrides_of(setting)
     if parallelism is not None:
         overrides["parallelism.default"] = str(parallelism)
@@ -70,12 +76,6 @@ def run(
     if claim_mode is not None:
         overrides[CLAIM_MODE] = claim_mode.value
     os.environ[SETTINGS_VARIABLE] = json.dumps(overrides)
-    if dry and savepoint is None:
-        raise typer.BadParameter(
-            "It compares the program with a savepoint; give one with -s PATH.", param_hint="--dry-run"
-        )
-    if as_json and not dry:
-        raise typer.BadParameter("It is for --dry-run.", param_hint="--json")
     raise typer.Exit(dry_run(program, arguments or [], as_json) if dry else run_program(program, arguments or []))
 
 

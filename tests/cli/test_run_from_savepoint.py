@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from penstock.checkpoint.manifest import digest_of
+from penstock.checkpoint.savepoints import FORMAT
 from penstock.datastream import KeyedProcessFunction, RuntimeContext, StreamExecutionEnvironment
 from penstock.datastream.state import ValueStateDescriptor
 from penstock.testing import JobHarness
@@ -110,11 +111,13 @@ def test_one_of_another_program(savepoint: Path) -> None:
 def test_one_of_a_newer_version(savepoint: Path) -> None:
     data = (savepoint / "_metadata").read_bytes()
     start = data.index(b"\n") + 1
-    body = msgspec.msgpack.encode(msgspec.msgpack.decode(data[start + 16 :]) | {"format": 2, "penstock": "9.1"})
+    body = msgspec.msgpack.encode(
+        msgspec.msgpack.decode(data[start + 16 :]) | {"format": FORMAT + 1, "penstock": "9.1"}
+    )
     (savepoint / "_metadata").write_bytes(data[:start] + digest_of(body) + body)
     assert refused(savepoint) == (
-        "job.py:6: NewerSavepoint: The savepoint in FOLDER/savepoint was made by Penstock 9.1 and has format 2; this "
-        "version reads up to 1.\n"
+        "job.py:6: NewerSavepoint: The savepoint in FOLDER/savepoint was made by Penstock 9.1 and has format "
+        f"{FORMAT + 1}; this version reads up to {FORMAT}.\n"
         '    env.execute("counts")\n'
         "Fix: Run Penstock 9.1 or later.\n"
     )
