@@ -12,7 +12,7 @@ STAMP := $(VENV)/.installed
 KILLS ?= 20
 BACKEND ?= filesystem
 
-.PHONY: help install run test test-plain test-spark test-slow lint format bench bench-batch bench-state bench-savepoint chaos compatibility clean java
+.PHONY: help install run test test-plain test-spark test-slow lint format bench bench-batch bench-state bench-savepoint bench-tables chaos compatibility clean java
 
 help:
 	@echo 'make install   set up $(VENV) (and Java, where it is missing)'
@@ -24,6 +24,7 @@ help:
 	@echo 'make bench-batch  one bounded job as a batch and as a stream'
 	@echo 'make bench-state  what state costs as it grows: ten million keys, recoveries, memory'
 	@echo 'make bench-savepoint  what savepoints and rescaling cost a running job'
+	@echo 'make bench-tables  a million keys to pandas and Arrow'
 	@echo 'make chaos     kill and damage a running job, check what it gives; KILLS=20 SEED=7 BACKEND=filesystem'
 	@echo 'make compatibility   write docs/compatibility.md anew from PyFlink and this code'
 	@echo 'make clean     remove $(VENV), caches and build output'
@@ -65,6 +66,9 @@ bench-savepoint: $(STAMP)
 
 bench-batch: $(STAMP)
 	$(PY) -m bench.batch $(if $(CHECK),--check)
+
+bench-tables: $(STAMP)
+	$(PY) -m bench.tables $(if $(CHECK),--check)
 
 bench: $(STAMP)
 	$(PY) -m bench $(if $(CHECK),--check)

@@ -1,0 +1,1 @@
+"""What reading and writing state as tables takes. `python -m bench.tables`."""
