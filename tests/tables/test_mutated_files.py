@@ -20,7 +20,7 @@ from penstock.state.files import CorruptFile
 from penstock.tables import Checkpoint, Savepoint
 from penstock.testing import JobHarness
 
-MUTATIONS = int(os.environ.get("PENSTOCK_MUTATIONS", "2000"))
+MUTATIONS = int(os.environ.get("PENSTOCK_MUTATIONS", "500"))
 """How many files are mutated; where reading takes longer, a twentieth. The whole story is 10000: 36 s."""
 
 
