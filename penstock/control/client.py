@@ -173,8 +173,6 @@ def _answer(connection: socket.socket, request: Request) -> Answer:
 
 
 def _process_behind(connection: socket.socket) -> int:
-    """The kernel's word, so it is known of a process that does not answer too. 0 where only Linux could tell."""
-    if not hasattr(socket, "SO_PEERCRED"):
-        return 0
+    """The kernel's word, so it is known of a process that does not answer too."""
     credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
     return int(struct.unpack("3i", credentials)[0])

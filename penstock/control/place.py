@@ -6,7 +6,6 @@ that somebody else made, or may write in, is not used.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import stat
 import tempfile
@@ -18,7 +17,6 @@ from penstock.errors import PenstockError
 DIRECTORY = "penstock.control.dir"
 ENABLED = "penstock.control.enabled"
 SUFFIX = ".sock"
-_DESCRIPTORS = "/proc/self/fd"
 
 
 class UnusableDirectory(PenstockError):
@@ -62,11 +60,7 @@ def opened(directory: str, create: bool = False) -> Iterator[int]:
 
 def address(descriptor: int, name: str) -> str:
     """Of a socket in an opened directory. The path of one has at most 107 bytes, and a directory may be deep."""
-    if os.path.isdir(_DESCRIPTORS):
-        return f"{_DESCRIPTORS}/{descriptor}/{name}"
-    # macOS has no such folder, but a call that tells the path of a descriptor; the limit holds there.
-    path = fcntl.fcntl(descriptor, getattr(fcntl, "F_GETPATH", 50), bytes(1024))
-    return os.path.join(path.rstrip(b"\0").decode(), name)
+    return f"/proc/self/fd/{descriptor}/{name}"
 
 
 def _unusable(directory: str, why: str) -> UnusableDirectory:
