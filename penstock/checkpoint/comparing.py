@@ -185,7 +185,7 @@ def _each(stored: dict[str, StoredType], declared: dict[str, Any], what: str, la
 
 def _gone(graph: PhysicalGraph, metadata: Metadata) -> Iterator[OperatorVerdict]:
     """What the savepoint has of operators that the program has not."""
-    uids = {operator.uid for chain in graph.chains for operator in chain.operators}
+    uids = graph.chains_by_uid().keys()
     for uid, saved in metadata.operators.items():
         if uid not in uids and saved.has_state:
             types = stored_types(saved.snapshot) | {

@@ -31,12 +31,11 @@ from penstock.checkpoint.event_time import next_wakeup, times_after
 from penstock.checkpoint.failed import failed
 from penstock.checkpoint.fencing import begin, check_owner, close, publish_as_owner
 from penstock.checkpoint.housekeeping import Housekeeping, Merge, merge_here
-from penstock.checkpoint.key_types import check_key_type, declared_key_types, key_type_text
+from penstock.checkpoint.key_types import declared_key_types, key_type_text
 from penstock.checkpoint.lineages import SharedStorage
 from penstock.checkpoint.manifest import (
     FORMAT,
     Manifest,
-    NotRestorable,
     OperatorSnapshot,
     Version,
     fenced,
@@ -46,11 +45,12 @@ from penstock.checkpoint.manifest import (
 from penstock.checkpoint.metrics import MetricTotals
 from penstock.checkpoint.redistribution import add_report, sizes, stored_once
 from penstock.checkpoint.rescaling import Scale, recalled, remembered, scale_for
+from penstock.checkpoint.restorable import check_restorable
 from penstock.checkpoint.savepoints import dispose_claimed, savepoint_storage
 from penstock.checkpoint.statistics import CheckpointHistory
 from penstock.errors import PenstockError
 from penstock.runtime.metrics import TaskMetrics, decode_metrics
-from penstock.runtime.plan import Chain, PhysicalGraph
+from penstock.runtime.plan import PhysicalGraph
 from penstock.runtime.report import Report, decode_report
 from penstock.runtime.rows import FAILURE, METRICS, REPORT, Failure, decode_failure
 from penstock.state.backends import Backend
@@ -215,7 +215,7 @@ class EpochDriver:
             self._begun = True
             return None
         manifest, version = found
-        self._check_restorable(manifest)
+        check_restorable(manifest, self._program, self.sources, self._key_types, self.storage.where)
         self._set_scale(recalled(self._program, manifest.rescaled))
         self.last, self.version, self.lineage = manifest, version, manifest.lineage
         self._committer.lineage = manifest.lineage
@@ -498,37 +498,6 @@ class EpochDriver:
         """A driver that was thought dead may fail for lack of files that its successor has removed."""
         if self.storage.exists(manifest_name(number)):
             raise fenced(self.storage, number)
-
-    def _chain_of(self, uid: str) -> Chain:
-        return next(chain for chain in self.graph.chains if any(op.uid == uid for op in chain.operators))
-
-    def _check_restorable(self, manifest: Manifest) -> None:
-        before, now = (list(dict.fromkeys(uids)) for uids in (manifest.sources, self.sources))
-        if manifest.log_index and before and before != now:
-            raise NotRestorable(
-                f"The checkpoint in {self.storage.where} has the positions of the sources {before}, in this order, and "
-                f"this program has {now}. Spark knows its sources by their place.",
-                fix="Change sources between a savepoint and a restore from it, which matches them by uid. Or choose "
-                "another job name to start afresh.",
-            )
-        for uid, snapshot in manifest.operators.items():
-            if uid not in self.uids:
-                raise NotRestorable(
-                    f"The checkpoint in {self.storage.where} holds state of operator '{snapshot.name}' (uid '{uid}'), "
-                    f"which this program does not have. Give its operators the uids they had, or choose another job "
-                    f"name or state.checkpoints.dir to start afresh."
-                )
-            groups = self._chain_of(uid).max_parallelism
-            if snapshot.in_key_groups and groups != snapshot.max_parallelism:
-                raise NotRestorable(
-                    f"The checkpoint in {self.storage.where} has the state of operator '{snapshot.name}' (uid '{uid}') "
-                    f"in {snapshot.max_parallelism} key groups, this program in {groups}. The number cannot change: "
-                    f"call set_max_parallelism({snapshot.max_parallelism}) on the operator."
-                )
-
-            if uid in self._key_types and snapshot.in_key_groups:
-                operator, where = f"'{snapshot.name}' (uid '{uid}')", f"the checkpoint in {self.storage.where}"
-                check_key_type(self._key_types[uid], snapshot.key_type, operator, where)
 
     def _key_type_of(self, uid: str) -> str:
         """As declared, or as a program before this one did."""

@@ -70,7 +70,7 @@ class Lineages:
     def goes_on_from(self, origin: str) -> bool:
         """Whether `current` would give a lineage that began with this savepoint, and not a new one."""
         names = self._names()
-        record = _record(max((_number(name) for name in names), default=0))
+        record = _newest(names)
         if record not in names or _ended(record, names):
             return False
         try:
@@ -84,7 +84,7 @@ class Lineages:
     def newest(self) -> str | None:
         """The lineage of the last run, ended or not, unless it is removed."""
         names = self._names()
-        record = _record(max((_number(name) for name in names), default=0))
+        record = _newest(names)
         return self._root.read(record).decode() if record in names and record + _REMOVED not in names else None
 
     def end(self, lineage: str, *, last: int, retain: bool) -> None:
@@ -133,6 +133,11 @@ def new_lineage() -> str:
 
 def _record(number: int) -> str:
     return f"{_FOLDER}{number:012d}"
+
+
+def _newest(names: list[str]) -> str:
+    """The record with the highest number, whether it is there or only a mark of it."""
+    return _record(max(map(_number, names), default=0))
 
 
 def _number(name: str) -> int:

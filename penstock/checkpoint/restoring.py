@@ -22,15 +22,12 @@ from penstock.checkpoint.lineages import Lineages, SharedStorage
 from penstock.checkpoint.manifest import FORMAT, BaseHandle, Manifest, NotRestorable, latest
 from penstock.checkpoint.positions import Line, Positions, put_together
 from penstock.checkpoint.savepoints import (
-    DamagedSavepoint,
-    IncompleteSavepoint,
     Metadata,
     SavedBlock,
     load_savepoint,
     savepoint_storage,
 )
 from penstock.runtime.plan import Chain, PhysicalGraph
-from penstock.state.files import content_name
 from penstock.state.storage import Storage
 
 _THREADS = 4
@@ -99,7 +96,7 @@ def restore_savepoint(
     bases = _copy_blocks(savepoint, storage, metadata, graph)
     log = put_together(_without_copied(metadata, graph), sources)
     number = metadata.checkpoint
-    uids = {operator.uid for chain in graph.chains for operator in chain.operators}
+    uids = graph.chains_by_uid().keys()
     source_uids = {chain.source_uid for chain in graph.sources()}
     manifest = Manifest(
         FORMAT,
@@ -131,17 +128,16 @@ def check_savepoint(graph: PhysicalGraph, sources: list[str], settings: RestoreS
     if not settings.allow_non_restored_state:
         _check_all_restorable(metadata, graph, savepoint.where)
     _check_restorable(metadata, graph, sources, savepoint.where)
-    for name in sorted(metadata.files() - set(savepoint.list(f"{SAVED_STATE}/"))):
-        raise IncompleteSavepoint(
-            f"The savepoint in {savepoint.where} is not complete: '{name}' is missing.",
-            fix="Copy the whole directory, or use another savepoint. Nothing was changed.",
-        )
+    there = set(savepoint.list(f"{SAVED_STATE}/"))
+    for block in sorted(metadata.blocks(), key=lambda block: block.name):
+        if block.name not in there:
+            raise block.missing(savepoint.where)
     return metadata
 
 
 def _check_all_restorable(metadata: Metadata, graph: PhysicalGraph, where: str) -> None:
     """Everything that the savepoint holds must have a place."""
-    chains = _chains(graph)
+    chains = graph.chains_by_uid()
     source_uids = {chain.source_uid for chain in graph.sources()}
     stateful = {uid: each for uid, each in metadata.operators.items() if each.has_state}
     read = {uid: each for uid, each in metadata.sources.items() if each.records or _lines(metadata, uid)}
@@ -178,7 +174,7 @@ def _check_all_restorable(metadata: Metadata, graph: PhysicalGraph, where: str) 
 def _check_restorable(metadata: Metadata, graph: PhysicalGraph, sources: list[str], where: str) -> None:
     """What is matched must fit."""
     key_types = declared_key_types(graph)
-    for uid, chain in _chains(graph).items():
+    for uid, chain in graph.chains_by_uid().items():
         saved = metadata.operators.get(uid)
         if saved is None or not saved.keyed:
             continue
@@ -243,7 +239,7 @@ def _copy_blocks(
     """The bases of the graph's operators, in their new place. Blocks without one are empty."""
     bases: dict[str, dict[int, BaseHandle]] = {}
     copies: dict[str, SavedBlock] = {}
-    for uid in metadata.operators.keys() & _chains(graph).keys():
+    for uid in metadata.operators.keys() & graph.chains_by_uid().keys():
         for number, block in metadata.operators[uid].blocks.items():
             name = f"{base_folder(metadata.checkpoint)}/{block.checksum}.arrow"
             bases.setdefault(uid, {})[number] = BaseHandle(metadata.checkpoint, name, block.size)
@@ -256,17 +252,8 @@ def _copy_blocks(
 
 def _copy(savepoint: SharedStorage, block: SavedBlock, storage: Storage, name: str) -> None:
     data = savepoint.view(block.name)
-    if len(data) != block.size or content_name(memoryview(data)) != block.checksum:
-        raise DamagedSavepoint(
-            f"The savepoint in {savepoint.where} is damaged: '{block.name}' does not have the size and hash it was "
-            f"written with.",
-            fix="Restore it from a copy, or use another savepoint. Nothing was changed.",
-        )
+    block.check(data, savepoint.where)
     storage.write_file(name, pa.BufferReader(data))
-
-
-def _chains(graph: PhysicalGraph) -> dict[str, Chain]:
-    return {operator.uid: chain for chain in graph.chains for operator in chain.operators}
 
 
 def _is_keyed(chain: Chain, uid: str) -> bool:

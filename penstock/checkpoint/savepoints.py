@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 import msgspec
+import pyarrow as pa
 
 from penstock.checkpoint.bases import SAVED_STATE
 from penstock.checkpoint.lineages import SharedStorage
@@ -25,6 +26,7 @@ from penstock.checkpoint.positions import Positions
 from penstock.checkpoint.soundness import contradiction
 from penstock.errors import PenstockError
 from penstock.runtime.event_time import OperatorTime
+from penstock.state.files import content_name
 from penstock.state.object_storage import ObjectStorage
 from penstock.state.storage import LocalStorage, MissingObject, StorageError
 
@@ -71,6 +73,22 @@ class SavedBlock(msgspec.Struct, array_like=True, frozen=True):
     @property
     def checksum(self) -> str:
         return self.name.rsplit("/", 1)[1].partition(".")[0]
+
+    def check(self, data: pa.Buffer, where: str) -> None:
+        """Raise DamagedSavepoint unless its file, of the savepoint in `where`, is what was written."""
+        if len(data) != self.size or content_name(memoryview(data)) != self.checksum:
+            raise DamagedSavepoint(
+                f"The savepoint in {where} is damaged: '{self.name}' does not have the size and hash it was written "
+                f"with.",
+                fix="Restore it from a copy, or use another savepoint. Nothing was changed.",
+            )
+
+    def missing(self, where: str) -> IncompleteSavepoint:
+        """What is raised where its file is not there."""
+        return IncompleteSavepoint(
+            f"The savepoint in {where} is not complete: '{self.name}' is missing.",
+            fix="Copy the whole directory, or use another savepoint. Nothing was changed.",
+        )
 
 
 class SavedOperator(msgspec.Struct, frozen=True):
@@ -142,8 +160,11 @@ class Metadata(msgspec.Struct, frozen=True):
         """Bytes of all keyed state."""
         return sum(operator.size for operator in self.operators.values())
 
+    def blocks(self) -> list[SavedBlock]:
+        return [block for operator in self.operators.values() for block in operator.blocks.values()]
+
     def files(self) -> set[str]:
-        return {block.name for operator in self.operators.values() for block in operator.blocks.values()}
+        return {block.name for block in self.blocks()}
 
 
 _encode = msgspec.msgpack.Encoder().encode

@@ -129,6 +129,10 @@ class PhysicalGraph:
                 return chain, target - chain.first_target
         raise AssertionError(f"level {level} has no target {target}")
 
+    def chains_by_uid(self) -> dict[str, Chain]:
+        """The chain of each operator."""
+        return {operator.uid: chain for chain in self.chains for operator in chain.operators}
+
     def sources(self) -> list[Chain]:
         return [self.chains[number] for number in self.levels[0]]
 

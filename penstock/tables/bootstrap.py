@@ -155,7 +155,8 @@ class KeyedBootstrap:
         """
         if isinstance(descriptor, MapStateDescriptor) is (map_key is None):
             raise BadBootstrap(
-                f"State '{descriptor.name}' is a {descriptor.kind}: map_key is for maps, and they need it."
+                f"State '{descriptor.name}' is a {descriptor.kind}: map_key is for maps, and they need it.",
+                fix="Give the column of a map's keys as map_key, and for other states none.",
             )
         self._columns.append((descriptor, None if map_key is None else _getter(map_key), _getter(value)))
         return self

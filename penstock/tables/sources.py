@@ -10,8 +10,8 @@ import pyarrow as pa
 from penstock.checkpoint.bases import block_groups
 from penstock.checkpoint.history import ManifestHistory
 from penstock.checkpoint.manifest import Manifest, Version
-from penstock.checkpoint.savepoints import DamagedSavepoint, IncompleteSavepoint, SavedBlock
-from penstock.state.files import GroupChanges, content_name, read_changes
+from penstock.checkpoint.savepoints import SavedBlock
+from penstock.state.files import GroupChanges, read_changes
 from penstock.state.key_groups import block_count
 from penstock.state.storage import MissingObject, Storage, open_storage
 
@@ -76,7 +76,7 @@ class SavedBlocks:
         block = self._blocks[number]
         data = self._view(block)
         if number not in self._sound:
-            check_block(data, block, self._opened.storage.where)
+            block.check(data, self._opened.storage.where)
             self._sound.add(number)
         return data
 
@@ -85,19 +85,7 @@ class SavedBlocks:
         try:
             return storage.view(block.name)
         except MissingObject:
-            raise IncompleteSavepoint(
-                f"The savepoint in {storage.where} is not complete: '{block.name}' is missing.",
-                fix="Copy the whole directory, or use another savepoint. Nothing was changed.",
-            ) from None
-
-
-def check_block(data: pa.Buffer, block: SavedBlock, where: str) -> None:
-    """Raise DamagedSavepoint unless a file of a savepoint is what was written."""
-    if len(data) != block.size or content_name(memoryview(data)) != block.checksum:
-        raise DamagedSavepoint(
-            f"The savepoint in {where} is damaged: '{block.name}' does not have the size and hash it was written with.",
-            fix="Restore it from a copy, or use another savepoint. Nothing was changed.",
-        )
+            raise block.missing(storage.where) from None
 
 
 class CheckpointBlocks:
