@@ -93,7 +93,7 @@ $(STAMP): pyproject.toml constraints.txt | java
 		'If you have one, run: make install PYTHON=/path/to/python3' >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo '$(PYTHON) cannot make a virtual environment.' \
 		'On Debian and Ubuntu run: sudo apt-get install -y python3-venv' >&2; exit 1; }
-	@echo 'Setting up $(VENV): a download of about 590 MB, mostly PySpark, and 1 GB on disk. This takes a minute or more.'
+	@echo 'Setting up $(VENV): a download of about 630 MB, mostly PySpark, and 1 GB on disk. This takes a minute or more.'
 	@$(PYTHON) -m venv $(VENV)
 	@$(PY) -m pip install -q --no-input --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@
