@@ -433,6 +433,7 @@ class JobHarness:
         try:
             self._engine.close()
         finally:
+            self._driver.stop()
             self.storage.close()
             shutil.rmtree(self._directory, ignore_errors=True)
 
