@@ -146,12 +146,16 @@ def payload_of(pieces: list[Piece]) -> bytes:
     return _encode(pieces)
 
 
-def chunks_of(piece: Piece, storage: Storage, whose: str) -> Iterator[bytes]:
+def chunks_of(piece: Piece, storage: Storage | None, whose: str) -> Iterator[bytes]:
     """The chunks of a piece, each verified. `whose`: for whom and what, in an error."""
-    try:
-        view = memoryview(piece.inline if piece.inline is not None else storage.view(piece.name))
-    except MissingObject:
-        raise MissingObject(piece.name, storage.where, whose) from None
+    if piece.inline is not None:
+        view = memoryview(piece.inline)
+    else:
+        assert storage is not None
+        try:
+            view = memoryview(storage.view(piece.name))
+        except MissingObject:
+            raise MissingObject(piece.name, storage.where, whose) from None
     place = found = 0
     if len(view) == piece.size:
         while place + _HEAD.size <= len(view):
