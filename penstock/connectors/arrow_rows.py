@@ -102,8 +102,9 @@ _TAKEN: list[tuple[Callable[[pa.DataType], bool], tuple[type, ...], tuple[type, 
     (pa.types.is_time, (time,), ()),
     (pa.types.is_duration, (timedelta,), ()),
 ]
-"""For each type the classes that are taken for it, numpy's numbers among them, and those of them that are not. Arrow itself cuts a float off where
-an int is wanted, and takes a number for so many microseconds."""
+"""For each type the classes that are taken for it, numpy's numbers among them, and those of them that are not.
+
+Arrow itself cuts a float off where an int is wanted, and takes a number for so many microseconds."""
 
 
 def _check(kind: pa.DataType, values: Iterable[Any]) -> None:

@@ -11,7 +11,7 @@ from pyspark.sql.datasource import DataSource, DataSourceWriter, WriterCommitMes
 
 from penstock.checkpoint.epochs import Settings
 from penstock.common import Row, Types
-from penstock.datastream import StreamExecutionEnvironment, TwoPhaseCommitSinkFunction
+from penstock.datastream import RuntimeExecutionMode, StreamExecutionEnvironment, TwoPhaseCommitSinkFunction
 from penstock.spark.writing import SparkWriterFailed
 from penstock.state.storage import LocalStorage
 from penstock.testing import JobHarness
@@ -151,6 +151,15 @@ def test_a_function_of_the_epochs_rows(make_env):
     env.execute()
     assert [each[:3] for each in seen] == [(1, False, list(range(10))), (2, False, list(range(10, 20)))]
     assert len({key for *_, key in seen}) == 2
+
+
+def test_a_batch_is_handed_over_whole(make_env):
+    env = make_env(records=10).set_runtime_mode(RuntimeExecutionMode.BATCH)
+    seen = []
+    rows = env.from_collection(records()).to_spark("id long, name string")
+    rows.foreach_epoch(lambda df, epoch: seen.append(sorted(row.id for row in df.collect())))
+    env.execute()
+    assert seen == [list(range(20))]
 
 
 class Inspected(DataSource):
