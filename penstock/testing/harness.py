@@ -327,7 +327,10 @@ class JobHarness:
             raise error
         self._wait(decision.delay_ms / 1000)
         self._open_engine()
-        self._recover()
+        try:
+            self._recover()
+        except Exception as again:  # a sink may fail again when it is to commit again
+            self._restart_after(again)
         self._driver.metrics.restarts = self.restarts
 
     def lose_replicas(self) -> None:
