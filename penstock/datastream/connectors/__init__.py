@@ -2,6 +2,7 @@
 
 from penstock.absent import explain_absent
 from penstock.checkpoint.committing import Commit
+from penstock.connectors.dead_letters import DeadLetter
 from penstock.connectors.sink import Sink, SinkWriter
 from penstock.connectors.sinks import DiscardingSink, PrintSink
 from penstock.connectors.source import Positions, Source
@@ -10,6 +11,7 @@ from penstock.runtime.operators import EpochInfo
 
 __all__ = [
     "Commit",
+    "DeadLetter",
     "DeliveryGuarantee",
     "DiscardingSink",
     "EpochInfo",
