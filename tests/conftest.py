@@ -1,5 +1,6 @@
 """Settings for all tests."""
 
+import signal
 import subprocess
 import sys
 import uuid
@@ -11,6 +12,9 @@ from hypothesis import settings
 
 from penstock.state.object_storage import ObjectStorage
 from scripts.pyflink_wheel import IndexUnreachable, wheel_path
+
+# What is started in the background ignores Ctrl-C, and so would every process that a test starts to interrupt it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A shared machine may stop for longer than any deadline; what a test finds must not depend on that.
 settings.register_profile("penstock", deadline=None)

@@ -14,6 +14,7 @@ import os
 import shutil
 import tempfile
 import time
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -88,6 +89,8 @@ class JobHarness:
         if isinstance(stream, DataStream):
             stream._end("Collect", self._sink)
         self._directory = tempfile.mkdtemp(prefix="penstock-harness-")
+        # A test that does not close its harness leaves no files either.
+        self._remove_files = weakref.finalize(self, shutil.rmtree, self._directory, ignore_errors=True)
         self._backend = Backend(backend, [f"{self._directory}/replicas"])
         self._settings = replace(settings or Settings(), backend=self._backend)
         if storage is None:
@@ -139,6 +142,7 @@ class JobHarness:
             lambda parameters: self._engine.execute(parameters),
             self._sinks,
             self._driver_probe,
+            prepare=lambda parameters, chains: self._engine.prepare(parameters, chains),
             clock=lambda: self._now() / 1000,
             wait=self._wait,
         )
@@ -435,7 +439,7 @@ class JobHarness:
             self._engine.close()
         finally:
             self.storage.close()
-            shutil.rmtree(self._directory, ignore_errors=True)
+            self._remove_files()
 
     def __enter__(self) -> JobHarness:
         return self
