@@ -129,12 +129,13 @@ def written_ahead(sink: Sink, commit: Commit) -> Iterator[bytes]:
     known that the last ones are there: who must take all or nothing sends them in one transaction.
     """
     ahead = sink.ahead
-    if ahead is None:
-        raise PenstockError(f"The sink '{sink.uid}' is in no job: only the driver of one has what was put aside.")
     for piece in pieces_of(commit.payload):
         if piece.inline is None:
+            if ahead is None:
+                raise PenstockError(f"The sink '{sink.uid}' is in no job: only the driver of one has its files.")
             ahead.noted(commit.epoch, piece.name)
-        yield from chunks_of(piece, ahead.storage, f"which sink '{sink.uid}' needs to commit epoch {commit.epoch}")
+        storage = None if ahead is None else ahead.storage
+        yield from chunks_of(piece, storage, f"which sink '{sink.uid}' needs to commit epoch {commit.epoch}")
 
 
 def pieces_of(payload: bytes) -> list[Piece]:
@@ -146,12 +147,16 @@ def payload_of(pieces: list[Piece]) -> bytes:
     return _encode(pieces)
 
 
-def chunks_of(piece: Piece, storage: Storage, whose: str) -> Iterator[bytes]:
+def chunks_of(piece: Piece, storage: Storage | None, whose: str) -> Iterator[bytes]:
     """The chunks of a piece, each verified. `whose`: for whom and what, in an error."""
-    try:
-        view = memoryview(piece.inline if piece.inline is not None else storage.view(piece.name))
-    except MissingObject:
-        raise MissingObject(piece.name, storage.where, whose) from None
+    if piece.inline is not None:
+        view = memoryview(piece.inline)
+    else:
+        assert storage is not None
+        try:
+            view = memoryview(storage.view(piece.name))
+        except MissingObject:
+            raise MissingObject(piece.name, storage.where, whose) from None
     place = found = 0
     if len(view) == piece.size:
         while place + _HEAD.size <= len(view):
