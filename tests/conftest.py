@@ -5,12 +5,16 @@ import sys
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
 
 from penstock.state.object_storage import ObjectStorage
 from scripts.pyflink_wheel import IndexUnreachable, wheel_path
+
+if TYPE_CHECKING:
+    from postgres_server import PostgresServer
 
 # A shared machine may stop for longer than any deadline; what a test finds must not depend on that.
 settings.register_profile("penstock", deadline=None)
@@ -57,3 +61,19 @@ def s3(s3_options: dict[str, str]) -> Callable[..., ObjectStorage]:
         return ObjectStorage(f"s3://{bucket}/{uuid.uuid4().hex}", s3_options)
 
     return make
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> "Iterator[PostgresServer]":
+    """One for all tests, with a password on loopback. Whoever kills one starts its own."""
+    from postgres_server import PostgresServer
+
+    server = PostgresServer(tcp=True).start()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def postgres(postgres_server: "PostgresServer") -> str:
+    """A connection string for a database of the test's own."""
+    return postgres_server.conninfo(postgres_server.new_database())
