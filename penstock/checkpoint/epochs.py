@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from penstock.checkpoint.ahead import Ahead
 from penstock.checkpoint.bases import Block, largest_state
 from penstock.checkpoint.committing import Committer, CommittingSink, committables_of
 from penstock.checkpoint.coordinator import (
@@ -174,7 +175,7 @@ class EpochDriver:
         self._recovered = self._begun = False
         self._program = self.graph
         self.scale: Scale = {}
-        self._committer = Committer(self.sinks, self.lineage, self.settings.at_least_once)
+        self._committer = Committer(self.sinks, self.lineage, Ahead(self.storage), self.settings.at_least_once)
         self.number = 0
         """The epoch under way, or the last one."""
         self.sources = [chain.source_uid for chain in self.graph.sources() if chain.source_uid is not None]

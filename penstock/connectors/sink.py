@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any
 
+from penstock.checkpoint.ahead import Ahead
 from penstock.checkpoint.committing import Commit
 from penstock.runtime.context import RuntimeContext
 from penstock.runtime.operators import EpochInfo
@@ -66,6 +67,8 @@ class Sink(ABC):
     """Whether its writers have state. Then each is a subtask of its own, behind an exchange if need be."""
     uid = ""
     """The operator's, in the driver: set before the first call there."""
+    ahead: Ahead | None = None
+    """In the driver: what writers put aside, for `written_ahead`."""
 
     def for_type(self, value_type: Any) -> Sink:
         """The sink for records of this declared type, None where none is declared. Called when a stream ends in it."""

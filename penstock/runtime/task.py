@@ -68,7 +68,7 @@ class TaskEpoch:
 
     @property
     def info(self) -> EpochInfo:
-        return EpochInfo(self.lineage, self.number, self.timestamp)
+        return EpochInfo(self.lineage, self.number, self.timestamp, self.state.storage, self.state.inline_bytes)
 
 
 class Task:
