@@ -158,6 +158,8 @@ class EpochDriver:
     """Lets seconds pass between two checkpoints; may raise, if the job is to stop."""
     open_savepoint: Callable[[str], SharedStorage] = savepoint_storage
     """Opens the savepoint that the lineage began with, if it is to be removed."""
+    prepare: Callable[[EpochParameters, list[int]], Iterable[tuple[int, bytes]]] = lambda parameters, chains: ()
+    """Opens a subtask of each of these chains, with what the last checkpoint holds of it; gives failures."""
     whole: bool = False
     """Whether one epoch is the whole job: a batch. Then there is no checkpoint, and who fails begins again."""
 
@@ -172,7 +174,7 @@ class EpochDriver:
         self._measured: list[TaskMetrics] = []
         self._epoch_ended_at = self.clock()
         self._bases_counted = 0
-        self._recovered = self._begun = False
+        self._recovered = self._begun = self._prepared = False
         self._program = self.graph
         self.scale: Scale = {}
         self._committer = Committer(self.sinks, self.lineage, Ahead(self.storage), self.settings.at_least_once)
@@ -209,6 +211,7 @@ class EpochDriver:
         if self._recovered:
             check_owner(self.storage, None if found is None else found[0], self.last, self.token)
         self._recovered = True
+        self._prepared = False
         self.coordinator.forget(self._now())
         self._committer.forget()
         if found is None:
@@ -379,7 +382,7 @@ class EpochDriver:
         )
         self._measured = []
         try:
-            for kind, payload in self.execute(parameters):
+            for kind, payload in self._prepare(parameters) or self.execute(parameters):
                 if kind == REPORT:
                     coordinator.handle(Acknowledge(decode_report(payload), self._now()))
                 elif kind == FAILURE:
@@ -391,6 +394,16 @@ class EpochDriver:
         except EngineLost as lost:
             coordinator.handle(Decline(number, Failure("", "", -1, str(lost), "", from_user=False), self._now()))
         return list(coordinator.handle(AllIn(number, self._now())))
+
+    def _prepare(self, parameters: EpochParameters) -> list[tuple[int, bytes]]:
+        """Before the first epoch after a recovery, so that no record is read if a state's type does not allow it."""
+        if self._prepared or self.last is None:
+            return []
+        stored = self.last.operators.keys()
+        chains = [chain for chain in self.graph.chains if any(each.uid in stored for each in chain.operators)]
+        failures = list(self.prepare(parameters, [chain.id for chain in chains])) if chains else []
+        self._prepared = not failures
+        return failures
 
     def _manifest(
         self,

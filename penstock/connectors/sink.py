@@ -15,6 +15,8 @@ from penstock.checkpoint.committing import Commit
 from penstock.runtime.context import RuntimeContext
 from penstock.runtime.operators import EpochInfo
 
+EXACTLY_ONCE, AT_LEAST_ONCE, AT_MOST_ONCE = "exactly-once", "at-least-once", "at-most-once"
+
 
 class SinkWriter(ABC):
     """One per subtask and worker process, used for many epochs. Order of calls in each:
@@ -55,6 +57,10 @@ class SinkWriter(ABC):
 class Sink(ABC):
     """Pickled into the job: a copy of it is in every task, the object itself stays in the driver and commits."""
 
+    guarantee = EXACTLY_ONCE
+    """What `penstock info` says of it: EXACTLY_ONCE, AT_LEAST_ONCE or, where records may be missing, AT_MOST_ONCE."""
+    why = "what it prepared is in the checkpoint, and is shown once when that is complete"
+    """The reason: a sentence."""
     durable = True
     """Whether committables belong in the manifest. If not, they are lost with the driver, as its console is."""
     at_once = False
