@@ -1,8 +1,8 @@
 """A cluster of librdkafka's own mock brokers, in this process and reachable from others.
 
 It speaks Kafka's protocol and keeps records in memory. What it does not do: it does not hide the records of a
-transaction that is open or was aborted, does not fence an older producer, does not keep offsets sent to a transaction,
-and finds no record by its time.
+transaction that is open or was aborted, does not fence an older producer, and finds no record by its time. Nor does it
+keep offsets that are sent to a transaction: kafka_ledger.py does that.
 """
 
 import ctypes
@@ -10,6 +10,7 @@ import uuid
 from pathlib import Path
 
 import confluent_kafka
+from kafka_ledger import Relay
 
 _TIMEOUT_S = 30
 
@@ -27,7 +28,19 @@ class MockCluster:
         self._cluster = ctypes.c_void_p(
             self._call("rd_kafka_mock_cluster_new", ctypes.c_void_p, ctypes.c_void_p(self._holder), ctypes.c_int(1))
         )
-        self.servers = self._call("rd_kafka_mock_cluster_bootstraps", ctypes.c_char_p, self._cluster).decode()
+        host, port = self._call("rd_kafka_mock_cluster_bootstraps", ctypes.c_char_p, self._cluster).decode().split(":")
+        self._relay = Relay((host, int(port)))
+        self.servers = f"127.0.0.1:{self._relay.port}"
+        # Else clients that have found the broker go straight to it.
+        self._call(
+            "rd_kafka_mock_broker_set_host_port",
+            ctypes.c_int,
+            self._cluster,
+            ctypes.c_int32(1),
+            ctypes.c_char_p(b"127.0.0.1"),
+            ctypes.c_int(self._relay.port),
+        )
+        self._call("rd_kafka_mock_start_request_tracking", None, self._cluster)
         self._producer = confluent_kafka.Producer({"bootstrap.servers": self.servers})
 
     def topic(self, partitions=1, name=None):
@@ -56,6 +69,20 @@ class MockCluster:
             (ctypes.c_int * len(codes))(*codes),
         )
 
+    def requests(self):
+        """The kinds of requests there were since this was last called, in order."""
+        count = ctypes.c_size_t()
+        found = self._call(
+            "rd_kafka_mock_get_requests", ctypes.POINTER(ctypes.c_void_p), self._cluster, ctypes.byref(count)
+        )
+        kinds = [
+            self._call("rd_kafka_mock_request_api_key", ctypes.c_int16, ctypes.c_void_p(found[number]))
+            for number in range(count.value)
+        ]
+        self._call("rd_kafka_mock_request_destroy_array", None, found, count)
+        self._call("rd_kafka_mock_clear_requests", None, self._cluster)
+        return kinds
+
     def send(self, topic, *values, partition=0, key=None, timestamp=0, headers=None):
         for value in values:
             self._producer.produce(
@@ -74,9 +101,8 @@ class MockCluster:
 
     def messages(self, topic, partitions=1):
         """All that a topic holds, partition by partition."""
-        consumer = confluent_kafka.Consumer(
-            {"bootstrap.servers": self.servers, "group.id": "looks", "enable.partition.eof": True}
-        )
+        settings = {"group.id": "looks", "enable.partition.eof": True, "fetch.wait.max.ms": 10}
+        consumer = confluent_kafka.Consumer({"bootstrap.servers": self.servers, **settings})
         found = []
         for partition in range(partitions):
             consumer.assign([confluent_kafka.TopicPartition(topic, partition, confluent_kafka.OFFSET_BEGINNING)])
@@ -99,6 +125,7 @@ class MockCluster:
 
     def close(self):
         del self._producer
+        self._relay.close()
         self._call("rd_kafka_mock_cluster_destroy", None, self._cluster)
         self._call("rd_kafka_destroy", None, ctypes.c_void_p(self._holder))
 

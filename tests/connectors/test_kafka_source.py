@@ -1,4 +1,4 @@
-"""KafkaSource by its contract, against mock brokers of librdkafka: each record of a range once, in order, or an error."""
+"""KafkaSource by its contract, against mock brokers of librdkafka: a range's records once, in order, or an error."""
 
 import json
 import pickle
