@@ -8,7 +8,7 @@ import sys
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import settings
@@ -68,6 +68,16 @@ def s3(s3_options: dict[str, str]) -> Callable[..., ObjectStorage]:
         return ObjectStorage(f"s3://{bucket}/{uuid.uuid4().hex}", s3_options)
 
     return make
+
+
+@pytest.fixture(scope="session")
+def kafka() -> Iterator[Any]:
+    """Mock brokers of librdkafka; see kafka_cluster.py for what they do not do."""
+    from kafka_cluster import MockCluster
+
+    cluster = MockCluster()
+    yield cluster
+    cluster.close()
 
 
 @pytest.fixture(scope="session")
