@@ -51,7 +51,7 @@ from penstock.spark.engine import SparkEngine, brief
 from penstock.spark.executors import check_executors, slot_counter
 from penstock.spark.inputs import inputs_of
 from penstock.spark.log import SparkLog
-from penstock.spark.planner import PLANNING_FAILED
+from penstock.spark.planner import LASTING, PLANNING_FAILED
 from penstock.spark.scratch import scratch_directory
 from penstock.spark.sources import open_stream, sources_in_log
 from penstock.state.storage import DriverStorage, Storage, StorageError
@@ -590,7 +590,9 @@ def check_savepoint_of(spec: JobSpec) -> None:
 
 
 def _query_failed(error: Exception) -> PenstockError:
-    marked = re.search(rf"{PLANNING_FAILED}([A-Za-z0-9+/=]+)", str(error))
+    marked = re.search(rf"{PLANNING_FAILED}({LASTING})?([A-Za-z0-9+/=]+)", str(error))
     if marked is not None:
-        return PenstockError(base64.b64decode(marked[1]).decode())
+        failure = PenstockError(base64.b64decode(marked[2]).decode())
+        failure.lasting = marked[1] is not None
+        return failure
     return PenstockError(f"The query failed in Spark: {brief(error)}")
