@@ -59,6 +59,7 @@ from penstock.errors import PenstockError
 from penstock.graph.logical import FORWARD, Entry, GraphError, Input, LogicalGraph, Partitioning
 from penstock.graph.physical import build
 from penstock.graph.plan_json import execution_plan
+from penstock.runtime.output_tag import OutputTag
 from penstock.runtime.plan import PhysicalGraph
 from penstock.state.object_storage import ObjectStorage
 from penstock.state.serializers import serializer_for
@@ -306,15 +307,25 @@ class StreamExecutionEnvironment:
         watermark_strategy: WatermarkStrategy | None = None,
         source_name: str | None = None,
         type_info: Any = None,
+        dead_letters: OutputTag | None = None,
     ) -> DataStream:
-        """A source written in Python, or one that comes with Penstock: `penstock.datastream.connectors`."""
+        """A source written in Python, or one that comes with Penstock: `penstock.datastream.connectors`.
+
+        A record that it cannot decode fails the job, or goes to the side output `dead_letters`, as a `DeadLetter`: read
+        it with `get_side_output`.
+        """
         if not isinstance(source, Source):
             raise GraphError(
                 f"from_source needs a Source, not {type(source).__name__}. "
                 f"Anything Spark can stream goes through env.from_spark(spark.readStream...)."
             )
+        if dead_letters is not None and not isinstance(dead_letters, OutputTag):
+            raise GraphError(
+                f"from_source: dead_letters is an OutputTag, not {type(dead_letters).__name__}.",
+                fix="Write tag = OutputTag('broken'), dead_letters=tag, and read them with get_side_output(tag).",
+            )
         name = source_name or type(source).__name__
-        stream = self._source(name, Entry("splits", source, source.bounded), type_info)
+        stream = self._source(name, Entry("splits", source, source.bounded, dead_letters), type_info)
         # A strategy that makes no watermarks and assigns no timestamps changes nothing.
         if watermark_strategy is None or watermark_strategy == WatermarkStrategy.no_watermarks():
             return stream

@@ -14,6 +14,7 @@ import os
 import shutil
 import tempfile
 import time
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -89,6 +90,8 @@ class JobHarness:
         if isinstance(stream, DataStream):
             stream._end("Collect", self._sink)
         self._directory = tempfile.mkdtemp(prefix="penstock-harness-")
+        # A test that does not close its harness leaves no files either.
+        self._remove_files = weakref.finalize(self, shutil.rmtree, self._directory, ignore_errors=True)
         self._backend = Backend(backend, [f"{self._directory}/replicas"])
         self._settings = replace(settings or Settings(), backend=self._backend)
         if storage is None:
@@ -119,7 +122,8 @@ class JobHarness:
                 self._log[node.uid] = list(records)
                 self._partitions[node.uid] = 1
                 if node.source.reader == "splits":
-                    self._drawn[node.uid] = DrawnSource(node.source.origin, parallelism or 1)
+                    chain = next(chain for chain in self._graph.sources() if chain.source_uid == node.uid)
+                    self._drawn[node.uid] = DrawnSource(node.source.origin, chain, parallelism or 1)
         self._names = {node.name: node.uid for node in logical.nodes.values()}
         self._take: dict[str, int] = {}
         self._clock_ms: int | None = None
@@ -436,8 +440,9 @@ class JobHarness:
         try:
             self._engine.close()
         finally:
+            self._driver.stop()
             self.storage.close()
-            shutil.rmtree(self._directory, ignore_errors=True)
+            self._remove_files()
 
     def __enter__(self) -> JobHarness:
         return self
