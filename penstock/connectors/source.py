@@ -29,6 +29,8 @@ class Source(ABC):
 
     bounded = True
     """Whether it comes to an end: when `advance` gives back what it was given, no record will follow."""
+    may_end = False
+    """Of one that is not bounded: whether it may come to an end after all, when `ends` is true of all its splits."""
     replayable = True
     """Whether `read` can give an epoch's records again after a failure, in another process. If not, they are lost."""
     why = "its positions are in every checkpoint, and it reads again from there"
@@ -84,6 +86,11 @@ class Source(ABC):
 
     def close(self) -> None:
         pass
+
+
+def at_end(source: Source, positions: Positions) -> bool:
+    """Whether a source that is not bounded has come to an end."""
+    return source.may_end and bool(positions) and all(source.ends(split, at) for split, at in positions.items())
 
 
 class SplitRange(NamedTuple):

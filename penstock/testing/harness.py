@@ -35,6 +35,7 @@ from penstock.checkpoint.statistics import CheckpointHistory
 from penstock.common.pickling import Frozen
 from penstock.common.watermark_strategy import Watermark
 from penstock.connectors.sinks import CollectSink
+from penstock.connectors.source import at_end
 from penstock.datastream.checkpoint_settings import restart_strategy
 from penstock.datastream.data_stream import DataStream
 from penstock.datastream.environment import StreamExecutionEnvironment
@@ -246,8 +247,9 @@ class JobHarness:
 
     def end(self) -> JobHarness:
         """End the input: run what waits, then the epoch that flushes every operator; again after a crash."""
-        while self._anything_waits(None):
-            self.epoch()
+        while (waits := self._anything_waits(None)) or self._may_get_more():
+            if waits:
+                self.epoch()
         while self._driver.last is None or not self._driver.last.ended:
             self._run(None, ends_input=True)
         return self
@@ -488,6 +490,10 @@ class JobHarness:
     def _anything_waits(self, records: int | None) -> bool:
         self._draw(records)
         return any(self._waiting(uid) for uid in self._log)
+
+    def _may_get_more(self) -> bool:
+        """Whether a source that ends by itself has not done so; it waits a moment itself, when it is asked for more."""
+        return any(drawn.source.may_end and not at_end(drawn.source, drawn.positions) for drawn in self._drawn.values())
 
     def _draw(self, records: int | None) -> None:
         """Let Python sources add to their logs what the next epoch may read."""
