@@ -11,8 +11,10 @@ from penstock.common.places import calling_place
 from penstock.common.typeinfo import Types
 from penstock.common.watermark_strategy import WatermarkStrategy
 from penstock.connectors.dead_letters import DeadLetter
+from penstock.connectors.generic_write_ahead import GenericWriteAheadSink
 from penstock.connectors.sink import Sink
 from penstock.connectors.sinks import CollectSink, PrintSink
+from penstock.connectors.two_phase import TwoPhaseCommitSink
 from penstock.datastream import hints
 from penstock.datastream.aggregations import Projection, field_reducer
 from penstock.datastream.broadcast import BroadcastConnectedStream, BroadcastStream
@@ -29,6 +31,7 @@ from penstock.datastream.functions import (
     ProcessFunction,
     ReduceFunction,
     SinkFunction,
+    TwoPhaseCommitSinkFunction,
 )
 from penstock.datastream.joins import IntervalJoin
 from penstock.datastream.window_joins import CoGroupedStreams, JoinedStreams
@@ -359,8 +362,18 @@ class DataStream:
             raise GraphError(f"sink_to needs a Sink, not {type(sink).__name__}.")
         return self._end(type(sink).__name__, sink)
 
-    def add_sink(self, sink_func: SinkFunction | Callable[[Any], Any]) -> DataStreamSink:
-        """Call a function with every record, at once: again for those of an epoch that is run again."""
+    def add_sink(
+        self, sink_func: SinkFunction | TwoPhaseCommitSinkFunction | GenericWriteAheadSink | Callable[[Any], Any]
+    ) -> DataStreamSink:
+        """Call a function with every record, at once: again for those of an epoch that is run again.
+
+        What goes into the transactions of a TwoPhaseCommitSinkFunction, or through a GenericWriteAheadSink, is shown
+        when its epoch's checkpoint is complete.
+        """
+        if isinstance(sink_func, TwoPhaseCommitSinkFunction):
+            return self._end(type(sink_func).__name__, TwoPhaseCommitSink(sink_func))
+        if isinstance(sink_func, GenericWriteAheadSink):
+            return self.sink_to(sink_func)
         check_function(sink_func, SinkFunction, "add_sink")
         node = self._env._graph.add(describe(sink_func), inputs=self._inputs, operator=SinkFunctionOperator(sink_func))
         return DataStreamSink(self._env, node)
@@ -521,7 +534,9 @@ class KeyedStream(DataStream):
     def _end(self, name: str, sink: Sink) -> DataStreamSink:
         return self._origin._end(name, sink)
 
-    def add_sink(self, sink_func: SinkFunction | Callable[[Any], Any]) -> DataStreamSink:
+    def add_sink(
+        self, sink_func: SinkFunction | TwoPhaseCommitSinkFunction | GenericWriteAheadSink | Callable[[Any], Any]
+    ) -> DataStreamSink:
         return self._origin.add_sink(sink_func)
 
 

@@ -438,6 +438,7 @@ class JobHarness:
         try:
             self._engine.close()
         finally:
+            self._driver.stop()
             self.storage.close()
             self._remove_files()
 
