@@ -20,6 +20,7 @@ from scripts.pyflink_wheel import IndexUnreachable, wheel_path
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 if TYPE_CHECKING:
+    from postgres_server import PostgresServer
     from redis_server import RedisServer
 
 # A shared machine may stop for longer than any deadline; what a test finds must not depend on that.
@@ -91,3 +92,19 @@ def mortal_redis(tmp_path: Path) -> Iterator[RedisServer]:
 
     with RedisServer(tmp_path / "redis", appends=True) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[PostgresServer]:
+    """One for all tests, with a password on loopback. Whoever kills one starts its own."""
+    from postgres_server import PostgresServer
+
+    server = PostgresServer(tcp=True).start()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def postgres(postgres_server: PostgresServer) -> str:
+    """A connection string for a database of the test's own."""
+    return postgres_server.conninfo(postgres_server.new_database())
