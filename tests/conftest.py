@@ -1,5 +1,7 @@
 """Settings for all tests."""
 
+from __future__ import annotations
+
 import subprocess
 import sys
 import uuid
@@ -15,6 +17,7 @@ from scripts.pyflink_wheel import IndexUnreachable, wheel_path
 
 if TYPE_CHECKING:
     from postgres_server import PostgresServer
+    from redis_server import RedisServer
 
 # A shared machine may stop for longer than any deadline; what a test finds must not depend on that.
 settings.register_profile("penstock", deadline=None)
@@ -64,7 +67,7 @@ def s3(s3_options: dict[str, str]) -> Callable[..., ObjectStorage]:
 
 
 @pytest.fixture(scope="session")
-def postgres_server() -> "Iterator[PostgresServer]":
+def postgres_server() -> Iterator[PostgresServer]:
     """One for all tests, with a password on loopback. Whoever kills one starts its own."""
     from postgres_server import PostgresServer
 
@@ -74,6 +77,30 @@ def postgres_server() -> "Iterator[PostgresServer]":
 
 
 @pytest.fixture
-def postgres(postgres_server: "PostgresServer") -> str:
+def postgres(postgres_server: PostgresServer) -> str:
     """A connection string for a database of the test's own."""
     return postgres_server.conninfo(postgres_server.new_database())
+
+
+@pytest.fixture(scope="session")
+def shared_redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    """A Redis server for all tests that do it no harm. `redis_server` is the same, without a key."""
+    from redis_server import RedisServer
+
+    with RedisServer(tmp_path_factory.mktemp("redis")) as server:
+        yield server
+
+
+@pytest.fixture
+def redis_server(shared_redis: RedisServer) -> RedisServer:
+    shared_redis.client().flushall()
+    return shared_redis
+
+
+@pytest.fixture
+def mortal_redis(tmp_path: Path) -> Iterator[RedisServer]:
+    """One test's own server, which it may kill and start again: it keeps what it acknowledged."""
+    from redis_server import RedisServer
+
+    with RedisServer(tmp_path / "redis", appends=True) as server:
+        yield server
