@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple, Protocol
 
+from penstock.checkpoint.ahead import Ahead
 from penstock.checkpoint.manifest import Committable, Manifest, NotRestorable
 from penstock.runtime.report import Report
 from penstock.runtime.sink_operators import WRITERS
@@ -27,6 +28,7 @@ class CommittingSink(Protocol):
     durable: bool
     at_once: bool
     uid: str
+    ahead: Ahead | None
 
     def commit(self, commits: list[Commit]) -> None: ...
     def abort(self, commits: list[Commit]) -> None: ...
@@ -37,11 +39,14 @@ class CommittingSink(Protocol):
 class Committer:
     """All sinks of a job, by operator uid."""
 
-    def __init__(self, sinks: dict[str, CommittingSink], lineage: str, at_least_once: bool = False) -> None:
+    def __init__(
+        self, sinks: dict[str, CommittingSink], lineage: str, ahead: Ahead, at_least_once: bool = False
+    ) -> None:
         self._sinks = sinks
         self._at_least_once = at_least_once
         for uid, sink in sinks.items():
-            sink.uid = uid
+            sink.uid, sink.ahead = uid, ahead
+        self._ahead = ahead
         self.lineage = lineage
         self._cleaned_up = False
 
@@ -75,7 +80,9 @@ class Committer:
         self._cleaned_up = False
 
     def published(self, manifest: Manifest) -> None:
-        """After the first checkpoint of this driver's own, or the first after a failed attempt."""
+        """A checkpoint is complete, and its sinks have committed."""
+        self._ahead.committed(manifest.id)
+        # The first checkpoint of this driver's own, or the first after a failed attempt.
         if not self._cleaned_up:
             self._cleaned_up = True
             for uid, sink in self._sinks.items():

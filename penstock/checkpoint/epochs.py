@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from penstock.checkpoint.ahead import Ahead
 from penstock.checkpoint.bases import Block, largest_state
 from penstock.checkpoint.committing import Committer, CommittingSink, committables_of
 from penstock.checkpoint.coordinator import (
@@ -157,6 +158,8 @@ class EpochDriver:
     """Lets seconds pass between two checkpoints; may raise, if the job is to stop."""
     open_savepoint: Callable[[str], SharedStorage] = savepoint_storage
     """Opens the savepoint that the lineage began with, if it is to be removed."""
+    prepare: Callable[[EpochParameters, list[int]], Iterable[tuple[int, bytes]]] = lambda parameters, chains: ()
+    """Opens a subtask of each of these chains, with what the last checkpoint holds of it; gives failures."""
     whole: bool = False
     """Whether one epoch is the whole job: a batch. Then there is no checkpoint, and who fails begins again."""
 
@@ -171,10 +174,10 @@ class EpochDriver:
         self._measured: list[TaskMetrics] = []
         self._epoch_ended_at = self.clock()
         self._bases_counted = 0
-        self._recovered = self._begun = False
+        self._recovered = self._begun = self._prepared = False
         self._program = self.graph
         self.scale: Scale = {}
-        self._committer = Committer(self.sinks, self.lineage, self.settings.at_least_once)
+        self._committer = Committer(self.sinks, self.lineage, Ahead(self.storage), self.settings.at_least_once)
         self.number = 0
         """The epoch under way, or the last one."""
         self.sources = [chain.source_uid for chain in self.graph.sources() if chain.source_uid is not None]
@@ -208,6 +211,7 @@ class EpochDriver:
         if self._recovered:
             check_owner(self.storage, None if found is None else found[0], self.last, self.token)
         self._recovered = True
+        self._prepared = False
         self.coordinator.forget(self._now())
         self._committer.forget()
         if found is None:
@@ -378,7 +382,7 @@ class EpochDriver:
         )
         self._measured = []
         try:
-            for kind, payload in self.execute(parameters):
+            for kind, payload in self._prepare(parameters) or self.execute(parameters):
                 if kind == REPORT:
                     coordinator.handle(Acknowledge(decode_report(payload), self._now()))
                 elif kind == FAILURE:
@@ -390,6 +394,16 @@ class EpochDriver:
         except EngineLost as lost:
             coordinator.handle(Decline(number, Failure("", "", -1, str(lost), "", from_user=False), self._now()))
         return list(coordinator.handle(AllIn(number, self._now())))
+
+    def _prepare(self, parameters: EpochParameters) -> list[tuple[int, bytes]]:
+        """Before the first epoch after a recovery, so that no record is read if a state's type does not allow it."""
+        if self._prepared or self.last is None:
+            return []
+        stored = self.last.operators.keys()
+        chains = [chain for chain in self.graph.chains if any(each.uid in stored for each in chain.operators)]
+        failures = list(self.prepare(parameters, [chain.id for chain in chains])) if chains else []
+        self._prepared = not failures
+        return failures
 
     def _manifest(
         self,

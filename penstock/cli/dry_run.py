@@ -5,49 +5,34 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import msgspec
 import typer
 
 from penstock.checkpoint.comparing import INCOMPATIBLE, RESTORED, Comparison, OperatorVerdict, SourceVerdict, compare
-from penstock.cli.program import run_program
+from penstock.cli.first_job import first_job
 from penstock.common.configuration import Configuration
 from penstock.datastream.checkpoint_settings import restore_settings
-from penstock.datastream.environment import StreamExecutionEnvironment
 from penstock.graph.logical import LogicalGraph
 from penstock.runtime.plan import PhysicalGraph
-
-
-class _Compared(BaseException):
-    """Ends the program where it would have run its job. Not an Exception: the program must not catch it."""
-
-    def __init__(self, name: str, comparison: Comparison) -> None:
-        self.name = name
-        self.comparison = comparison
 
 
 def dry_run(program: Path, arguments: list[str], as_json: bool) -> int:
     """Compare the first job that a program runs with the savepoint that is set; the exit code that the run would have,
     as far as the savepoint decides it."""
-    StreamExecutionEnvironment._instead_of_running.append(_compared)
-    try:
-        code = run_program(program, arguments)
-    except _Compared as compared:
-        return _say(compared.name, compared.comparison, as_json)
-    finally:
-        StreamExecutionEnvironment._instead_of_running.remove(_compared)
-    if code == 0:
-        typer.echo("The program ended without running a job: it never called env.execute().", err=True)
-    return code or 1
+    name, comparison = first_job(program, arguments, _compared)
+    return _say(name, comparison, as_json)
 
 
-def _compared(name: str, logical: LogicalGraph, physical: PhysicalGraph, configuration: Configuration) -> NoReturn:
+def _compared(
+    name: str, logical: LogicalGraph, physical: PhysicalGraph, configuration: Configuration
+) -> tuple[str, Comparison]:
     from penstock.spark.sources import sources_in_log
 
     settings = restore_settings(configuration)
     assert settings is not None
-    raise _Compared(name, compare(physical, sources_in_log(logical, physical), settings))
+    return name, compare(physical, sources_in_log(logical, physical), settings)
 
 
 def _say(name: str, comparison: Comparison, as_json: bool) -> int:

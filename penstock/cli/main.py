@@ -14,16 +14,14 @@ import typer
 import penstock
 from penstock.checkpoint.restoring import RecoveryClaimMode
 from penstock.cli.dry_run import dry_run
+from penstock.cli.info import info
 from penstock.cli.jobs import CancelCommand, cancel, list_, rescale, stop
-from penstock.cli.overrides import Setting, overrides_of
+from penstock.cli.overrides import SETTINGS_VARIABLE, Setting, overrides_of
 from penstock.cli.plan import plan
 from penstock.cli.program import run_program
 from penstock.cli.savepoint import savepoint_app
 from penstock.cli.state import state_app
 from penstock.datastream.checkpoint_settings import CLAIM_MODE, IGNORE_UNCLAIMED, SAVEPOINT
-
-SETTINGS_VARIABLE = "PENSTOCK_SETTINGS"
-"""Where a program's environment finds what the command line set, as JSON."""
 
 app = typer.Typer(
     name="penstock",
@@ -80,6 +78,7 @@ def run(
 
 
 app.command(context_settings={"allow_interspersed_args": False})(plan)
+app.command(context_settings={"allow_interspersed_args": False})(info)
 app.command(name="list")(list_)
 app.add_typer(savepoint_app)
 app.command()(stop)

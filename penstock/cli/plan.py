@@ -4,25 +4,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any
 
 import typer
 
-from penstock.cli.program import run_program
+from penstock.cli.first_job import first_job
 from penstock.common.configuration import Configuration
-from penstock.datastream.environment import StreamExecutionEnvironment
 from penstock.graph.logical import LogicalGraph
 from penstock.graph.picture import picture
 from penstock.graph.plan_json import plan_of
 from penstock.runtime.plan import PhysicalGraph
-
-
-class _Found(BaseException):
-    """Ends the program where it would have run its job. Not an Exception: the program must not catch it."""
-
-    def __init__(self, name: str, plan: dict[str, Any]) -> None:
-        self.name = name
-        self.plan = plan
 
 
 def plan(
@@ -32,27 +23,19 @@ def plan(
     svg: Annotated[Path | None, typer.Option("--svg", metavar="FILE", help="Draw the plan into this file.")] = None,
 ) -> None:
     """Show the plan of the first job that a program runs, without running it."""
-    StreamExecutionEnvironment._instead_of_running.append(_found)
-    try:
-        code = run_program(program, arguments or [])
-    except _Found as found:
-        if svg is not None:
-            svg.write_text(picture(found.plan))
-        if as_json:
-            typer.echo(json.dumps(found.plan, indent=2))
-        elif svg is None:
-            typer.echo(in_words(found.name, found.plan))
-        return
-    finally:
-        StreamExecutionEnvironment._instead_of_running.remove(_found)
-    if code == 0:
-        typer.echo("The program ended without running a job: it never called env.execute().", err=True)
-        code = 1
-    raise typer.Exit(code)
+    name, found = first_job(program, arguments or [], _plan)
+    if svg is not None:
+        svg.write_text(picture(found))
+    if as_json:
+        typer.echo(json.dumps(found, indent=2))
+    elif svg is None:
+        typer.echo(in_words(name, found))
 
 
-def _found(name: str, logical: LogicalGraph, physical: PhysicalGraph, configuration: Configuration) -> NoReturn:
-    raise _Found(name, plan_of(logical, physical))
+def _plan(
+    name: str, logical: LogicalGraph, physical: PhysicalGraph, configuration: Configuration
+) -> tuple[str, dict[str, Any]]:
+    return name, plan_of(logical, physical)
 
 
 def in_words(name: str, plan: dict[str, Any]) -> str:

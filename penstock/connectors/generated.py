@@ -17,6 +17,8 @@ class NumberSequenceSource(Source):
     Each split is a run of numbers in order; at parallelism 1 so is the stream.
     """
 
+    why = "its records are made of numbers, and the checkpoint has the next one of every split"
+
     def __init__(self, start: int, end: int) -> None:
         for name, number in (("start", start), ("end", end)):
             if type(number) is not int or not -_LARGEST - 1 <= number <= _LARGEST:

@@ -10,9 +10,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any
 
+from penstock.checkpoint.ahead import Ahead
 from penstock.checkpoint.committing import Commit
 from penstock.runtime.context import RuntimeContext
 from penstock.runtime.operators import EpochInfo
+
+EXACTLY_ONCE, AT_LEAST_ONCE, AT_MOST_ONCE = "exactly-once", "at-least-once", "at-most-once"
 
 
 class SinkWriter(ABC):
@@ -54,6 +57,10 @@ class SinkWriter(ABC):
 class Sink(ABC):
     """Pickled into the job: a copy of it is in every task, the object itself stays in the driver and commits."""
 
+    guarantee = EXACTLY_ONCE
+    """What `penstock info` says of it: EXACTLY_ONCE, AT_LEAST_ONCE or, where records may be missing, AT_MOST_ONCE."""
+    why = "what it prepared is in the checkpoint, and is shown once when that is complete"
+    """The reason: a sentence."""
     durable = True
     """Whether committables belong in the manifest. If not, they are lost with the driver, as its console is."""
     at_once = False
@@ -66,6 +73,8 @@ class Sink(ABC):
     """Whether its writers have state. Then each is a subtask of its own, behind an exchange if need be."""
     uid = ""
     """The operator's, in the driver: set before the first call there."""
+    ahead: Ahead | None = None
+    """In the driver: what writers put aside, for `written_ahead`."""
 
     def for_type(self, value_type: Any) -> Sink:
         """The sink for records of this declared type, None where none is declared. Called when a stream ends in it."""

@@ -13,13 +13,17 @@ import msgspec
 from penstock.checkpoint.committing import Commit
 from penstock.common.display import shower
 from penstock.common.pickling import to_pickle
-from penstock.connectors.sink import Sink, SinkWriter
+from penstock.connectors.sink import AT_MOST_ONCE, Sink, SinkWriter
 from penstock.runtime.context import RuntimeContext
 from penstock.runtime.sharing import independent
+
+_IN_THE_DRIVER = "it shows records in the driver when an epoch is complete; if the driver dies just then, it has not"
 
 
 class DiscardingSink(Sink):
     """Takes everything and keeps nothing."""
+
+    why = "it keeps nothing"
 
     def create_writer(self, context: RuntimeContext) -> SinkWriter:
         return _Discard()
@@ -43,6 +47,8 @@ class PrintSink(Sink):
     of a declared type look as in Flink (`penstock.common.display`), others as `str` shows them.
     """
 
+    guarantee = AT_MOST_ONCE
+    why = _IN_THE_DRIVER
     durable = False
     at_once = True
 
@@ -83,6 +89,8 @@ class _Lines(SinkWriter):
 class CollectSink(Sink):
     """Brings records to the driver, for `execute_and_collect`. `results` yields them as epochs complete."""
 
+    guarantee = AT_MOST_ONCE
+    why = _IN_THE_DRIVER
     durable = False
     at_once = True
 

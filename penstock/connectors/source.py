@@ -29,6 +29,12 @@ class Source(ABC):
 
     bounded = True
     """Whether it comes to an end: when `advance` gives back what it was given, no record will follow."""
+    replayable = True
+    """Whether `read` can give an epoch's records again after a failure, in another process. If not, they are lost."""
+    why = "its positions are in every checkpoint, and it reads again from there"
+    """Why it is replayable or not: a sentence for `penstock info`."""
+    not_throttled = ""
+    """Why `advance` cannot obey its limit, for `penstock info`; empty where it does."""
     gives_time = False
     """Whether `read` gives `Timestamped` records, and `Watermark`s between them."""
 

@@ -60,6 +60,12 @@ def checkpoint_settings(configuration: Configuration) -> dict[str, Any]:
     }
 
 
+def checkpoint_interval(configuration: Configuration) -> int:
+    """Milliseconds; -1 when checkpointing is off."""
+    text = configuration.get_string(INTERVAL, "")
+    return milliseconds(INTERVAL, text) if text else -1
+
+
 def checkpointing_mode(configuration: Configuration) -> CheckpointingMode:
     text = configuration.get_string(MODE, "EXACTLY_ONCE")
     mode = CheckpointingMode.__members__.get(text.upper().replace("-", "_"))

@@ -23,7 +23,6 @@ from penstock.common.options import (
     canonical,
     check_keys,
     command_line_settings,
-    milliseconds,
     store_options,
     surrounding_settings,
 )
@@ -37,6 +36,7 @@ from penstock.datastream.backend_settings import backend_settings
 from penstock.datastream.checkpoint_config import CheckpointConfig
 from penstock.datastream.checkpoint_settings import (
     SAVEPOINTS,
+    checkpoint_interval,
     checkpoint_settings,
     checkpointing_mode,
     restart_strategy,
@@ -52,6 +52,7 @@ from penstock.datastream.commands import open_to_commands
 from penstock.datastream.data_stream import DataStream
 from penstock.datastream.execution_mode import RuntimeExecutionMode
 from penstock.datastream.externalized_checkpoint_retention import ExternalizedCheckpointRetention
+from penstock.datastream.guarantees import guarantee_of, log_guarantee, read_whole
 from penstock.datastream.state_backend import StateBackend
 from penstock.errors import PenstockError
 from penstock.graph.logical import FORWARD, Entry, GraphError, Input, LogicalGraph, Partitioning
@@ -166,8 +167,7 @@ class StreamExecutionEnvironment:
 
     def get_checkpoint_interval(self) -> int:
         """Milliseconds; -1 when checkpointing is off."""
-        text = self._configuration.get_string("execution.checkpointing.interval", "")
-        return milliseconds("execution.checkpointing.interval", text) if text else -1
+        return checkpoint_interval(self._configuration)
 
     def get_checkpointing_mode(self) -> CheckpointingMode:
         return checkpointing_mode(self._configuration)
@@ -348,7 +348,7 @@ class StreamExecutionEnvironment:
         settings, root = self._settings(name)
         interval = self.get_checkpoint_interval()
         restore = restore_settings(self._configuration)
-        whole = restore is None and self._is_batch() and self._read_at_once()
+        whole = restore is None and self._is_batch() and read_whole(self._graph)
         if whole:
             settings, root, interval = replace(settings, timeout_ms=_NEVER_MS), None, -1
         self._warn_of_derived_uids(root)
@@ -380,6 +380,7 @@ class StreamExecutionEnvironment:
             whole=whole,
         )
         check_savepoint_of(spec)
+        log_guarantee(guarantee_of(name, self._graph, physical, self._configuration))
         for path in self._python_files:
             self.spark.sparkContext.addPyFile(path)
         job = Job(self.spark, spec)
@@ -389,13 +390,6 @@ class StreamExecutionEnvironment:
         job.start()
         self._graph = self._graph.following()
         return client
-
-    def _read_at_once(self) -> bool:
-        """Whether all sources can be read as one Spark job, and there are any."""
-        from penstock.spark.bounded import read_at_once
-
-        origins = [node.source.origin for node in self._graph.nodes.values() if node.source is not None]
-        return bool(origins) and all(map(read_at_once, origins))
 
     def get_execution_plan(self) -> str:
         """The plan as JSON: operators, parallelism, chains, levels, and how records travel."""

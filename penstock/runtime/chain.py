@@ -70,6 +70,8 @@ class ChainRun:
         self.stateful = any(operator.stateful for operator in self.operators)
         self.reported: Reported | None = None
         """Its last snapshot; None before there was any."""
+        self.prepared_for: tuple[str, int] | None = None
+        """The epoch that it was opened for and has not run yet: lineage and number."""
         self.source = Party(chain.source_name, chain.source_uid or "", is_source=True, place=chain.source_place)
         self._edges = [graph.edges[number] for number in chain.outputs]
         self._keyings = {edge.id: _keying(graph, edge) for edge in self._edges if edge.kind == "key"}

@@ -138,6 +138,7 @@ class Job:
             self._engine.execute,
             self.spec.logical.sinks(),
             crash_probe("driver", lambda: self.driver.number),
+            prepare=self._engine.prepare,
             lineage=lineage,
             wait=self._wait,
             merge=merge_here if self._storage.in_memory else self._bases,

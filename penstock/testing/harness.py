@@ -138,6 +138,7 @@ class JobHarness:
             lambda parameters: self._engine.execute(parameters),
             self._sinks,
             self._driver_probe,
+            prepare=lambda parameters, chains: self._engine.prepare(parameters, chains),
             clock=lambda: self._now() / 1000,
             wait=self._wait,
         )

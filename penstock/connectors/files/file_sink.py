@@ -138,6 +138,8 @@ class BulkFormatBuilder(_Builder):
 class FileSink(Sink):
     """Made by `for_row_format` or `for_bulk_format`. docs/files.md has what holds."""
 
+    why = "files are shown by a rename when their checkpoint is complete, and each once"
+
     stateful = True
 
     def __init__(

@@ -48,6 +48,9 @@ class FileSource(Source):
     A position is [length, modification time in ms] of the file as it was planned, or None while it is not read.
     """
 
+    why = "the checkpoint knows which files were read, and a file that has changed since it was found is refused"
+    not_throttled = "Spark finds its files, and set_max_files_per_epoch is fixed when the job starts"
+
     def __init__(
         self,
         file_format: FileFormat,

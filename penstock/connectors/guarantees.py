@@ -1,0 +1,99 @@
+"""What a job promises end to end: that of its weakest part, and which that is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from penstock.connectors.sink import AT_LEAST_ONCE, AT_MOST_ONCE, EXACTLY_ONCE, Sink
+
+NO_GUARANTEE = "none"
+"""Records may be lost, and others may come twice."""
+
+
+class SourceTold(msgspec.Struct, frozen=True):
+    uid: str
+    name: str
+    replayable: bool
+    why: str
+    not_throttled: str = ""
+    """Why flow control cannot hold it back; empty where it can."""
+
+
+class SinkTold(msgspec.Struct, frozen=True):
+    uid: str
+    name: str
+    guarantee: str
+    why: str
+
+
+class CheckpointsTold(msgspec.Struct, frozen=True):
+    """What of a failed job is there when it goes on."""
+
+    guarantee: str
+    why: str
+    outlive_driver: bool = False
+
+
+class JobTold(msgspec.Struct, frozen=True):
+    job: str
+    guarantee: str
+    reason: str
+    weakest: list[str]
+    """Uids of the sources and sinks that keep the job from exactly-once, and "checkpoints" where those do."""
+    checkpoints: CheckpointsTold
+    sources: list[SourceTold]
+    sinks: list[SinkTold]
+
+
+def sink_told(uid: str, name: str, sink: Sink, early: bool, checkpoints: CheckpointsTold) -> SinkTold:
+    """`early`: whether the mode AT_LEAST_ONCE is set."""
+    if early and sink.at_once:
+        why = "execution.checkpointing.mode is AT_LEAST_ONCE: it shows records before their checkpoint is complete"
+        return SinkTold(uid, name, AT_LEAST_ONCE, f"{why}, and again if that fails")
+    if sink.guarantee == AT_MOST_ONCE and not checkpoints.outlive_driver:
+        # Nobody goes on after such a death: the job begins anew, and shows all of it.
+        return SinkTold(uid, name, EXACTLY_ONCE, "it shows records when their epoch is complete")
+    return SinkTold(uid, name, sink.guarantee, sink.why)
+
+
+def job_told(
+    job: str, checkpoints: CheckpointsTold, sources: Iterable[SourceTold], sinks: Iterable[SinkTold]
+) -> JobTold:
+    sources, sinks = list(sources), list(sinks)
+    losing = {source.uid: _part("source", source) for source in sources if not source.replayable}
+    losing |= {sink.uid: _part("sink", sink) for sink in sinks if sink.guarantee == AT_MOST_ONCE}
+    repeating = {sink.uid: _part("sink", sink) for sink in sinks if sink.guarantee == AT_LEAST_ONCE}
+    # What cannot be read again does not come again.
+    if checkpoints.guarantee != EXACTLY_ONCE and any(source.replayable for source in sources):
+        repeating["checkpoints"] = f"the checkpoints: {checkpoints.why}"
+    weak = losing | repeating
+    if not weak:
+        reason = f"every source can be read again, every sink shows a record once; {checkpoints.why}"
+        return JobTold(job, EXACTLY_ONCE, reason, [], checkpoints, sources, sinks)
+    guarantee = NO_GUARANTEE if losing and repeating else AT_MOST_ONCE if losing else AT_LEAST_ONCE
+    return JobTold(job, guarantee, f"because of {'; '.join(weak.values())}", list(weak), checkpoints, sources, sinks)
+
+
+def in_a_line(told: JobTold) -> str:
+    """What a job's log says when it starts."""
+    level = "gives no guarantee" if told.guarantee == NO_GUARANTEE else f"is {told.guarantee}"
+    joint = ", " if told.weakest else ": "
+    return f"Job '{told.job}' {level}{joint}{told.reason}."
+
+
+def in_words(told: JobTold) -> str:
+    """All of it, a line for each part."""
+    lines = [in_a_line(told), f"  checkpoints: {told.checkpoints.guarantee}: {told.checkpoints.why}"]
+    for source in told.sources:
+        kind = "replayable" if source.replayable else "not replayable"
+        lines.append(f"  source '{source.name}' (uid '{source.uid}'): {kind}: {source.why}")
+        if source.not_throttled:
+            lines.append(f"    cannot be throttled: {source.not_throttled}")
+    lines += [f"  sink '{sink.name}' (uid '{sink.uid}'): {sink.guarantee}: {sink.why}" for sink in told.sinks]
+    return "\n".join(lines)
+
+
+def _part(kind: str, part: SourceTold | SinkTold) -> str:
+    return f"{kind} '{part.name}' (uid '{part.uid}'): {part.why}"

@@ -1,0 +1,6 @@
+"""Redis: streams as a source, and keys as a sink."""
+
+from penstock.connectors.redis.entries import RedisEntry, json_field
+from penstock.connectors.redis.stream_source import RedisStreamSource
+
+__all__ = ["RedisEntry", "RedisStreamSource", "json_field"]

@@ -1,0 +1,102 @@
+"""What a program's job promises, of its graph and its settings."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+from penstock.common.configuration import Configuration
+from penstock.connectors.guarantees import (
+    CheckpointsTold,
+    JobTold,
+    SinkTold,
+    SourceTold,
+    in_a_line,
+    job_told,
+    sink_told,
+)
+from penstock.connectors.sink import AT_LEAST_ONCE, EXACTLY_ONCE, Sink
+from penstock.connectors.source import Source
+from penstock.datastream.backend_settings import backend_settings
+from penstock.datastream.checkpoint_settings import INTERVAL, checkpoint_interval, checkpointing_mode, restore_settings
+from penstock.datastream.checkpointing_mode import CheckpointingMode
+from penstock.graph.logical import LogicalGraph, Node
+from penstock.runtime.plan import PhysicalGraph
+from penstock.runtime.sink_operators import SinkFunctionOperator, SinkOperator
+
+_logger = logging.getLogger("penstock")
+
+_AGAIN = "and what its sinks have shown comes again"
+
+
+def guarantee_of(name: str, logical: LogicalGraph, physical: PhysicalGraph, configuration: Configuration) -> JobTold:
+    """Asked before the job is run, and instead of it. Only a program with DataFrames needs Spark for it."""
+    checkpoints = _checkpoints(logical, physical, configuration)
+    early = checkpointing_mode(configuration) is CheckpointingMode.AT_LEAST_ONCE
+    nodes = list(logical.in_order())
+    sources = [_source(node) for node in nodes if node.source is not None]
+    return job_told(name, checkpoints, sources, _sinks(nodes, early, checkpoints))
+
+
+def log_guarantee(told: JobTold) -> None:
+    """One line in the job's log; a warning where a failure loses records of a source."""
+    losing = not all(source.replayable for source in told.sources)
+    _logger.log(logging.WARNING if losing else logging.INFO, "%s", in_a_line(told))
+
+
+def _checkpoints(logical: LogicalGraph, physical: PhysicalGraph, configuration: Configuration) -> CheckpointsTold:
+    if physical.batch and restore_settings(configuration) is None and read_whole(logical):
+        return CheckpointsTold(
+            EXACTLY_ONCE, "a batch needs none: its output is shown when all of it is there, and not before"
+        )
+    if checkpoint_interval(configuration) <= 0:
+        return CheckpointsTold(
+            AT_LEAST_ONCE, f"there are none ({INTERVAL} is not set), so a job that fails begins anew, {_AGAIN}"
+        )
+    if not backend_settings(configuration)[1]:
+        return CheckpointsTold(
+            AT_LEAST_ONCE,
+            "they are in the driver's memory (state.checkpoints.dir is not set), so a job whose driver dies begins "
+            f"anew, {_AGAIN}",
+        )
+    return CheckpointsTold(
+        EXACTLY_ONCE, "checkpoints outlive the driver, and the next one goes on from the last", outlive_driver=True
+    )
+
+
+def read_whole(logical: LogicalGraph) -> bool:
+    """Whether all sources can be read as one Spark job, and there are any."""
+    from penstock.spark.bounded import read_at_once
+
+    origins = [node.source.origin for node in logical.nodes.values() if node.source is not None]
+    return bool(origins) and all(map(read_at_once, origins))
+
+
+def _source(node: Node) -> SourceTold:
+    assert node.source is not None
+    origin = node.source.origin
+    if isinstance(origin, Source):
+        return SourceTold(node.uid, node.name, origin.replayable, origin.why, origin.not_throttled)
+    if node.source.reader == "chunks" or not origin.isStreaming:
+        return SourceTold(
+            node.uid,
+            node.name,
+            True,
+            "the job reads a copy of its records, which it keeps as long as its checkpoints",
+            "it is cut into epochs of penstock.epoch.max-records when the job starts",
+        )
+    from penstock.spark.formats import replayable
+
+    can, why = replayable(origin)
+    fixed = "what an epoch takes of a streaming DataFrame is fixed by its options (such as maxFilesPerTrigger)"
+    return SourceTold(node.uid, node.name, can, why, f"{fixed} when the job starts")
+
+
+def _sinks(nodes: list[Node], early: bool, checkpoints: CheckpointsTold) -> Iterator[SinkTold]:
+    for node in nodes:
+        if isinstance(node.operator, SinkOperator):
+            sink: Sink = node.operator.sink
+            yield sink_told(node.uid, node.name, sink, early, checkpoints)
+        elif isinstance(node.operator, SinkFunctionOperator):
+            why = "its function is called at once, and again for the records of an epoch that is run again"
+            yield SinkTold(node.uid, node.name, AT_LEAST_ONCE, why)

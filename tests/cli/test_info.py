@@ -1,0 +1,73 @@
+"""`penstock info` says what a program's job promises, and runs nothing of it."""
+
+import json
+import textwrap
+
+import pytest
+from typer.testing import CliRunner
+
+from penstock.cli.main import app
+
+PROGRAM = """
+    import sys
+    from penstock.datastream import StreamExecutionEnvironment
+    from penstock.datastream.connectors import DiscardingSink
+
+    def never(value):
+        raise AssertionError("the program was run")
+
+    env = StreamExecutionEnvironment.get_execution_environment()
+    numbers = env.from_sequence(1, 3).uid("numbers").map(never)
+    numbers.sink_to(DiscardingSink()).uid("out")
+    numbers.add_sink(never).uid("call")
+    env.execute(sys.argv[1])
+    raise AssertionError("the program went on")
+"""
+
+
+@pytest.fixture
+def call(tmp_path, monkeypatch):
+    def call(*arguments, program=PROGRAM):
+        path = tmp_path / "job.py"
+        path.write_text(textwrap.dedent(program))
+        # run_program makes itself at home in the process.
+        monkeypatch.setattr("sys.path", ["", *__import__("sys").path])
+        monkeypatch.setattr("sys.argv", [])
+        for name in ("PYTHONPATH", "PENSTOCK_SETTINGS"):
+            monkeypatch.setenv(name, "")
+        monkeypatch.setitem(__import__("sys").modules, "__main__", __import__("sys").modules["__main__"])
+        return CliRunner().invoke(app, ["info", *arguments[:-1], str(path), *arguments[-1:]])
+
+    return call
+
+
+def test_in_words_by_default(call, tmp_path):
+    settings = ("-D", "execution.checkpointing.interval=1 s", "-D", f"state.checkpoints.dir={tmp_path}/checkpoints")
+    result = call(*settings, "my job")
+    assert result.exit_code == 0, result.output
+    called = "its function is called at once, and again for the records of an epoch that is run again"
+    assert result.output.splitlines() == [
+        f"Job 'my job' is at-least-once, because of sink 'never' (uid 'call'): {called}.",
+        "  checkpoints: exactly-once: checkpoints outlive the driver, and the next one goes on from the last",
+        "  source 'Sequence' (uid 'numbers'): replayable: its records are made of numbers, and the checkpoint has the "
+        "next one of every split",
+        "  sink 'DiscardingSink' (uid 'out'): exactly-once: it keeps nothing",
+        f"  sink 'never' (uid 'call'): at-least-once: {called}",
+    ]
+    assert not (tmp_path / "checkpoints").exists()
+
+
+def test_as_json(call):
+    told = json.loads(call("--json", "my job").output)
+    assert (told["job"], told["guarantee"], told["weakest"]) == ("my job", "at-least-once", ["call", "checkpoints"])
+    assert [(source["uid"], source["replayable"]) for source in told["sources"]] == [("numbers", True)]
+    assert [(sink["uid"], sink["guarantee"]) for sink in told["sinks"]] == [
+        ("out", "exactly-once"),
+        ("call", "at-least-once"),
+    ]
+
+
+def test_a_program_without_a_job_is_told_so(call):
+    result = call("my job", program="print('hello')")
+    assert result.exit_code == 1
+    assert "never called env.execute()" in result.output
