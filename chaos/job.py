@@ -52,6 +52,11 @@ def run(
         "execution.checkpointing.externalized-checkpoint-retention": "RETAIN_ON_CANCELLATION",
         "penstock.epoch.max-records": str(per_epoch),
     }
+    if ends["kind"] != "files":
+        # A server that is away now and then, for a moment each time: growing pauses would outgrow the rig's patience.
+        settings["restart-strategy.type"] = "fixed-delay"
+        settings["restart-strategy.fixed-delay.attempts"] = str(2**31 - 1)
+        settings["restart-strategy.fixed-delay.delay"] = "500 ms"
     if savepoint:
         settings["execution.state-recovery.path"] = savepoint
     if backend == "memory":

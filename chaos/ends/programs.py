@@ -41,10 +41,31 @@ def _entry(entry: Any) -> Record:
     return Record(int(fields[b"number"]), int(fields[b"key"]), int(fields[b"at"]))
 
 
+def _between_tables(env: StreamExecutionEnvironment, address: str) -> None:
+    from penstock.datastream.connectors.postgres import PostgresSink, PostgresSource
+
+    retry_seconds = _RETRY_MS / 1000
+    columns = ["number", "key", "at"]
+    source = PostgresSource(address, "events", "id", columns=columns, records="tuple", retry_seconds=retry_seconds)
+    rows = env.from_source(source, source_name="events").uid(SOURCE)
+    times = WatermarkStrategy.for_bounded_out_of_orderness(_OUT_OF_ORDER)
+    first, lines = declare(rows.map(Record._make).uid("records"), times)
+    columns = ["what", "key", "second", "third", "tag"]
+    results = PostgresSink(address, "results", columns=columns, retry_seconds=retry_seconds)
+    lines.map(_row).uid("rows").sink_to(results).uid("results")
+    counts = PostgresSink(address, "counts", columns=["key", "n"], key="key", retry_seconds=retry_seconds)
+    first.filter(_is_record).map(_count).uid("numbers-of-keys").sink_to(counts).uid("counts")
+
+
 def _row(line: str) -> tuple[Any, ...]:
     what, key, second, third, tag = json.loads(line)
     return what, key, second, json.dumps(third), tag
 
 
-def _between_tables(env: StreamExecutionEnvironment, address: str) -> None:
-    raise NotImplementedError
+def _is_record(given: tuple[Any, ...]) -> bool:
+    return bool(given[0] == "record")
+
+
+def _count(given: tuple[Any, ...]) -> tuple[int, int]:
+    """A key, and how many records of it there were up to now."""
+    return given[1], given[3]
