@@ -20,6 +20,11 @@ from chaos.servers.redis import RedisServer
 NUMBERS = [number for number in range(40) if record(number).key % 4 == 0]
 
 
+@pytest.fixture(autouse=True)
+def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("chaos.ends.feeder._POLL_S", 0.001)
+
+
 class Unreliable:
     """A lane that fails every third time: half of these before it does anything, half when all is done."""
 
