@@ -72,15 +72,7 @@ class PostgresEnds(ServedEnds):
         return {"all": read_results(self._server.conninfo())}
 
     def check(self, wanted: Expected) -> list[str]:
-        """The table of counts by key, which is not added to but changed."""
-        with closing(psycopg.connect(self._server.conninfo())) as connection:
-            found = dict(connection.execute("SELECT key, n FROM counts").fetchall())
-        held = wanted.states["first", "n"]
-        return [
-            f"counts has {found.get(key)} for key {key} instead of {held.get(key)}"
-            for key in sorted(held.keys() | found.keys())
-            if found.get(key) != held.get(key)
-        ]
+        return check_counts(self._server.conninfo(), wanted)
 
     def start_server(self) -> None:
         self._server.start()
@@ -126,6 +118,18 @@ def read_results(conninfo: str) -> Output:
             if what == "record":
                 output.tags.setdefault(second, []).append(tag)
     return output
+
+
+def check_counts(conninfo: str, wanted: Expected) -> list[str]:
+    """The table of counts by key, which is not added to but changed."""
+    with closing(psycopg.connect(conninfo)) as connection:
+        found = dict(connection.execute("SELECT key, n FROM counts").fetchall())
+    held = wanted.states["first", "n"]
+    return [
+        f"counts has {found.get(key)} for key {key} instead of {held.get(key)}"
+        for key in sorted(held.keys() | found.keys())
+        if found.get(key) != held.get(key)
+    ]
 
 
 class Inserting:
