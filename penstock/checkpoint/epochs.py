@@ -201,6 +201,10 @@ class EpochDriver:
             self.settings.memory_limit,
         )
 
+    def start_sinks(self) -> None:
+        """Called before `recover`, or before the first epoch where there is nothing to recover."""
+        self._committer.start()
+
     def recover(self) -> Manifest | None:
         """Go on from the last manifest in storage, if there is one, and commit its sinks again.
 

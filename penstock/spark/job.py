@@ -392,6 +392,7 @@ class Job:
         self._slots.await_enough()
         try:
             with self._epoch_lock:
+                self.driver.start_sinks()
                 # The same lineage after a failure, so that sinks find what that left.
                 self.driver.recover()
                 self._notify(self.driver.run_epoch(None, {}, ends_input=True))
@@ -409,6 +410,7 @@ class Job:
                 restore_savepoint(
                     self._storage, self.spec.physical, driver.sources, driver.lineage, driver.token, restore
                 )
+            driver.start_sinks()
             last = driver.recover() if self.spec.checkpointing or restore is not None else None
             self._recovered.set()
         if last is not None and last.ended:

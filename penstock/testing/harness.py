@@ -159,6 +159,7 @@ class JobHarness:
             self._clock_ms += round(seconds * 1000)
 
     def _recover(self) -> None:
+        self._driver.start_sinks()
         self._driver.recover()
         self._stand_where_saved()
         for uid, log in self._log.items():

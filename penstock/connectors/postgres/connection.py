@@ -82,7 +82,7 @@ class Server:
         """`name` is what the server's administrator sees. Once: `Session` tries again."""
         try:
             connection: psycopg.Connection[Any] = driver().connect(
-                self._conninfo, autocommit=True, fallback_application_name=name
+                self._conninfo, autocommit=True, fallback_application_name=name, client_encoding="utf8"
             )
         except driver().OperationalError as error:
             text = said(error)
@@ -132,6 +132,9 @@ class Session:
                 # The connection may be in the middle of something.
                 self.close()
                 raise
+
+    def __del__(self) -> None:
+        self.close()
 
     def close(self) -> None:
         if self._connection is not None:

@@ -18,7 +18,8 @@ FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = to_r
 """
 _COLUMNS = """
 SELECT a.attname, format_type(a.atttypid, a.atttypmod), t.typname, t.typtype, a.atttypmod, a.attnotnull,
-       a.attidentity = 'a' OR a.attgenerated <> '', a.attnum
+       a.attidentity = 'a' OR a.attgenerated <> '', a.atthasdef OR a.attidentity <> '' OR t.typdefault IS NOT NULL,
+       a.attnum, ARRAY(SELECT enumlabel::text FROM pg_enum WHERE enumtypid = t.oid ORDER BY enumsortorder)
 FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
 WHERE a.attrelid = %s AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum
 """
@@ -38,7 +39,11 @@ class Column(NamedTuple):
     not_null: bool
     generated: bool
     """Whether the server alone gives it values."""
+    filled: bool
+    """Whether the server gives it a value where a row brings none."""
     number: int
+    labels: list[str]
+    """Of an enum, what it may be."""
 
 
 class Table(NamedTuple):
