@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import uuid
@@ -14,6 +15,9 @@ from hypothesis import settings
 
 from penstock.state.object_storage import ObjectStorage
 from scripts.pyflink_wheel import IndexUnreachable, wheel_path
+
+# What is started in the background ignores Ctrl-C, and so would every process that a test starts to interrupt it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 if TYPE_CHECKING:
     from chaos.servers.postgres import PostgresServer

@@ -264,6 +264,7 @@ class EpochDriver:
         if last is not None:
             # It may be that a sink failed here, and nobody comes after this driver to commit again.
             self._committer.commit(last.id, last.committables, again=True)
+            self._committer.settle()
 
     def finish_sinks(self) -> None:
         """The job is over before its input was: what the last checkpoint holds is all there will be."""
@@ -273,6 +274,7 @@ class EpochDriver:
     def stop(self) -> None:
         """No epoch will follow."""
         self._housekeeping.close()
+        self._committer.close()
 
     @property
     def next_wakeup(self) -> int | None:

@@ -120,7 +120,7 @@ class Task:
 
         def feed(roots: list[Callable[[Records], None]]) -> Iterator[int]:
             moment.channel = ""
-            marks = run.roots(self._exchanges)
+            marks, ends = run.roots(self._exchanges, letters=False), run.roots(self._exchanges)
             for batch in batches:
                 moment.timestamp = None
                 records: Records
@@ -133,9 +133,15 @@ class Task:
                 else:
                     for root in roots:
                         root(records)
-                if type(batch) is OfSplit and batch.ended:
-                    self._end_split(marks)
-                yield len(records)
+                letters: Sequence[Any] = ()
+                if type(batch) is OfSplit:
+                    letters = batch.letters
+                    for letter in letters:
+                        moment.timestamp = None
+                        run.letters(letter)
+                    if batch.ended:
+                        self._end_split(ends)
+                yield len(records) + len(letters)
 
         yield from self._run_epoch(epoch, feed, list)
 

@@ -5,6 +5,7 @@ The client comes with the extra `redis` and is imported only where a server is n
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from datetime import timedelta
 from time import monotonic, sleep
@@ -20,6 +21,9 @@ _FIRST_PAUSE_S = 0.02
 _LONGEST_PAUSE_S = 1.0
 _ANSWER_S = 10
 """How long one answer may take before it is asked for again."""
+_SCRIPT = re.compile(r"^@user_script: ?\d+: -?")
+_FOR_NOW = ("READONLY", "OOM ", "MASTERDOWN", "NOREPLICAS", "MISCONF", "BUSY ")
+"""Such an answer may be another one soon."""
 DEFAULT_RETRY = Duration.of_seconds(30)
 
 
@@ -84,17 +88,21 @@ class Server:
                     f"{self.party}: Redis at {self.name} refuses the login, for {about}: {error}",
                     fix="Correct user and password: in the URL, or password=.",
                 ) from None
-            except (exceptions.ConnectionError, exceptions.TimeoutError, exceptions.ReadOnlyError) as error:
+            except (
+                exceptions.ConnectionError,
+                exceptions.TimeoutError,
+                exceptions.ReadOnlyError,
+                exceptions.OutOfMemoryError,
+            ) as error:
                 tried = monotonic() - since
                 if tried + pause > self._retry_s:
                     raise RedisUnavailable(
-                        f"{self.party}: Redis at {self.name} could not be reached for {tried:.1f} s, for {about}: "
-                        f"{error}",
+                        f"{self.party}: Redis at {self.name} did not serve for {tried:.1f} s, for {about}: {error}",
                         fix="See that it runs, and that the hosts of driver and tasks can reach it. How long it is "
                         "tried is retry_for=; then the job's restart strategy decides.",
                     ) from None
             except exceptions.ResponseError as error:
-                raise self._refused(str(error), about) from error
+                raise self.refusal(str(error), about) from error
             sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE_S)
 
@@ -103,13 +111,18 @@ class Server:
         if client is not None:
             client.close()
 
-    def _refused(self, answer: str, about: str) -> RedisRefused:
-        fix = "Redis says so, and would again; change what it names."
+    def refusal(self, answer: str, about: str) -> PenstockError:
+        """The error for what Redis answered."""
+        answer = _SCRIPT.sub("", answer).rstrip(" .\r\n")
+        problem = f"{self.party}: Redis at {self.name} refuses {about}: {answer}."
+        if any(code in answer for code in _FOR_NOW):
+            return RedisUnavailable(problem, fix="See to the server; the job's restart strategy tries it again.")
+        fix = "Redis says so, and would again: change what it names."
         if "WRONGTYPE" in answer:
             fix = "The key holds another kind of value than this needs: use another key, or remove it (DEL)."
         elif "NOPERM" in answer:
-            fix = "Give the user the commands and keys that this needs (ACL SETUSER); scripts are among them (EVALSHA)."
-        return RedisRefused(f"{self.party}: Redis at {self.name} refuses {about}: {answer}", fix=fix)
+            fix = "Give the user the commands and keys that this needs (ACL SETUSER), EVALSHA and SCRIPT LOAD too."
+        return RedisRefused(problem, fix=fix)
 
     def _connected(self) -> Any:
         if self._client is None:
