@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import psycopg
 import pytest
-from postgres_server import PostgresServer
 
+from chaos.servers.postgres import PostgresServer
 from penstock.common.row import Row
 from penstock.common.typeinfo import Types
 from penstock.connectors.postgres import ledger
