@@ -129,12 +129,13 @@ def written_ahead(sink: Sink, commit: Commit) -> Iterator[bytes]:
     known that the last ones are there: who must take all or nothing sends them in one transaction.
     """
     ahead = sink.ahead
-    if ahead is None:
-        raise PenstockError(f"The sink '{sink.uid}' is in no job: only the driver of one has what was put aside.")
     for piece in pieces_of(commit.payload):
         if piece.inline is None:
+            if ahead is None:
+                raise PenstockError(f"The sink '{sink.uid}' is in no job: only the driver of one has its files.")
             ahead.noted(commit.epoch, piece.name)
-        yield from chunks_of(piece, ahead.storage, f"which sink '{sink.uid}' needs to commit epoch {commit.epoch}")
+        storage = None if ahead is None else ahead.storage
+        yield from chunks_of(piece, storage, f"which sink '{sink.uid}' needs to commit epoch {commit.epoch}")
 
 
 def pieces_of(payload: bytes) -> list[Piece]:

@@ -10,6 +10,7 @@ from penstock.absent import explain_absent
 from penstock.common.places import calling_place
 from penstock.common.typeinfo import Types
 from penstock.common.watermark_strategy import WatermarkStrategy
+from penstock.connectors.dead_letters import DeadLetter
 from penstock.connectors.generic_write_ahead import GenericWriteAheadSink
 from penstock.connectors.sink import Sink
 from penstock.connectors.sinks import CollectSink, PrintSink
@@ -225,16 +226,28 @@ class DataStream:
         return CoGroupedStreams(self, other)
 
     def get_side_output(self, output_tag: OutputTag) -> DataStream:
-        """What the function of this operator yields as `output_tag, value`."""
+        """What the function of this operator yields as `output_tag, value`; of a source, its dead letters."""
         if not isinstance(output_tag, OutputTag):
             raise GraphError(f"get_side_output needs an OutputTag, not {type(output_tag).__name__}.")
         node = self._node
+        letters = self._dead_letters(node, output_tag)
+        if letters is not None:
+            return DataStream(self._env, [letters])
         if not isinstance(node.operator, (ProcessOperator, CoProcessOperator, WindowOperator, IntervalJoinOperator)):
             raise GraphError(
                 f"'{node.name}' has no side outputs: only process functions can yield `tag, value`, and only windows "
-                f"and interval joins have late data."
+                f"and interval joins have late data. A source has dead letters, of the tag that from_source was given."
             )
         return DataStream(self._env, [Input(node.id, _FORWARD, output_tag)])
+
+    def _dead_letters(self, node: Node, tag: OutputTag) -> Input | None:
+        """The side output of the source that this stream is of, also behind the watermarks that from_source adds."""
+        if isinstance(node.operator, TimestampsOperator):
+            node = self._env._graph.nodes[node.inputs[0].node]
+        if node.source is None or node.source.dead_letters != tag:
+            return None
+        typed = tag if tag.declared is not None else OutputTag(tag.tag_id, DeadLetter)
+        return Input(node.id, _FORWARD, typed)
 
     def assign_timestamps_and_watermarks(self, watermark_strategy: WatermarkStrategy) -> DataStream:
         """Give each record its event time, and say how far event time has come.

@@ -2,6 +2,7 @@
 
 from penstock.absent import explain_absent
 from penstock.checkpoint.committing import Commit
+from penstock.connectors.dead_letters import DeadLetter
 from penstock.connectors.generic_write_ahead import CheckpointCommitter, GenericWriteAheadSink
 from penstock.connectors.sink import Sink, SinkWriter
 from penstock.connectors.sinks import DiscardingSink, PrintSink
@@ -13,6 +14,7 @@ from penstock.runtime.operators import EpochInfo
 __all__ = [
     "CheckpointCommitter",
     "Commit",
+    "DeadLetter",
     "DeliveryGuarantee",
     "DiscardingSink",
     "EpochInfo",
