@@ -7,8 +7,9 @@ there, or that PyFlink does not have, fails that.
 from __future__ import annotations
 
 _SINK = (
-    "to write, give ds.sink_to(...) a Sink of your own (penstock.datastream.connectors.Sink: it writes in the tasks "
-    "and commits once the epoch's checkpoint is published)."
+    "to write, use ds.to_spark(schema).format(...) with any writer of Spark's, or give ds.sink_to(...) a Sink of your "
+    "own (penstock.datastream.connectors.Sink: it writes in the tasks and commits once the epoch's checkpoint is "
+    "published)."
 )
 
 
