@@ -67,6 +67,13 @@ class Source(ABC):
         box = self.letters or LetterBox(type(self).__name__)
         return box.letter(split, position, raw, reason)
 
+    def without_time(self) -> Source:
+        """The source for a job in which nobody makes watermarks of timestamps: it may then leave them out.
+
+        Each costs: records go on one by one, and exchanges write their times beside them.
+        """
+        return self
+
     def ends(self, split: str, position: Any) -> bool:
         """Whether nothing will follow in this split: then event time does not wait for it any more."""
         return False

@@ -8,17 +8,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
+from copy import copy
 from typing import Any
 
 from penstock.connectors.kafka.client import KafkaClient, KafkaError
 from penstock.connectors.kafka.cluster import Cluster, Subscription
 from penstock.connectors.kafka.offsets import KafkaOffsetsInitializer, KafkaTopicPartition
 from penstock.connectors.kafka.reader import PartitionReader, offset_gone
-from penstock.connectors.kafka.records import KafkaRecordDeserializationSchema, undecodable
+from penstock.connectors.kafka.records import KafkaRecordDeserializationSchema
 from penstock.connectors.source import Positions, Source
 from penstock.errors import PenstockError
 from penstock.runtime.moment import Timestamped
 
+_NO_TIME = 0, 0
+"""As confluent's messages say it."""
 _DISCOVERY_MS = 300_000
 """As in Flink: how often a source that goes on looks for new partitions."""
 
@@ -33,7 +36,7 @@ class KafkaSource(Source):
     replayable = True
     why = "Kafka keeps the records; its offsets are in every checkpoint, and it reads again from there"
     gives_time = True
-    """Records have the time that Kafka has for them."""
+    """Records have the time that Kafka has for them, in jobs that use it."""
 
     def __init__(
         self,
@@ -106,15 +109,21 @@ class KafkaSource(Source):
     def _decoded(self, partition: KafkaTopicPartition, start: int, end: int) -> Iterator[Any]:
         if self._reader is None:
             self._reader = PartitionReader(self._client)
-        decode = self._deserializer.from_message
+        decode, timed = self._deserializer.from_message, self.gives_time
         for message in self._reader.read(partition, start, end):
             try:
                 value = decode(message)
             except Exception as error:
-                # Whatever the user's deserializer raises is told with the place of the record.
-                raise undecodable(message, error) from error
-            kind, timestamp = message.timestamp()
+                # Whatever a deserializer raises, the record is what it does not take.
+                yield self.unreadable(partition.split, f"offset {message.offset()}", message.value() or b"", error)
+                continue
+            kind, timestamp = message.timestamp() if timed else _NO_TIME
             yield Timestamped(value, timestamp) if kind else value
+
+    def without_time(self) -> KafkaSource:
+        other = copy(self)
+        other.gives_time = False
+        return other
 
     def ends(self, split: str, position: Any) -> bool:
         offset, stop = position
