@@ -13,7 +13,7 @@ from typing import Any
 
 from penstock.connectors.kafka.client import KafkaClient, KafkaError
 from penstock.connectors.kafka.cluster import Cluster, Subscription
-from penstock.connectors.kafka.offsets import KafkaOffsetsInitializer, KafkaTopicPartition
+from penstock.connectors.kafka.offsets import KafkaOffsetsInitializer, KafkaTopicPartition, Offsets
 from penstock.connectors.kafka.reader import PartitionReader, offset_gone
 from penstock.connectors.kafka.records import KafkaRecordDeserializationSchema
 from penstock.connectors.source import Positions, Source
@@ -60,6 +60,8 @@ class KafkaSource(Source):
         self._connected: Cluster | None = None
         self._reader: PartitionReader | None = None
         self._looked: float | None = None
+        self._ends: Offsets = {}
+        """Where the next record would be, when that was last asked."""
 
     @staticmethod
     def builder() -> KafkaSourceBuilder:
@@ -90,8 +92,11 @@ class KafkaSource(Source):
         return ahead | {at.split: [offset, None] for at, offset in new.items()}
 
     def backlog(self, positions: Positions) -> int:
-        """How many offsets lie between these positions and what the partitions hold."""
-        return sum(self._waiting(positions).values())
+        """How many offsets lie between these positions and what the partitions held when they were last asked."""
+        if not self._ends:
+            self._waiting(positions)
+        ends = {at.split: end for at, end in self._ends.items()}
+        return sum(_left(position, ends.get(split, 0)) for split, position in positions.items())
 
     def commit(self, positions: Positions) -> None:
         """For those who watch the group: a job goes on from its own checkpoint, not from this."""
@@ -154,18 +159,24 @@ class KafkaSource(Source):
         """By split, how many offsets there are that were not read. What is subscribed to no more stays where it is."""
         places = {KafkaTopicPartition.of_split(split): position for split, position in positions.items()}
         asked = [at for at, (offset, stop) in places.items() if stop is None or offset < stop]
-        ends = self._cluster.latest([at for at in asked if self._subscription.holds(at)])
+        self._ends = self._cluster.latest([at for at in asked if self._subscription.holds(at)])
         waiting = {}
-        for at, end in ends.items():
-            offset, stop = places[at]
+        for at, end in self._ends.items():
+            offset = places[at][0]
             if end < offset:
                 first = self._cluster.earliest([at])[at]
                 raise offset_gone("KafkaSource", at, offset, first, end)
-            waiting[at.split] = (end if stop is None else min(end, stop)) - offset
+            waiting[at.split] = _left(places[at], end)
         return waiting
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_connected": None, "_reader": None, "_looked": None}
+        return {**self.__dict__, "_connected": None, "_reader": None, "_looked": None, "_ends": {}}
+
+
+def _left(position: list[Any], end: int) -> int:
+    """How many offsets there are to read up to `end`, or to where the source stops."""
+    offset, stop = position
+    return max(0, (end if stop is None else min(end, stop)) - offset)
 
 
 def share(limit: int, waiting: dict[str, int]) -> dict[str, int]:
