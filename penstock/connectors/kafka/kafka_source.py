@@ -173,7 +173,7 @@ class KafkaSource(Source):
         return {**self.__dict__, "_connected": None, "_reader": None, "_looked": None, "_ends": {}}
 
 
-def _left(position: list[Any], end: int) -> int:
+def _left(position: tuple[int, int | None], end: int) -> int:
     """How many offsets there are to read up to `end`, or to where the source stops."""
     offset, stop = position
     return max(0, (end if stop is None else min(end, stop)) - offset)
