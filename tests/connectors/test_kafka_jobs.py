@@ -5,6 +5,7 @@ import pytest
 from penstock.common import Duration, Time, WatermarkStrategy
 from penstock.common.serialization import JsonSchema, SimpleStringSchema
 from penstock.connectors.dead_letters import UnreadableRecord
+from penstock.connectors.kafka.reader import OffsetGone
 from penstock.datastream import OutputTag, StreamExecutionEnvironment
 from penstock.datastream.connectors import DeliveryGuarantee
 from penstock.datastream.connectors.kafka import (
@@ -105,6 +106,18 @@ def test_a_record_that_cannot_be_decoded_else_fails_the_job_and_is_named(kafka):
         pytest.raises(UnreadableRecord, match=rf"(?s)Source 'in' .*{topic}/0, offset 1: .*The record: nonsense"),
     ):
         harness.run()
+
+
+def test_what_retention_removed_before_it_was_read_fails_the_job_and_is_named(kafka):
+    topic = kafka.topic()
+    kafka.send(topic, *"abcd")
+    env = StreamExecutionEnvironment.get_execution_environment()
+    with JobHarness(env.from_source(source(kafka, topic), None, "in").uid("in")) as harness:
+        harness.epoch(1)
+        kafka.delete_records(topic, 0, before=3)
+        wanted = rf"Source 'in' \(uid 'in'\): topic '{topic}', partition 0: offset 1 is gone: .* holds offsets 3 to 3"
+        with pytest.raises(OffsetGone, match=wanted):
+            harness.epoch(1)
 
 
 def test_a_job_without_watermarks_pays_for_no_timestamps(kafka):

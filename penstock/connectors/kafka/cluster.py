@@ -27,10 +27,12 @@ class Subscription(NamedTuple):
 
 
 class Cluster:
-    """One client that reads nothing. Offsets of all partitions are asked for together: one request to each broker."""
+    """A client that reads nothing. Offsets of all partitions are asked for together: one request to each broker."""
 
-    def __init__(self, client: KafkaClient) -> None:
+    def __init__(self, client: KafkaClient, or_else: str = "") -> None:
+        """`or_else`: what may be done about a topic that does not exist, besides creating it."""
         self._client = client
+        self._or_else = or_else
         self._confluent = confluent_kafka()
         self._consumer = client.consumer(
             {
@@ -128,7 +130,7 @@ class Cluster:
     def _no_topic(self, topic: str, error: Any) -> KafkaError:
         return KafkaError(
             f"{self._client.owner}: there is no topic '{topic}' at {self._client.servers} ({error.str()}).",
-            fix="Create it, or correct the name; set_topic_pattern(...) waits for topics that do not exist yet.",
+            fix=f"Create it, or correct the name{self._or_else}.",
         )
 
     def _committed(self, error: Any, partitions: list[Any]) -> None:

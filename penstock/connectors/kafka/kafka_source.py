@@ -113,6 +113,9 @@ class KafkaSource(Source):
 
     def _decoded(self, partition: KafkaTopicPartition, start: int, end: int) -> Iterator[Any]:
         if self._reader is None:
+            if self.letters is not None:
+                # By the name that the user gave it.
+                self._client.owner = self.letters.who
             self._reader = PartitionReader(self._client)
         decode, timed = self._deserializer.from_message, self.gives_time
         for message in self._reader.read(partition, start, end):
@@ -146,7 +149,8 @@ class KafkaSource(Source):
     @property
     def _cluster(self) -> Cluster:
         if self._connected is None:
-            self._connected = Cluster(self._client)
+            or_else = "; set_topic_pattern(...) waits for topics that do not exist yet"
+            self._connected = Cluster(self._client, or_else)
         return self._connected
 
     def _look(self) -> list[KafkaTopicPartition]:
