@@ -22,6 +22,11 @@ from penstock.datastream.connectors.kafka import (
     KafkaTopicPartition,
 )
 
+FETCH, LIST_OFFSETS = 1, 2
+"""Requests of Kafka's protocol."""
+NOT_LEADER, TOPIC_AUTHORIZATION_FAILED = 6, 29
+"""Its errors."""
+
 
 def building(kafka, *topics):
     builder = KafkaSource.builder().set_bootstrap_servers(kafka.servers)
@@ -399,6 +404,27 @@ class TestWhatIsMissing:
             KafkaError, match=r"127\.0\.0\.1:1 cannot learn which topics there are: .*brokers run there"
         ):
             plan(builder)
+
+
+class TestABroker:
+    def test_that_is_no_leader_for_a_moment_costs_no_record(self, kafka, plan):
+        topic = kafka.topic()
+        kafka.send(topic, *"abc")
+        job = plan(building(kafka, topic))
+        kafka.refuse(LIST_OFFSETS, NOT_LEADER)
+        kafka.refuse(FETCH, NOT_LEADER, NOT_LEADER)
+        assert job.epoch() == ["a", "b", "c"]
+
+    def test_that_does_not_let_us_read_is_told_with_the_place(self, kafka, plan):
+        topic = kafka.topic()
+        kafka.send(topic, *"abc")
+        job = plan(building(kafka, topic))
+        job.epoch(1)
+        kafka.refuse(FETCH, *[TOPIC_AUTHORIZATION_FAILED] * 3)
+        with pytest.raises(
+            KafkaError, match=rf"cannot read topic '{topic}', partition 0 from offset 1 on: .*uthorization"
+        ):
+            job.epoch()
 
 
 class TestBuilding:
