@@ -126,7 +126,7 @@ class JobHarness:
                 self._partitions[node.uid] = 1
                 if node.source.reader == "splits":
                     chain = next(chain for chain in self._graph.sources() if chain.source_uid == node.uid)
-                    self._drawn[node.uid] = DrawnSource(node.source.origin, chain, parallelism or 1)
+                    self._drawn[node.uid] = DrawnSource(chain, parallelism or 1)
         self._names = {node.name: node.uid for node in logical.nodes.values()}
         self._take: dict[str, int] = {}
         self._pace = Pace(self._wait)
