@@ -33,6 +33,7 @@ class CommittingSink(Protocol):
     uid: str
     ahead: Ahead | None
 
+    def start(self) -> None: ...
     def commit(self, commits: list[Commit]) -> None: ...
     def abort(self, commits: list[Commit]) -> None: ...
     def clean_up(self, lineage: str, epoch: int, states: list[bytes]) -> None: ...
@@ -54,6 +55,11 @@ class Committer:
         self._ahead = ahead
         self.lineage = lineage
         self._cleaned_up = False
+
+    def start(self) -> None:
+        """Let sinks say what is wrong with them while nothing has been read."""
+        for sink in self._sinks.values():
+            sink.start()
 
     def durable(self, uid: str) -> bool:
         return self._sinks[uid].durable

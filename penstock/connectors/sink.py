@@ -80,6 +80,9 @@ class Sink(ABC):
         """The sink for records of this declared type, None where none is declared. Called when a stream ends in it."""
         return self
 
+    def start(self) -> None:
+        """In the driver, before the first epoch and at each recovery: raise what `commit` would fail with."""
+
     @abstractmethod
     def create_writer(self, context: RuntimeContext) -> SinkWriter: ...
 

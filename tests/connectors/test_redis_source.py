@@ -315,7 +315,7 @@ class TestAServer:
         assert reader.epochs(None) == [[1]]
 
     def test_with_another_password_is_an_error_without_it(self, tmp_path):
-        from redis_server import RedisServer
+        from chaos.servers.redis import RedisServer
 
         with RedisServer(tmp_path, password="right-one") as server:
             fill(server, "numbers", [1])

@@ -54,7 +54,7 @@ def test_every_entry_counts_once_though_driver_and_server_die(make_env: Any, mor
 
 
 def test_a_wrong_password_is_told_with_source_and_server_and_without_itself(make_env: Any, tmp_path: Path) -> None:
-    from redis_server import RedisServer
+    from chaos.servers.redis import RedisServer
 
     with RedisServer(tmp_path / "redis", password="right-one") as server:
         env = make_env(checkpoints=True)
