@@ -49,6 +49,7 @@ def test_an_epoch_that_was_not_published_has_its_files_again(tmp_path: Path) -> 
 def test_a_job_whose_sources_may_end_finds_in_the_log_whether_they_have(tmp_path: Path) -> None:
     env = StreamExecutionEnvironment.get_execution_environment()
     env.socket_text_stream("localhost", 9999).uid("lines").union(env.from_collection(["x"]).uid("others")).print()
+    env._physical()
     assert may_come_to_an_end(env._graph)
     log = SparkLog(tmp_path / "log")
     assert log.offsets() == []
