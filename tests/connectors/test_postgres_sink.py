@@ -13,7 +13,7 @@ from postgres_server import PostgresServer
 from penstock.common.row import Row
 from penstock.common.typeinfo import Types
 from penstock.connectors.postgres import ledger
-from penstock.datastream import StreamExecutionEnvironment
+from penstock.datastream import RuntimeExecutionMode, StreamExecutionEnvironment
 from penstock.datastream.connectors.postgres import PostgresSink
 from penstock.errors import PenstockError
 from penstock.testing import JobHarness
@@ -224,6 +224,30 @@ class TestAServerThatIsKilled:
             assert harness.restarts == 1
         with psycopg.connect(own_server.conninfo()) as db:
             assert rows(db) == list(range(20))
+
+
+class Forgetful(PostgresSink):
+    """Fails when its first commit is done, as if the answer had been lost for longer than it waits."""
+
+    failed = False
+
+    def commit(self, commits):
+        super().commit(commits)
+        if not Forgetful.failed:
+            Forgetful.failed = True
+            raise ConnectionError("no answer")
+
+
+def test_a_batch_that_is_run_again_does_not_write_again(db, postgres):
+    Forgetful.failed = False
+    env = StreamExecutionEnvironment.get_execution_environment()
+    env.set_runtime_mode(RuntimeExecutionMode.BATCH)
+    env.get_configuration().set_string("restart-strategy.type", "fixed-delay")
+    env.from_collection([(n, "") for n in range(10)]).rebalance().sink_to(Forgetful(postgres, "numbers"))
+    with JobHarness(env) as harness:
+        harness.run()
+        assert harness.restarts == 1
+    assert rows(db) == list(range(10))
 
 
 class Mood(enum.Enum):
