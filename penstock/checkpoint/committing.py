@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from typing import NamedTuple, Protocol
 
+from penstock.checkpoint.ahead import Ahead
 from penstock.checkpoint.manifest import Committable, Manifest, NotRestorable
 from penstock.runtime.report import Report
 from penstock.runtime.sink_operators import WRITERS
+
+_log = logging.getLogger(__name__)
 
 
 class Commit(NamedTuple):
@@ -27,23 +31,35 @@ class CommittingSink(Protocol):
     durable: bool
     at_once: bool
     uid: str
+    ahead: Ahead | None
 
+    def start(self) -> None: ...
     def commit(self, commits: list[Commit]) -> None: ...
     def abort(self, commits: list[Commit]) -> None: ...
     def clean_up(self, lineage: str, epoch: int, states: list[bytes]) -> None: ...
     def finish(self, lineage: str, states: list[bytes]) -> None: ...
+    def settle(self) -> None: ...
+    def close(self) -> None: ...
 
 
 class Committer:
     """All sinks of a job, by operator uid."""
 
-    def __init__(self, sinks: dict[str, CommittingSink], lineage: str, at_least_once: bool = False) -> None:
+    def __init__(
+        self, sinks: dict[str, CommittingSink], lineage: str, ahead: Ahead, at_least_once: bool = False
+    ) -> None:
         self._sinks = sinks
         self._at_least_once = at_least_once
         for uid, sink in sinks.items():
-            sink.uid = uid
+            sink.uid, sink.ahead = uid, ahead
+        self._ahead = ahead
         self.lineage = lineage
         self._cleaned_up = False
+
+    def start(self) -> None:
+        """Let sinks say what is wrong with them while nothing has been read."""
+        for sink in self._sinks.values():
+            sink.start()
 
     def durable(self, uid: str) -> bool:
         return self._sinks[uid].durable
@@ -75,12 +91,25 @@ class Committer:
         self._cleaned_up = False
 
     def published(self, manifest: Manifest) -> None:
-        """After the first checkpoint of this driver's own, or the first after a failed attempt."""
+        """A checkpoint is complete, and its sinks have committed."""
+        self._ahead.committed(manifest.id)
+        # The first checkpoint of this driver's own, or the first after a failed attempt.
         if not self._cleaned_up:
             self._cleaned_up = True
             for uid, sink in self._sinks.items():
                 if sink.durable:
                     sink.clean_up(self.lineage, manifest.id, _states(manifest, uid))
+
+    def settle(self) -> None:
+        for sink in self._sinks.values():
+            sink.settle()
+
+    def close(self) -> None:
+        for uid, sink in self._sinks.items():
+            try:
+                sink.close()
+            except Exception:  # the user's; what the job did stays done, and the other sinks are to be closed too
+                _log.exception("The sink '%s' could not be closed.", uid)
 
     def finish(self, manifest: Manifest) -> None:
         for uid, sink in self._sinks.items():

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from penstock.checkpoint.ahead import Ahead
 from penstock.checkpoint.bases import Block, largest_state
 from penstock.checkpoint.committing import Committer, CommittingSink, committables_of
 from penstock.checkpoint.coordinator import (
@@ -158,6 +159,8 @@ class EpochDriver:
     """Lets seconds pass between two checkpoints; may raise, if the job is to stop."""
     open_savepoint: Callable[[str], SharedStorage] = savepoint_storage
     """Opens the savepoint that the lineage began with, if it is to be removed."""
+    prepare: Callable[[EpochParameters, list[int]], Iterable[tuple[int, bytes]]] = lambda parameters, chains: ()
+    """Opens a subtask of each of these chains, with what the last checkpoint holds of it; gives failures."""
     whole: bool = False
     """Whether one epoch is the whole job: a batch. Then there is no checkpoint, and who fails begins again."""
     flow: FlowControl | None = None
@@ -175,10 +178,10 @@ class EpochDriver:
         self._measured: list[TaskMetrics] = []
         self._epoch_ended_at = self.clock()
         self._bases_counted = 0
-        self._recovered = self._begun = False
+        self._recovered = self._begun = self._prepared = False
         self._program = self.graph
         self.scale: Scale = {}
-        self._committer = Committer(self.sinks, self.lineage, self.settings.at_least_once)
+        self._committer = Committer(self.sinks, self.lineage, Ahead(self.storage), self.settings.at_least_once)
         self.number = 0
         """The epoch under way, or the last one."""
         self.sources = [chain.source_uid for chain in self.graph.sources() if chain.source_uid is not None]
@@ -202,6 +205,10 @@ class EpochDriver:
             self.settings.memory_limit,
         )
 
+    def start_sinks(self) -> None:
+        """Called before `recover`, or before the first epoch where there is nothing to recover."""
+        self._committer.start()
+
     def recover(self) -> Manifest | None:
         """Go on from the last manifest in storage, if there is one, and commit its sinks again.
 
@@ -212,6 +219,7 @@ class EpochDriver:
         if self._recovered:
             check_owner(self.storage, None if found is None else found[0], self.last, self.token)
         self._recovered = True
+        self._prepared = False
         self.coordinator.forget(self._now())
         self._committer.forget()
         if found is None:
@@ -260,6 +268,7 @@ class EpochDriver:
         if last is not None:
             # It may be that a sink failed here, and nobody comes after this driver to commit again.
             self._committer.commit(last.id, last.committables, again=True)
+            self._committer.settle()
 
     def finish_sinks(self) -> None:
         """The job is over before its input was: what the last checkpoint holds is all there will be."""
@@ -269,6 +278,7 @@ class EpochDriver:
     def stop(self) -> None:
         """No epoch will follow."""
         self._housekeeping.close()
+        self._committer.close()
 
     @property
     def next_wakeup(self) -> int | None:
@@ -390,7 +400,7 @@ class EpochDriver:
         )
         self._measured = []
         try:
-            for kind, payload in self.execute(parameters):
+            for kind, payload in self._prepare(parameters) or self.execute(parameters):
                 if kind == REPORT:
                     coordinator.handle(Acknowledge(decode_report(payload), self._now()))
                 elif kind == FAILURE:
@@ -402,6 +412,16 @@ class EpochDriver:
         except EngineLost as lost:
             coordinator.handle(Decline(number, Failure("", "", -1, str(lost), "", from_user=False), self._now()))
         return list(coordinator.handle(AllIn(number, self._now())))
+
+    def _prepare(self, parameters: EpochParameters) -> list[tuple[int, bytes]]:
+        """Before the first epoch after a recovery, so that no record is read if a state's type does not allow it."""
+        if self._prepared or self.last is None:
+            return []
+        stored = self.last.operators.keys()
+        chains = [chain for chain in self.graph.chains if any(each.uid in stored for each in chain.operators)]
+        failures = list(self.prepare(parameters, [chain.id for chain in chains])) if chains else []
+        self._prepared = not failures
+        return failures
 
     def _manifest(
         self,

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import NamedTuple
 
+from penstock.checkpoint.ahead import AHEAD
 from penstock.checkpoint.bases import oldest_walk
 from penstock.checkpoint.manifest import Manifest, load, manifest_name
 from penstock.state.storage import Storage
@@ -68,6 +69,8 @@ class Retention:
             for name in self._storage.list("bases/")
             if name not in needed and _epoch(name) < last.id and _epoch(name) not in reading
         ]
+        # Of the last checkpoint they are what its sinks commit, once more if a driver recovers from it.
+        gone += [name for name in self._storage.list(AHEAD) if _epoch(name) < last.id]
         for name in gone:
             self._storage.delete(name)
         kept = self.kept(last, reading)

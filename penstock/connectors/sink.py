@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any
 
+from penstock.checkpoint.ahead import Ahead
 from penstock.checkpoint.committing import Commit
 from penstock.runtime.context import RuntimeContext
 from penstock.runtime.operators import EpochInfo
@@ -72,10 +73,15 @@ class Sink(ABC):
     """Whether its writers have state. Then each is a subtask of its own, behind an exchange if need be."""
     uid = ""
     """The operator's, in the driver: set before the first call there."""
+    ahead: Ahead | None = None
+    """In the driver: what writers put aside, for `written_ahead`."""
 
     def for_type(self, value_type: Any) -> Sink:
         """The sink for records of this declared type, None where none is declared. Called when a stream ends in it."""
         return self
+
+    def start(self) -> None:
+        """In the driver, before the first epoch and at each recovery: raise what `commit` would fail with."""
 
     @abstractmethod
     def create_writer(self, context: RuntimeContext) -> SinkWriter: ...
@@ -96,6 +102,12 @@ class Sink(ABC):
         Called when a driver has published its first checkpoint, or the first after a failed attempt: no other driver
         can publish this epoch, and no other attempt will.
         """
+
+    def settle(self) -> None:
+        """No epoch of this lineage follows, though one of another may: raise if records are owed, for they go now."""
+
+    def close(self) -> None:
+        """In the driver: the job is over here. May be used again by a job that begins anew."""
 
     def finish(self, lineage: str, states: list[bytes]) -> None:
         """The job was cancelled for good: show what its last checkpoint holds, for there will be no next epoch."""

@@ -10,8 +10,11 @@ from penstock.absent import explain_absent
 from penstock.common.places import calling_place
 from penstock.common.typeinfo import Types
 from penstock.common.watermark_strategy import WatermarkStrategy
+from penstock.connectors.dead_letters import DeadLetter
+from penstock.connectors.generic_write_ahead import GenericWriteAheadSink
 from penstock.connectors.sink import Sink
 from penstock.connectors.sinks import CollectSink, PrintSink
+from penstock.connectors.two_phase import TwoPhaseCommitSink
 from penstock.datastream import hints
 from penstock.datastream.aggregations import Projection, field_reducer
 from penstock.datastream.broadcast import BroadcastConnectedStream, BroadcastStream
@@ -28,6 +31,7 @@ from penstock.datastream.functions import (
     ProcessFunction,
     ReduceFunction,
     SinkFunction,
+    TwoPhaseCommitSinkFunction,
 )
 from penstock.datastream.joins import IntervalJoin
 from penstock.datastream.window_joins import CoGroupedStreams, JoinedStreams
@@ -73,8 +77,11 @@ from penstock.state.descriptors import MapStateDescriptor, ValueStateDescriptor
 from penstock.state.serializers import Hinted
 
 if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
     from penstock.common.execution_config import ExecutionConfig
     from penstock.datastream.environment import StreamExecutionEnvironment
+    from penstock.spark.writing import ToSpark
 
 _FORWARD = Partitioning(FORWARD)
 
@@ -219,16 +226,28 @@ class DataStream:
         return CoGroupedStreams(self, other)
 
     def get_side_output(self, output_tag: OutputTag) -> DataStream:
-        """What the function of this operator yields as `output_tag, value`."""
+        """What the function of this operator yields as `output_tag, value`; of a source, its dead letters."""
         if not isinstance(output_tag, OutputTag):
             raise GraphError(f"get_side_output needs an OutputTag, not {type(output_tag).__name__}.")
         node = self._node
+        letters = self._dead_letters(node, output_tag)
+        if letters is not None:
+            return DataStream(self._env, [letters])
         if not isinstance(node.operator, (ProcessOperator, CoProcessOperator, WindowOperator, IntervalJoinOperator)):
             raise GraphError(
                 f"'{node.name}' has no side outputs: only process functions can yield `tag, value`, and only windows "
-                f"and interval joins have late data."
+                f"and interval joins have late data. A source has dead letters, of the tag that from_source was given."
             )
         return DataStream(self._env, [Input(node.id, _FORWARD, output_tag)])
+
+    def _dead_letters(self, node: Node, tag: OutputTag) -> Input | None:
+        """The side output of the source that this stream is of, also behind the watermarks that from_source adds."""
+        if isinstance(node.operator, TimestampsOperator):
+            node = self._env._graph.nodes[node.inputs[0].node]
+        if node.source is None or node.source.dead_letters != tag:
+            return None
+        typed = tag if tag.declared is not None else OutputTag(tag.tag_id, DeadLetter)
+        return Input(node.id, _FORWARD, typed)
 
     def assign_timestamps_and_watermarks(self, watermark_strategy: WatermarkStrategy) -> DataStream:
         """Give each record its event time, and say how far event time has come.
@@ -346,11 +365,28 @@ class DataStream:
             raise GraphError(f"sink_to needs a Sink, not {type(sink).__name__}.")
         return self._end(type(sink).__name__, sink)
 
-    def add_sink(self, sink_func: SinkFunction | Callable[[Any], Any]) -> DataStreamSink:
-        """Call a function with every record, at once: again for those of an epoch that is run again."""
+    def add_sink(
+        self, sink_func: SinkFunction | TwoPhaseCommitSinkFunction | GenericWriteAheadSink | Callable[[Any], Any]
+    ) -> DataStreamSink:
+        """Call a function with every record, at once: again for those of an epoch that is run again.
+
+        What goes into the transactions of a TwoPhaseCommitSinkFunction, or through a GenericWriteAheadSink, is shown
+        when its epoch's checkpoint is complete.
+        """
+        if isinstance(sink_func, TwoPhaseCommitSinkFunction):
+            return self._end(type(sink_func).__name__, TwoPhaseCommitSink(sink_func))
+        if isinstance(sink_func, GenericWriteAheadSink):
+            return self.sink_to(sink_func)
         check_function(sink_func, SinkFunction, "add_sink")
         node = self._env._graph.add(describe(sink_func), inputs=self._inputs, operator=SinkFunctionOperator(sink_func))
         return DataStreamSink(self._env, node)
+
+    def to_spark(self, schema: str | StructType) -> ToSpark:
+        """Rows of this schema for any writer of Spark's: `.format("parquet").save(path)`, `.save_as_table(name)` or
+        `.foreach_epoch(function)`. Records may be Rows, tuples, dicts or objects with these fields."""
+        from penstock.spark.writing import ToSpark
+
+        return ToSpark(self._end, lambda: self._env.spark, schema)
 
     def execute_and_collect(self, job_execution_name: str | None = None, limit: int | None = None) -> Any:
         """Run the program and give this stream's records: an iterator to be closed, or a list if `limit` is given."""
@@ -508,7 +544,9 @@ class KeyedStream(DataStream):
     def _end(self, name: str, sink: Sink) -> DataStreamSink:
         return self._origin._end(name, sink)
 
-    def add_sink(self, sink_func: SinkFunction | Callable[[Any], Any]) -> DataStreamSink:
+    def add_sink(
+        self, sink_func: SinkFunction | TwoPhaseCommitSinkFunction | GenericWriteAheadSink | Callable[[Any], Any]
+    ) -> DataStreamSink:
         return self._origin.add_sink(sink_func)
 
 

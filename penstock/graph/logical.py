@@ -55,6 +55,8 @@ class Entry:
     origin: Any
     """A list of records for `chunks`, a Spark DataFrame for `rows`, a `connectors.Source` for `splits`."""
     bounded: bool
+    dead_letters: OutputTag | None = None
+    """The side output for what the source cannot decode; None where that fails the job."""
 
 
 @dataclass

@@ -21,6 +21,7 @@ from penstock.runtime.timers import TimeDomain
 from penstock.runtime.watermarks import GREATEST, LEAST
 from penstock.state.serializers import Hinted
 from penstock.state.shares import Share
+from penstock.state.storage import Storage
 
 if TYPE_CHECKING:
     from penstock.runtime.context import RuntimeContext
@@ -39,6 +40,10 @@ class EpochInfo(NamedTuple):
     number: int
     timestamp: int
     """Milliseconds: the epoch's clock, its processing time."""
+    storage: Storage | None = None
+    """Where sinks put records aside for the driver; None where everything for it rides in the report."""
+    inline_bytes: int = 0
+    """What rides in the report in any case."""
 
 
 class WrongResult(PenstockError):

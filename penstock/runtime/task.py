@@ -68,7 +68,7 @@ class TaskEpoch:
 
     @property
     def info(self) -> EpochInfo:
-        return EpochInfo(self.lineage, self.number, self.timestamp)
+        return EpochInfo(self.lineage, self.number, self.timestamp, self.state.storage, self.state.inline_bytes)
 
 
 class Task:
@@ -120,7 +120,7 @@ class Task:
 
         def feed(roots: list[Callable[[Records], None]]) -> Iterator[int]:
             moment.channel = ""
-            marks = run.roots(self._exchanges)
+            marks, ends = run.roots(self._exchanges, letters=False), run.roots(self._exchanges)
             for batch in batches:
                 moment.timestamp = None
                 records: Records
@@ -133,9 +133,15 @@ class Task:
                 else:
                     for root in roots:
                         root(records)
-                if type(batch) is OfSplit and batch.ended:
-                    self._end_split(marks)
-                yield len(records)
+                letters: Sequence[Any] = ()
+                if type(batch) is OfSplit:
+                    letters = batch.letters
+                    for letter in letters:
+                        moment.timestamp = None
+                        run.letters(letter)
+                    if batch.ended:
+                        self._end_split(ends)
+                yield len(records) + len(letters)
 
         yield from self._run_epoch(epoch, feed, list)
 
@@ -224,6 +230,34 @@ class Task:
             inbox.count(channel, len(values))
             yield len(values)
 
+    def prepare(self, epoch: TaskEpoch) -> Iterator[ExchangeRow]:
+        """Open the chain as an epoch does, with what the last checkpoint holds of it, and no more. Gives a failure."""
+        try:
+            self._open(epoch)
+            self._run.prepared_for = epoch.lineage, epoch.number
+        except Exception as error:  # as in an epoch
+            yield self._failure(error)
+
+    def _open(self, epoch: TaskEpoch) -> bool:
+        """Whether the chain holds what the last checkpoint has of it; if not, its functions are new where it matters.
+
+        Raises StateTypeChanged for a state whose stored values cannot become those of its declared type.
+        """
+        run = self._run
+        stands = run.stateful and run.stands_at(epoch.lineage, epoch.number - 1, epoch.state.history)
+        new = run.prepared_for == (epoch.lineage, epoch.number)
+        run.prepared_for = None
+        if run.stateful and not stands and not new and any(operator.checkpointed for operator in run.operators):
+            run.renew()
+        for registry in run.metrics:
+            registry.begin()
+        if run.overlay is not None:
+            restore_forms(run, epoch.state.history, epoch.timestamp)
+        run.open(lambda uid: self._restored(epoch, uid))
+        if run.overlay is not None:
+            fit_types(run, epoch.state.history.types(run.operators[0].uid))
+        return stands
+
     def _run_epoch(
         self,
         epoch: TaskEpoch,
@@ -236,17 +270,9 @@ class Task:
         exchanges = self._exchanges = run.exchanges(self._producer, out)
         run.moment.processing_time = epoch.timestamp
         try:
-            stands = run.stateful and run.stands_at(epoch.lineage, epoch.number - 1, epoch.state.history)
-            if run.stateful and not stands and any(operator.checkpointed for operator in run.operators):
-                run.renew()
-            for registry in run.metrics:
-                registry.begin()
-            if run.overlay is not None:
-                restore_forms(run, epoch.state.history, epoch.timestamp)
-            run.open(lambda uid: self._restored(epoch, uid))
+            stands = self._open(epoch)
             roots = run.connect(exchanges)
             if run.overlay is not None:
-                self._check_types(epoch)
                 replicas = epoch.state.replicas(run.chain.operators[0].uid, run.chain.max_parallelism)
                 groups = range_of_subtask(self._producer, run.chain.parallelism, run.chain.max_parallelism)
                 least = epoch.state.history.timers(run.chain.operators[0].uid)
@@ -281,11 +307,8 @@ class Task:
         except GeneratorExit:
             raise
         except Exception as error:  # user code may raise anything; it travels to the driver as a row of its own
-            self.failed = True
             out.clear()
-            otherwise = run.source if run.chain.source_uid is not None else party_of(run.operators[0])
-            failure = describe_failure(error, run.operators, otherwise, self._producer)
-            yield self._to_driver(FAILURE, encode_struct(failure))
+            yield self._failure(error)
             yield from self._give_up(epoch)
             return
         finally:
@@ -322,11 +345,6 @@ class Task:
         sent = [exchange.measure() for exchange in exchanges.values()]
         operators = [measured for registry in run.metrics if (measured := registry.measure()) is not None]
         return TaskMetrics(run.chain.id, self._producer, epoch.number, records, sent, operators)
-
-    def _check_types(self, epoch: TaskEpoch) -> None:
-        """Refuse, before a record is touched, a state whose stored values cannot become those of its declared type."""
-        assert self._run.overlay is not None
-        fit_types(self._run, epoch.state.history.types(self._run.operators[0].uid))
 
     def _restored(self, epoch: TaskEpoch, uid: str) -> Restored:
         return restored(self._run.chain, self._producer, uid, epoch.number - 1, epoch.state.history)
@@ -370,6 +388,13 @@ class Task:
         for exchange in self._run.exchanges(self._producer, self._out).values():
             exchange.close(epoch.number, True)
         yield from self._out.drain()
+
+    def _failure(self, error: Exception) -> ExchangeRow:
+        self.failed = True
+        run = self._run
+        otherwise = run.source if run.chain.source_uid is not None else party_of(run.operators[0])
+        failure = describe_failure(error, run.operators, otherwise, self._producer)
+        return self._to_driver(FAILURE, encode_struct(failure))
 
     def _to_driver(self, kind: int, payload: bytes) -> ExchangeRow:
         run = self._run

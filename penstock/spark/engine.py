@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import msgspec
 from pyspark.sql import DataFrame, SparkSession
@@ -16,7 +17,7 @@ from penstock.runtime.rows import METRICS
 from penstock.spark.metrics import collect_metrics
 from penstock.spark.stages import Exchange, Stage
 from penstock.spark.warm_up import WarmUp
-from penstock.spark.worker import EPOCH_PROPERTY, LevelStage, ShippedGraph, SilentStage, SourceStage
+from penstock.spark.worker import EPOCH_PROPERTY, LevelStage, Preparation, ShippedGraph, SilentStage, SourceStage
 
 
 class SparkEngine:
@@ -53,9 +54,21 @@ class SparkEngine:
 
     def execute(self, parameters: EpochParameters) -> Iterable[tuple[int, bytes]]:
         """The sources' chains, then level after level. Gives their reports and failures, and metrics."""
+        self._metrics.value = []
+        rows = self._run(parameters, lambda: self._plan(parameters.scale).collect())
+        reports = [(row.kind, bytes(row.payload)) for row in rows]
+        return reports + [(METRICS, measured) for measured in self._metrics.value]
+
+    def prepare(self, parameters: EpochParameters, chains: list[int]) -> list[tuple[int, bytes]]:
+        """Open a subtask of each of these chains in a worker. Gives failures."""
+        work = Preparation(self._shipped, self._metrics, chains)
+        one = self._spark.sparkContext.parallelize(range(1), 1)
+        return self._run(parameters, one.mapPartitions(work).collect)
+
+    def _run(self, parameters: EpochParameters, work: Callable[[], list[Any]]) -> list[Any]:
+        """A Spark job with what the tasks of this epoch need to know."""
         context = self._spark.sparkContext
         context.setLocalProperty(EPOCH_PROPERTY, msgspec.json.encode(parameters).decode())
-        self._metrics.value = []
         # A task may hang for ever. Each attempt has a tag of its own: a late timer must not end the next one.
         self._tag = tag = f"penstock-{uuid.uuid4().hex}"
         context.addJobTag(tag)
@@ -65,15 +78,13 @@ class SparkEngine:
         timer.start()
         try:
             self._check_cancelled()
-            rows = self._plan(parameters.scale).collect()
+            return work()
         except Exception as error:  # Spark wraps every loss of a worker, executor or stage in classes of its own
             self._check_cancelled()
             raise (TookTooLong if expired.is_set() else EngineLost)(brief(error)) from None
         finally:
             timer.cancel()
             context.removeJobTag(tag)
-        reports = [(row.kind, bytes(row.payload)) for row in rows]
-        return reports + [(METRICS, measured) for measured in self._metrics.value]
 
     def stop(self) -> None:
         """Give up the epoch under way."""

@@ -54,9 +54,9 @@ from penstock.spark.engine import SparkEngine, brief
 from penstock.spark.executors import check_executors, slot_counter
 from penstock.spark.inputs import inputs_of
 from penstock.spark.log import SparkLog
-from penstock.spark.planner import PLANNING_FAILED
+from penstock.spark.planner import LASTING, PLANNING_FAILED
 from penstock.spark.scratch import scratch_directory
-from penstock.spark.sources import open_stream, sources_in_log
+from penstock.spark.sources import came_to_an_end, may_come_to_an_end, open_stream, sources_in_log
 from penstock.state.storage import DriverStorage, Storage, StorageError
 
 _TICK_S = 0.1
@@ -104,6 +104,9 @@ class Job:
         self.spec = spec
         self._spark = spark
         self._bounded = all(node.source.bounded for node in spec.logical.nodes.values() if node.source is not None)
+        self._may_end = may_come_to_an_end(spec.logical)
+        self._input_over = False
+        """Whether sources of which nobody knew when they would end have done so."""
         self._status = JobStatus.CREATED
         self._error: BaseException | None = None
         self._cancelled = threading.Event()
@@ -145,6 +148,7 @@ class Job:
             self._engine.execute,
             self.spec.logical.sinks(),
             crash_probe("driver", lambda: self.driver.number),
+            prepare=self._engine.prepare,
             lineage=lineage,
             wait=self._wait,
             merge=merge_here if self._storage.in_memory else self._bases,
@@ -399,6 +403,7 @@ class Job:
         self._slots.await_enough()
         try:
             with self._epoch_lock:
+                self.driver.start_sinks()
                 # The same lineage after a failure, so that sinks find what that left.
                 self.driver.recover()
                 self._notify(self.driver.run_epoch(None, {}, ends_input=True))
@@ -416,11 +421,13 @@ class Job:
                 restore_savepoint(
                     self._storage, self.spec.physical, driver.sources, driver.lineage, driver.token, restore
                 )
+            driver.start_sinks()
             last = driver.recover() if self.spec.checkpointing or restore is not None else None
             self._recovered.set()
         if last is not None and last.ended:
             return
         self._log.rewrite(last, lambda number: load(self._storage, number)[0])
+        self._look_for_end()
         if self.spec.physical.sources():
             writer = self._stream().writeStream.foreachBatch(partial(self._on_batch, self.restarts))
             writer = writer.option("checkpointLocation", str(self._log.root))
@@ -434,12 +441,17 @@ class Job:
                     self._query.stop()
                 while not self._query.awaitTermination(_TICK_S):
                     self._wake_up()
+                    if self._input_over:
+                        if any(node.source.bounded for _, node in self._source_nodes()):
+                            # They may have more.
+                            self._query.processAllAvailable()
+                        self._query.stop()
             except PySparkException as error:
                 if self._error is None and not self._given_up:
                     raise _query_failed(error) from None
         if self._error is not None:
             raise self._error
-        if self._bounded and not self._given_up and self._slots.await_enough():
+        if (self._bounded or self._input_over) and not self._given_up and self._slots.await_enough():
             with self._epoch_lock:
                 # A savepoint may have ended the job while this waited for it.
                 if not self._given_up:
@@ -573,9 +585,14 @@ class Job:
             index = self._log.index(self.driver.next_number, files)
             statistics = self.driver.run_epoch(batch, files, log_index=index)
             self._log.published(index, files)
+            self._look_for_end()
             self._notify(statistics)
         finally:
             self._engine.frame = None
+
+    def _look_for_end(self) -> None:
+        if self._may_end:
+            self._input_over = came_to_an_end(self.spec.logical, self._sources, self._log.offsets())
 
     def _notify(self, statistics: EpochStatistics) -> None:
         self._restarts.handle(Completed())
@@ -599,7 +616,9 @@ def check_savepoint_of(spec: JobSpec) -> None:
 
 
 def _query_failed(error: Exception) -> PenstockError:
-    marked = re.search(rf"{PLANNING_FAILED}([A-Za-z0-9+/=]+)", str(error))
+    marked = re.search(rf"{PLANNING_FAILED}({LASTING})?([A-Za-z0-9+/=]+)", str(error))
     if marked is not None:
-        return PenstockError(base64.b64decode(marked[1]).decode())
+        failure = PenstockError(base64.b64decode(marked[2]).decode())
+        failure.lasting = marked[1] is not None
+        return failure
     return PenstockError(f"The query failed in Spark: {brief(error)}")

@@ -16,6 +16,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from penstock.connectors.source import Positions, Source, SplitRange, ranges
+from penstock.errors import PenstockError
 from penstock.runtime.failures import describe_error, user_traceback
 from penstock.spark.credit_files import CreditsOfSource
 
@@ -25,6 +26,8 @@ _SOURCE = "penstock.secret.source"
 """Spark hides options with this word in their name from its logs: a source may hold a password."""
 PLANNING_FAILED = "PENSTOCK-SOURCE "
 """Marks the text of a failure on its way through the JVM."""
+LASTING = "lasting:"
+"""Behind that mark: the failure would come again, so that no restart strategy is to be asked."""
 
 
 def planned_stream(
@@ -129,6 +132,11 @@ class _named:
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         if isinstance(error, Exception):
-            text = f"Source '{self._name}' failed while planning an epoch:\n{user_traceback(error)}\n"
-            encoded = base64.b64encode((text + describe_error(error)).encode()).decode()
-            raise RuntimeError(PLANNING_FAILED + encoded) from None
+            parts = (
+                f"Source '{self._name}' failed while planning an epoch:",
+                user_traceback(error),
+                describe_error(error),
+            )
+            encoded = base64.b64encode("\n".join(filter(None, parts)).encode()).decode()
+            lasting = LASTING if isinstance(error, PenstockError) and error.lasting else ""
+            raise RuntimeError(PLANNING_FAILED + lasting + encoded) from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterable
 from functools import partial, reduce
@@ -15,6 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from penstock.common.pickling import to_pickle
 from penstock.connectors.files.file_source import FileSource
+from penstock.connectors.source import Source, at_end
 from penstock.graph.logical import LogicalGraph
 from penstock.runtime.plan import Chain, PhysicalGraph
 from penstock.spark.inputs import set_order
@@ -69,6 +71,19 @@ def sources_in_log(logical: LogicalGraph, physical: PhysicalGraph) -> list[str]:
     origins = {node.uid: node.source.origin for node in logical.nodes.values() if node.source is not None}
     uids = [chain.source_uid for chain in physical.sources() if chain.source_uid is not None]
     return [uid for uid in uids for _ in range(lines_in_log(origins[uid]))]
+
+
+def may_come_to_an_end(logical: LogicalGraph) -> bool:
+    """Whether all sources that are not bounded may end after all, and there is one."""
+    endless = [node.source.origin for node in logical.nodes.values() if node.source and not node.source.bounded]
+    return bool(endless) and all(isinstance(origin, Source) and origin.may_end for origin in endless)
+
+
+def came_to_an_end(logical: LogicalGraph, uids: list[str], offsets: list[str]) -> bool:
+    """Of such a program: whether all of them have, by the offsets of a batch. `uids` has the source of each."""
+    sources = {node.uid: node.source for node in logical.nodes.values() if node.source is not None}
+    pairs = [(sources[uid], line) for uid, line in zip(uids, offsets)]
+    return bool(pairs) and all(each.bounded or at_end(each.origin, json.loads(line)) for each, line in pairs)
 
 
 def lines_in_log(origin: Any) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import hashlib
 import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -16,6 +16,7 @@ from pyspark import TaskContext
 from penstock.checkpoint.epochs import EpochParameters
 from penstock.checkpoint.history import ManifestHistory
 from penstock.checkpoint.rescaling import Scale
+from penstock.connectors.dead_letters import LetterBox
 from penstock.connectors.source import Source, read_split
 from penstock.runtime.chain import ChainRun
 from penstock.runtime.columns import RowBatch
@@ -141,9 +142,28 @@ class SourceStage:
         if source is None:
             assert chain.pickled_source is not None
             source = _sources[name] = pickle.loads(chain.pickled_source)
+            source.letters = LetterBox.of(chain)
         for batch in batches:
             for row in batch.to_pylist():
                 yield from read_split(source, row["split"], row["start"], row["end"])
+
+
+class Preparation:
+    """Opens one subtask of each of some chains, before the first epoch after a recovery; gives failures."""
+
+    def __init__(self, graph: ShippedGraph, metrics: Collected, chains: list[int]) -> None:
+        self._graph = graph
+        self._metrics = metrics
+        self._chains = chains
+
+    def __call__(self, _: Iterable[int]) -> Iterator[tuple[int, bytes]]:
+        parameters = _parameters()
+        self._graph.open(parameters.scale)
+        epoch = _epoch(parameters, "prepare", self._metrics)
+        name = self._graph.name(parameters.scale)
+        for chain in self._chains:
+            for row in _with_run(name, chain, 0, 0, lambda task: task.prepare(epoch)):
+                yield row.kind, row.payload
 
 
 class SilentStage:

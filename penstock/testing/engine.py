@@ -66,6 +66,12 @@ class LocalEngine:
         reports = [(row.kind, row.payload) for row in rows]
         return reports + [(METRICS, measured) for measured in self._measured]
 
+    def prepare(self, parameters: EpochParameters, chains: list[int]) -> list[tuple[int, bytes]]:
+        self._rescale(parameters.scale)
+        epoch = self._epoch(parameters, "prepare")
+        rows = [row for chain in chains for row in self._task(chain, 0, 0, partial(Task.prepare, epoch=epoch))]
+        return [(row.kind, row.payload) for row in rows]
+
     def _rescale(self, scale: Scale) -> None:
         if scale != self._scale:
             self.close()

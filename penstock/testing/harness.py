@@ -14,6 +14,7 @@ import os
 import shutil
 import tempfile
 import time
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -34,6 +35,7 @@ from penstock.checkpoint.statistics import CheckpointHistory
 from penstock.common.pickling import Frozen
 from penstock.common.watermark_strategy import Watermark
 from penstock.connectors.sinks import CollectSink
+from penstock.connectors.source import at_end
 from penstock.datastream.checkpoint_settings import restart_strategy
 from penstock.datastream.data_stream import DataStream
 from penstock.datastream.environment import StreamExecutionEnvironment
@@ -91,6 +93,8 @@ class JobHarness:
         if isinstance(stream, DataStream):
             stream._end("Collect", self._sink)
         self._directory = tempfile.mkdtemp(prefix="penstock-harness-")
+        # A test that does not close its harness leaves no files either.
+        self._remove_files = weakref.finalize(self, shutil.rmtree, self._directory, ignore_errors=True)
         self._backend = Backend(backend, [f"{self._directory}/replicas"])
         self._settings = replace(settings or Settings(), backend=self._backend)
         if storage is None:
@@ -121,7 +125,8 @@ class JobHarness:
                 self._log[node.uid] = list(records)
                 self._partitions[node.uid] = 1
                 if node.source.reader == "splits":
-                    self._drawn[node.uid] = DrawnSource(node.source.origin, parallelism or 1)
+                    chain = next(chain for chain in self._graph.sources() if chain.source_uid == node.uid)
+                    self._drawn[node.uid] = DrawnSource(node.source.origin, chain, parallelism or 1)
         self._names = {node.name: node.uid for node in logical.nodes.values()}
         self._take: dict[str, int] = {}
         self._pace = Pace(self._wait)
@@ -144,6 +149,7 @@ class JobHarness:
             lambda parameters: self._engine.execute(parameters),
             self._sinks,
             self._driver_probe,
+            prepare=lambda parameters, chains: self._engine.prepare(parameters, chains),
             clock=lambda: self._now() / 1000,
             wait=self._wait,
             flow=None if self._flow is None else FlowControl(self._flow, self._log, self),
@@ -165,6 +171,7 @@ class JobHarness:
             self._clock_ms += round(seconds * 1000)
 
     def _recover(self) -> None:
+        self._driver.start_sinks()
         self._driver.recover()
         self._stand_where_saved()
         for uid, log in self._log.items():
@@ -240,8 +247,9 @@ class JobHarness:
 
     def end(self) -> JobHarness:
         """End the input: run what waits, then the epoch that flushes every operator; again after a crash."""
-        while self._anything_waits(None):
-            self.epoch()
+        while (waits := self._anything_waits(None)) or self._may_get_more():
+            if waits:
+                self.epoch()
         while self._driver.last is None or not self._driver.last.ended:
             self._run(None, ends_input=True)
         return self
@@ -449,8 +457,9 @@ class JobHarness:
         try:
             self._engine.close()
         finally:
+            self._driver.stop()
             self.storage.close()
-            shutil.rmtree(self._directory, ignore_errors=True)
+            self._remove_files()
 
     def __enter__(self) -> JobHarness:
         return self
@@ -481,6 +490,10 @@ class JobHarness:
     def _anything_waits(self, records: int | None) -> bool:
         self._draw(records)
         return any(self._waiting(uid) for uid in self._log)
+
+    def _may_get_more(self) -> bool:
+        """Whether a source that ends by itself has not done so; it waits a moment itself, when it is asked for more."""
+        return any(drawn.source.may_end and not at_end(drawn.source, drawn.positions) for drawn in self._drawn.values())
 
     def _draw(self, records: int | None) -> None:
         """Let Python sources add to their logs what the next epoch may read."""

@@ -490,7 +490,16 @@ class Keeper(KeyedProcessFunction, CheckpointedFunction):
         return list(state.get()) if "list" in kind else state.get()
 
 
+READ: list[object] = []
+"""What the source's own chain was given, in jobs of this process."""
+
+
+def notes(record):
+    READ.append(record)
+    return record
+
+
 def keeping(types, kinds=KINDS):
     env = StreamExecutionEnvironment.get_execution_environment()
-    records = env.from_collection([]).uid("records")
+    records = env.from_collection([]).uid("records").map(notes)
     return records.key_by(lambda record: record[1]).process(Keeper(types, kinds)).name("keeper").uid("keeper")

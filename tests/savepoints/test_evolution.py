@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import pytest
-from evolutions import ALLOWED, FORBIDDEN, KEYED, KINDS, Order, WithTags, called, keeping
+from evolutions import ALLOWED, FORBIDDEN, KEYED, KINDS, READ, Order, WithTags, called, keeping
 
 from penstock.checkpoint.failed import UserFunctionFailed
 from penstock.checkpoint.manifest import NotRestorable
@@ -84,12 +84,14 @@ def test_what_cannot_become_the_new_type_is_refused_in_every_kind_of_state(name,
         job.push(("write", "a")).epoch()
         for kind in KINDS:
             stream = keeping({name: (case[name][2], None)}, [kind])
+            READ.clear()
             with (
                 restarted(job, restore, tmp_path, stream) as changed,
                 pytest.raises(UserFunctionFailed, match=case[name][3]) as raised,
             ):
                 changed.push(("read", "a")).epoch()
             assert changed.output == []
+            assert READ == [], "a record was read before the refusal"
             error = str(raised.value)
             assert f"'{kind} {name}' of operator 'keeper' (uid 'keeper')" in error
             assert "Declare it as it was, or give the new state another name." in error
@@ -97,6 +99,7 @@ def test_what_cannot_become_the_new_type_is_refused_in_every_kind_of_state(name,
         with restarted(job, restore, tmp_path, keeping(before(case), ["value"])) as again:
             again.push(("read", "a")).epoch()
             assert again.output[-1][-1] == case[name][1]
+            assert READ == [("read", "a")]
 
 
 @called("Item")

@@ -16,6 +16,7 @@ from penstock.datastream import KeyedProcessFunction, RuntimeContext, Savepoint
 from penstock.datastream.connectors import Source
 from penstock.datastream.connectors.file_system import FileSource, StreamFormat
 from penstock.datastream.state import ValueStateDescriptor
+from penstock.errors import PenstockError
 
 pytestmark = pytest.mark.spark
 
@@ -183,9 +184,23 @@ class Tallying(KeyedProcessFunction):
         self.tally.update(replace(tally, **{fields(tally)[0].name: getattr(tally, fields(tally)[0].name) + 1}))
 
 
+class Noted:
+    """Writes down, beside the test, that a record was read."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __call__(self, value: Any) -> Any:
+        self.path.touch()
+        return value
+
+
 def test_a_class_of_the_program_that_has_changed_reads_what_was_stored(make_env: Any, tmp_path: Path) -> None:
+    noted = tmp_path / "a record was read"
+
     def tallied(env: Any, cls: Any, epochs: int) -> tuple[list[Any], str]:
-        stream = env.from_source(Ids("a")).uid("a").key_by(lambda value: value[0]).process(Tallying(cls)).uid("tally")
+        source = env.from_source(Ids("a")).uid("a").map(Noted(noted))
+        stream = source.key_by(lambda value: value[0]).process(Tallying(cls)).uid("tally")
         enough = threading.Event()
         env.add_epoch_listener(lambda epoch: enough.set() if epoch.number >= epochs else None)
         results = stream.execute_and_collect("tallied")
@@ -208,6 +223,13 @@ def test_a_class_of_the_program_that_has_changed_reads_what_was_stored(make_env:
 
         return Tally
 
+    def never() -> Any:
+        @dataclass
+        class Tally:
+            n: str
+
+        return Tally
+
     given, path = tallied(make_env(checkpoints=True), before(), 2)
     taken = Savepoint.load(path).metadata.checkpoint
     now = after()
@@ -215,3 +237,9 @@ def test_a_class_of_the_program_that_has_changed_reads_what_was_stored(make_env:
     assert [tally.n for _, tally in given] == list(range(len(given)))
     assert [tally.count for _, tally in later] == [float(len(given) + n) for n in range(len(later))]
     assert all(tally.tags == ["restored"] for _, tally in later)
+    noted.unlink()
+    refused = make_env(checkpoints=True, **beginning_with(path))
+    stream = refused.from_source(Ids("a")).uid("a").map(Noted(noted)).key_by(lambda value: value[0])
+    with pytest.raises(PenstockError, match=r"'tally'.*\n?.*int.*str"):
+        list(stream.process(Tallying(never())).uid("tally").execute_and_collect("tallied"))
+    assert not noted.exists()

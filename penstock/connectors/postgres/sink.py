@@ -1,0 +1,250 @@
+"""PostgresSink: the records of an epoch and the note that they are there are one transaction."""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from penstock.checkpoint.committing import Commit
+from penstock.common.fields import values_of
+from penstock.common.row import Row, RowKind
+from penstock.connectors.postgres.connection import (
+    RETRY_SECONDS,
+    Conninfo,
+    PostgresError,
+    PostgresRefused,
+    Server,
+    Session,
+    driver,
+    said,
+    sql,
+)
+from penstock.connectors.postgres.encoding import RowEncoder
+from penstock.connectors.postgres.ledger import Ledger
+from penstock.connectors.postgres.table import check_names
+from penstock.connectors.postgres.target import Target, find_target
+from penstock.connectors.sink import EXACTLY_ONCE, Sink, SinkWriter
+from penstock.connectors.write_ahead import WriteAhead, written_ahead
+from penstock.errors import PenstockError
+from penstock.runtime.context import RuntimeContext
+from penstock.runtime.operators import EpochInfo
+
+if TYPE_CHECKING:
+    import psycopg
+
+_WHO = "PostgresSink"
+_BATCH = 2000
+"""Records that are encoded together: enough that what is done once for all of them costs nothing."""
+_COPY = "COPY {table} ({columns}) FROM STDIN"
+_STAGE = "CREATE TEMP TABLE {staged} ON COMMIT DROP AS SELECT {columns} FROM {table} WITH NO DATA"
+_NUMBER = "ALTER TABLE {staged} ADD COLUMN {order} bigint GENERATED ALWAYS AS IDENTITY"
+_STAGED, _ORDER = "penstock_epoch", "penstock_order"
+_LATEST = """
+INSERT INTO {table} ({columns})
+SELECT {columns} FROM (SELECT DISTINCT ON ({key}) * FROM {staged} ORDER BY {key}, {order} DESC) AS latest
+ON CONFLICT ({key}) DO
+"""
+
+
+class PostgresSink(Sink):
+    """Adds every record to a table as a row; with `key`, a record takes the place of the row with the same key.
+
+    Records are Rows, dicts, tuples, dataclasses or any objects with the columns' names; tuples have the values in the
+    order of `columns`. These are, if they are not given, the fields of the stream's declared type, or all columns that
+    the server does not fill alone. Of several records of an epoch with one key the last one stays: the last of its
+    subtask, and where two subtasks have the same key, of the higher subtask.
+    """
+
+    guarantee = EXACTLY_ONCE
+    why = "an epoch's rows and its number are written in one transaction of the database"
+
+    def __init__(
+        self,
+        connection: Conninfo,
+        table: str,
+        *,
+        columns: Iterable[str] | None = None,
+        key: str | Iterable[str] | None = None,
+        retry_seconds: float = RETRY_SECONDS,
+    ) -> None:
+        self._server = Server(connection, _WHO, retry_seconds)
+        self._name = table
+        self._columns = check_names(columns, "PostgresSink: columns")
+        self._key = check_names(key, "PostgresSink: key")
+        self._value_type: Any = None
+        self._begin()
+
+    def _begin(self) -> None:
+        self._session = Session(self._server, "penstock sink")
+        self._found: Target | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name not in ("_session", "_found")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._begin()
+
+    def __repr__(self) -> str:
+        return f"PostgresSink(table '{self._name}' in {self._server!r})"
+
+    def for_type(self, value_type: Any) -> PostgresSink:
+        typed = copy.copy(self)
+        typed._value_type = value_type
+        return typed
+
+    def create_writer(self, context: RuntimeContext) -> SinkWriter:
+        # A failure in a task is told with the operator's name and uid.
+        try:
+            target = self._session.run(lambda connection: self._target(connection, _WHO), "looking at the table")
+        finally:
+            self._session.close()
+        return _Writer(target, WriteAhead(context))
+
+    # -- in the driver ---------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        who = self._who()
+
+        def look(connection: psycopg.Connection[Any]) -> None:
+            self._found = self._target(connection, who)
+            self._ledger(self._found).create(connection, who)
+
+        self._session.run(look, "looking at the table")
+
+    def commit(self, commits: list[Commit]) -> None:
+        if self._found is None:
+            self.start()
+        target = self._found
+        assert target is not None
+        try:
+            self._session.run(lambda connection: self._write(connection, target, commits), self._doing(commits[0]))
+        except driver().Error as error:
+            # The table may have been changed; if so, the next attempt sees it as it is.
+            self._found = None
+            raise self._refused(error, target, commits) from None
+
+    def _write(self, connection: psycopg.Connection[Any], target: Target, commits: list[Commit]) -> None:
+        """If it fails, and it is not known whether the server took it, the ledger knows."""
+        first = commits[0]
+        with connection.transaction():
+            if not self._ledger(target).enter(connection, first.lineage, self.uid, first.epoch):
+                return
+            names: dict[str, Any] = {"table": target.table.names, "columns": target.names, "staged": _STAGED}
+            with connection.cursor() as cursor:
+                if target.key is None:
+                    self._copy(cursor, sql(_COPY, **names), commits)
+                    return
+                cursor.execute(sql(_STAGE, **names))
+                cursor.execute(sql(_NUMBER, staged=_STAGED, order=_ORDER))
+                self._copy(cursor, sql(_COPY, table=_STAGED, columns=target.names), commits)
+                rest = [name for name in target.names if name not in target.key]
+                statement = sql(_LATEST, **names, key=target.key, order=_ORDER)
+                if rest:
+                    changes = [sql("{column} = EXCLUDED.{column}", column=name) for name in rest]
+                    statement += sql("UPDATE SET ") + driver().sql.SQL(", ").join(changes)
+                else:
+                    statement += sql("NOTHING")
+                cursor.execute(statement)
+
+    def _copy(self, cursor: psycopg.Cursor[Any], statement: Any, commits: list[Commit]) -> None:
+        with cursor.copy(statement) as stream:
+            for chunk in self._chunks(commits):
+                stream.write(chunk)
+
+    def _chunks(self, commits: list[Commit]) -> Iterator[bytes]:
+        for commit in commits:
+            yield from written_ahead(self, commit)
+
+    def _target(self, connection: psycopg.Connection[Any], who: str) -> Target:
+        where = self._server.where
+        return find_target(connection, self._name, self._columns, self._key, self._value_type, who, where)
+
+    def _ledger(self, target: Target) -> Ledger:
+        return Ledger(target.table.names[0], ".".join(target.table.names))
+
+    def _who(self) -> str:
+        return f"{_WHO} (uid '{self.uid}')"
+
+    def _doing(self, commit: Commit) -> str:
+        return f"committing epoch {commit.epoch} of sink '{self.uid}' to table '{self._name}'"
+
+    def _refused(self, error: Any, target: Target, commits: list[Commit]) -> PostgresError:
+        """The server does not take the epoch: which record, if it says so."""
+        found = re.search(r"COPY \S+?, \D*(\d+)(?:, \S+ (.+?):)?", error.diag.context or "")
+        record = self._line(int(found.group(1)), commits) if found else ""
+        shown = ""
+        if record:
+            values = (f"{name}={text[:100]}" for name, text in zip(target.names, record.split("\t")))
+            shown = f" The record: {', '.join(values)}."
+        name = error.diag.column_name or (found and found.group(2))
+        columns = [column for column in target.columns if column.name == name]
+        column = f" Column '{columns[0].name}' is {columns[0].described}." if columns else ""
+        detail = f" ({error.diag.message_detail})" if error.diag.message_detail else ""
+        # What follows from the records comes again; a full disk does not.
+        passes = (error.sqlstate or "XX")[:2] in ("53", "57", "58", "XX")
+        return (PostgresError if passes else PostgresRefused)(
+            f"{self._who()}: {target.table.where} does not take epoch {commits[0].epoch}: {said(error)}{detail}."
+            f"{column}{shown} Nothing of the epoch was written, and nothing is lost: it is kept with the checkpoint.",
+            fix="Change the table, its constraints or triggers so that it takes the record, and start the job again: "
+            "it goes on with this epoch.",
+        )
+
+    def _line(self, number: int, commits: list[Commit]) -> str:
+        before = 0
+        for chunk in self._chunks(commits):
+            lines = chunk.count(b"\n")
+            if before + lines >= number:
+                return chunk.split(b"\n")[number - before - 1].decode()
+            before += lines
+        return ""
+
+
+class _Writer(SinkWriter):
+    def __init__(self, target: Target, log: WriteAhead) -> None:
+        self._encoder = RowEncoder(target.table, target.columns, _WHO)
+        self._values = values_of(target.names)
+        self._kept = (RowKind.INSERT,) if target.key is None else (RowKind.INSERT, RowKind.UPDATE_AFTER)
+        self._log = log
+        self._rows: list[tuple[Any, ...]] = []
+
+    def begin_epoch(self, epoch: EpochInfo) -> None:
+        self._rows = []
+        self._log.begin(epoch)
+
+    def write(self, value: Any) -> None:
+        if type(value) is Row and value._row_kind not in self._kept:
+            raise PenstockError(
+                f"{_WHO} adds rows{' and replaces them' if len(self._kept) > 1 else ''}, and the record {value!r} "
+                f"says that one is taken back.",
+                fix="Leave such records out before the sink with filter(...).",
+            )
+        row = tuple(self._values(value))
+        if self._encoder.mutable:
+            row = self._fixed(row)
+        rows = self._rows
+        rows.append(row)
+        if len(rows) == _BATCH:
+            # Not the record to be named if one does not fit: the encoder names that one.
+            del value
+            self._flush()
+
+    def _fixed(self, row: tuple[Any, ...]) -> tuple[Any, ...]:
+        fields = list(row)
+        for index in self._encoder.mutable:
+            fields[index] = self._encoder.field(index, row[index], row)
+        return tuple(fields)
+
+    def _flush(self) -> None:
+        rows, self._rows = self._rows, []
+        if rows:
+            self._log.add(self._encoder.encode(rows))
+
+    def prepare_commit(self) -> bytes | None:
+        self._flush()
+        return self._log.seal()
+
+
+__all__ = ["PostgresSink"]

@@ -1,0 +1,6 @@
+"""PostgreSQL as users import it."""
+
+from penstock.connectors.postgres.sink import PostgresSink
+from penstock.connectors.postgres.source import PostgresSource
+
+__all__ = ["PostgresSink", "PostgresSource"]

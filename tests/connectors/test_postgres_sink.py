@@ -1,0 +1,325 @@
+"""PostgresSink: every record is in the table once, whatever dies around the commit."""
+
+import datetime as dt
+import decimal
+import enum
+import uuid
+from dataclasses import dataclass
+
+import psycopg
+import pytest
+
+from chaos.servers.postgres import PostgresServer
+from penstock.common.row import Row
+from penstock.common.typeinfo import Types
+from penstock.connectors.postgres import ledger
+from penstock.datastream import StreamExecutionEnvironment
+from penstock.datastream.connectors.postgres import PostgresSink
+from penstock.errors import PenstockError
+from penstock.testing import JobHarness
+
+POINTS = [
+    *(f"level1.{point}" for point in ("received", "processed", "snapshot", "reported")),
+    *(f"driver.{point}" for point in ("triggered", "collected", "published", "committed")),
+]
+
+
+@pytest.fixture
+def db(postgres):
+    with psycopg.connect(postgres, autocommit=True) as connection:
+        connection.execute("CREATE TABLE numbers (n int, word text)")
+        connection.execute("CREATE TABLE totals (word text PRIMARY KEY, total int)")
+        yield connection
+
+
+def rows(db, table="numbers", columns="n"):
+    return sorted(row if "," in columns else row[0] for row in db.execute(f"SELECT {columns} FROM {table}"))
+
+
+def job(sink, records=range(40), **options):
+    env = StreamExecutionEnvironment.get_execution_environment()
+    stream = env.from_collection(list(records)).uid("numbers").rebalance()
+    stream.map(lambda n: (n, f"word {n}") if isinstance(n, int) else n).sink_to(sink).uid("out")
+    return JobHarness(env, **options)
+
+
+class TestAJobThatCrashes:
+    @pytest.mark.parametrize("point", POINTS)
+    @pytest.mark.parametrize("backend", ["memory", "filesystem"])
+    def test_writes_every_record_once_wherever_that_is(self, db, postgres, point, backend):
+        with job(PostgresSink(postgres, "numbers"), parallelism=3, backend=backend) as harness:
+            harness.epoch(10)
+            harness.crash_at(point)
+            harness.epoch(10)
+            harness.crash()
+            harness.run(10)
+        assert rows(db) == list(range(40))
+
+    @pytest.mark.parametrize("point", POINTS)
+    def test_leaves_the_last_value_of_every_key(self, db, postgres, point):
+        records = [(f"word {n % 7}", n) for n in range(40)]
+        with job(PostgresSink(postgres, "totals", key="word"), records) as harness:
+            harness.epoch(10)
+            harness.crash_at(point)
+            harness.epoch(10)
+            harness.run(10)
+        assert rows(db, "totals", "word, total") == sorted(dict(records).items())
+
+    def test_has_one_row_in_the_ledger_whatever_the_number_of_epochs(self, db, postgres):
+        with job(PostgresSink(postgres, "numbers")) as harness:
+            harness.run(5)
+            [(sink, epoch, target)] = db.execute("SELECT sink, epoch, target FROM penstock_ledger").fetchall()
+            # The last one only ends the input.
+            assert (sink, epoch, target) == ("out", 8, "public.numbers")
+            assert harness.checkpoint == 9
+
+
+class TestAnotherLineage:
+    def test_begun_anew_writes_again_what_its_own_epochs_hold(self, db, postgres):
+        for _ in range(2):
+            with job(PostgresSink(postgres, "numbers"), range(4)) as harness:
+                harness.run(2)
+        assert rows(db) == sorted([*range(4), *range(4)])
+        assert db.execute("SELECT count(*) FROM penstock_ledger").fetchone() == (2,)
+
+    def test_that_begins_with_a_savepoint_goes_on_behind_it(self, db, postgres, tmp_path):
+        first = job(PostgresSink(postgres, "numbers"))
+        first.epoch(10)
+        first.epoch(10)
+        saved = first.stop_with_savepoint(tmp_path)
+        with job(PostgresSink(postgres, "numbers"), from_savepoint=saved) as second:
+            second.epochs(5)
+        assert rows(db) == list(range(40))
+
+    def test_that_begins_with_an_old_savepoint_is_not_taken_for_the_one_that_went_further(self, db, postgres, tmp_path):
+        """Its epochs have numbers that the other lineage has written, and other records."""
+        first = job(PostgresSink(postgres, "numbers"))
+        first.epoch(10)
+        saved = first.savepoint(tmp_path)
+        first.epoch(10)
+        first.epoch(10)
+        first.close()
+        others = [*range(10), *range(100, 105)]
+        with job(PostgresSink(postgres, "numbers"), others, from_savepoint=saved) as second:
+            second.epoch()
+        assert rows(db) == [*range(30), *range(100, 105)]
+
+
+class Seen(PostgresSink):
+    commits = []
+
+    def commit(self, given):
+        Seen.commits.append(given)
+        super().commit(given)
+
+
+class TestADriverThatWasThoughtDead:
+    def test_cannot_put_an_older_epoch_behind_a_newer_one(self, db, postgres):
+        Seen.commits.clear()
+        with job(Seen(postgres, "totals", key="word"), [("a", 1), ("a", 2)]) as harness:
+            harness.run(1)
+            old = PostgresSink(postgres, "totals", key="word")
+            old.uid = "out"
+            old.commit(Seen.commits[0])
+        assert rows(db, "totals", "word, total") == [("a", 2)]
+
+    def test_and_stands_in_the_middle_of_a_commit_is_not_waited_for(self, db, postgres, monkeypatch):
+        monkeypatch.setattr(ledger, "STALLED_SECONDS", 0.05)
+        with job(PostgresSink(postgres, "numbers")) as harness, psycopg.connect(postgres) as stopped:
+            harness.epoch(10)
+            lineage = harness._driver.lineage
+            book = ledger.Ledger("public", "numbers")
+            assert book.enter(stopped, lineage, "out", 2)
+            stopped.execute("INSERT INTO numbers (n) VALUES (10)")
+            harness.epoch(10)
+            with pytest.raises(psycopg.OperationalError):
+                stopped.commit()
+        assert rows(db) == list(range(20))
+
+    def test_and_commits_the_same_epoch_at_the_same_time_leaves_one_of_them(self, db, postgres):
+        with job(PostgresSink(postgres, "numbers")) as harness:
+            harness.epoch(10)
+            book = ledger.Ledger("public", "numbers")
+            with psycopg.connect(postgres) as other:
+                assert book.enter(other, harness._driver.lineage, "out", 2)
+            harness.epoch(10)
+        # The other one brought no rows, so there are none of the second epoch.
+        assert rows(db) == list(range(10))
+
+
+@pytest.fixture
+def own_server():
+    server = PostgresServer().start()
+    with psycopg.connect(server.conninfo(), autocommit=True) as connection:
+        connection.execute("CREATE TABLE numbers (n int, word text)")
+    yield server
+    server.close()
+
+
+class Dying(PostgresSink):
+    """Its server is killed once, at a point of the second commit, and started again."""
+
+    server = None
+    at = None
+
+    def _passes(self, point, commits):
+        if point == Dying.at and commits[0].epoch == 2:
+            Dying.at = None
+            Dying.server.kill()
+            Dying.server.start()
+
+    def _write(self, connection, target, commits):
+        self._passes("before", commits)
+        super()._write(connection, target, commits)
+        if Dying.at == "answered" and commits[0].epoch == 2:
+            self._passes("answered", commits)
+            # The server had committed, and all that the driver hears is that it is gone.
+            connection.execute("SELECT 1")
+
+    def _copy(self, cursor, statement, commits):
+        self._passes("entered", commits)
+        super()._copy(cursor, statement, commits)
+        self._passes("copied", commits)
+
+    def _chunks(self, commits):
+        for chunk in super()._chunks(commits):
+            yield chunk
+            self._passes("copying", commits)
+
+
+class TestAServerThatIsKilled:
+    @pytest.mark.parametrize("at", ["before", "entered", "copying", "copied", "answered"])
+    def test_around_a_commit_has_every_record_once(self, own_server, at):
+        Dying.server, Dying.at = own_server, at
+        with job(Dying(own_server.conninfo(), "numbers"), parallelism=2) as harness:
+            harness.run(10)
+        assert Dying.at is None
+        with psycopg.connect(own_server.conninfo()) as db:
+            assert rows(db) == list(range(40))
+
+    def test_and_stays_away_fails_the_job_which_goes_on_later(self, own_server):
+        sink = PostgresSink(own_server.conninfo(), "numbers", retry_seconds=0)
+        with job(sink) as harness:
+            harness.epoch(10)
+            own_server.kill()
+            with pytest.raises(PenstockError, match="committing epoch 2 of sink 'out' to table 'numbers' failed"):
+                harness.epoch(10)
+            own_server.start()
+            harness.crash()
+            harness.run(10)
+        with psycopg.connect(own_server.conninfo()) as db:
+            assert rows(db) == list(range(40))
+
+    def test_with_a_restart_strategy_is_waited_for_by_restarts(self, own_server):
+        sink = PostgresSink(own_server.conninfo(), "numbers", retry_seconds=0)
+        env = StreamExecutionEnvironment.get_execution_environment()
+        env.get_configuration().set_string("restart-strategy.type", "fixed-delay")
+        env.get_configuration().set_string("restart-strategy.fixed-delay.attempts", "3")
+        env.from_collection([(n, "") for n in range(20)]).sink_to(sink)
+        with JobHarness(env) as harness:
+            harness.epoch(10)
+            own_server.kill()
+            harness._wait = lambda seconds: own_server.start()
+            harness.run(10)
+            assert harness.restarts == 1
+        with psycopg.connect(own_server.conninfo()) as db:
+            assert rows(db) == list(range(20))
+
+
+class Mood(enum.Enum):
+    GLAD = "glad"
+
+
+@dataclass
+class Number:
+    n: int
+    word: str
+
+
+class TestRecords:
+    def write(self, sink, *records):
+        env = StreamExecutionEnvironment.get_execution_environment()
+        env.from_collection(list(records)).sink_to(sink).uid("out")
+        with JobHarness(env) as harness:
+            harness.run()
+
+    def test_may_have_any_shape_with_the_columns_names(self, db, postgres):
+        records = [(1, "a"), Row(2, "b"), Row(word="c", n=3), {"word": "d", "n": 4, "more": 0}, Number(5, "e")]
+        self.write(PostgresSink(postgres, "numbers"), *records)
+        assert rows(db, columns="n, word") == [(n, "abcde"[n - 1]) for n in range(1, 6)]
+
+    def test_of_a_declared_type_fill_the_columns_of_that(self, db, postgres):
+        db.execute("ALTER TABLE numbers ADD COLUMN id serial PRIMARY KEY, ADD COLUMN at timestamptz DEFAULT now()")
+        env = StreamExecutionEnvironment.get_execution_environment()
+        stream = env.from_collection(
+            [("a", 1)], type_info=Types.ROW_NAMED(["word", "n"], [Types.STRING(), Types.INT()])
+        )
+        stream.sink_to(PostgresSink(postgres, "numbers"))
+        with JobHarness(env) as harness:
+            harness.run()
+        assert rows(db, columns="id, word, n") == [(1, "a", 1)]
+
+    def test_are_what_they_were_when_they_were_given(self, db, postgres):
+        db.execute("CREATE TABLE documents (n int, document jsonb)")
+
+        def changing(n):
+            DOCUMENT["n"] = n
+            return (n, DOCUMENT)
+
+        env = StreamExecutionEnvironment.get_execution_environment()
+        env.from_collection(range(3)).rebalance().map(changing).sink_to(PostgresSink(postgres, "documents"))
+        with JobHarness(env) as harness:
+            harness.run()
+        assert rows(db, "documents", "n, document->>'n'") == [(0, "0"), (1, "1"), (2, "2")]
+
+    def test_come_back_as_they_were(self, db, postgres):
+        db.execute(
+            """CREATE TYPE mood AS ENUM ('sad', 'glad');
+            CREATE DOMAIN short AS text CHECK (length(VALUE) < 9);
+            CREATE TABLE typed (i2 int2, i8 int8, f4 float4, f8 float8, num numeric(8, 2), free numeric, b bool,
+                t text, v varchar(3), c char(2), raw bytea, d date, ts timestamp, tz timestamptz, ti time,
+                iv interval, u uuid, j json, jb jsonb, m mood, a int[], s short, empty text)"""
+        )
+        zone = dt.timezone(dt.timedelta(hours=-3, minutes=-30))
+        moment = dt.datetime(2026, 3, 4, 5, 6, 7, 89, zone)
+        record = (
+            -32768, 2**63 - 1, 0.5, -1e300, decimal.Decimal("999999.99"), decimal.Decimal("1E+30"), True,
+            "tab\tline\nreturn\rback\\slash \\N é 漢 \x01", "abc", "x ", b"\0\\\xff", dt.date(1, 2, 3),
+            dt.datetime(2026, 1, 1), moment, dt.time(23, 59, 59, 999999), dt.timedelta(days=-2, seconds=5),
+            uuid.UUID(int=7), {"a": "\n\\"}, [1, None, "ü"], Mood.GLAD, [1, None, 3], "word", None,
+        )  # fmt: skip
+        self.write(PostgresSink(postgres, "typed"), record)
+        [found] = db.execute("SELECT * FROM typed").fetchall()
+        assert found == (*record[:19], "glad", *record[20:])
+
+    def test_of_other_numeric_types_are_taken_if_they_mean_the_same(self, db, postgres):
+        db.execute("CREATE TABLE others (f8 float8, num numeric(4, 1), u uuid)")
+        text = str(uuid.UUID(int=9))
+        self.write(
+            PostgresSink(postgres, "others"), (1, 2.25, text), (float("inf"), 3, text), (float("nan"), None, None)
+        )
+        found = [(repr(f), n) for f, n in db.execute("SELECT f8, num FROM others")]
+        assert found == [("1.0", decimal.Decimal("2.3")), ("inf", decimal.Decimal("3.0")), ("nan", None)]
+
+    def test_of_one_key_in_two_subtasks_leave_that_of_the_higher_one(self, db, postgres):
+        with job(
+            PostgresSink(postgres, "totals", key=["word"]), [("a", 1), ("a", 2), ("a", 3)], parallelism=2
+        ) as harness:
+            # Dealt out in turn: 1 and 3 to the first subtask, 2 to the second.
+            harness.epoch()
+        assert rows(db, "totals", "total") == [2]
+
+    def test_with_nothing_but_a_key_are_there_once(self, db, postgres):
+        db.execute("CREATE TABLE seen (n int PRIMARY KEY)")
+        with job(PostgresSink(postgres, "seen", key="n", columns=["n"]), [{"n": 1}, {"n": 2}, {"n": 1}]) as harness:
+            harness.run(2)
+        assert rows(db, "seen") == [1, 2]
+
+    def test_replace_only_the_columns_that_they_fill(self, db, postgres):
+        db.execute("ALTER TABLE totals ADD COLUMN note text; INSERT INTO totals VALUES ('a', 1, 'keep')")
+        sink = PostgresSink(postgres, "totals", key="word", columns=["word", "total"])
+        self.write(sink, ("a", 5))
+        assert rows(db, "totals", "word, total, note") == [("a", 5, "keep")]
+
+
+DOCUMENT = {}

@@ -1,0 +1,416 @@
+"""PostgresSource: every row of an append table once, however transactions overlap, and the same at every replay."""
+
+import pickle
+
+import psycopg
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from chaos.servers.postgres import PostgresServer
+from penstock.common.row import Row
+from penstock.connectors.source import ranges, read_split
+from penstock.datastream import StreamExecutionEnvironment
+from penstock.datastream.connectors.postgres import PostgresSource
+from penstock.errors import PenstockError
+from penstock.testing import JobHarness
+
+TABLE = "CREATE TABLE events (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, word text, amount numeric(10, 2))"
+
+
+@pytest.fixture
+def db(postgres):
+    """A connection that commits each statement, to a database with an empty table `events`."""
+    with psycopg.connect(postgres, autocommit=True) as connection:
+        connection.execute(TABLE)
+        yield connection
+
+
+def insert(connection, *words):
+    for word in words:
+        connection.execute("INSERT INTO events (word) VALUES (%s)", [word])
+
+
+class Reader:
+    """Plans epochs and reads them, as a job does."""
+
+    def __init__(self, source, parallelism=1):
+        self.source = pickle.loads(pickle.dumps(source))
+        self.positions = self.source.start(parallelism)
+        self.epochs = []
+
+    def epoch(self, limit=None):
+        ahead = self.source.advance(dict(self.positions), limit)
+        self.epochs.append(ranges(self.positions, ahead))
+        self.positions = ahead
+        return self.replay(self.epochs[-1])
+
+    def replay(self, found):
+        return [record for part in found for chunk in read_split(self.source, *part) for record in chunk.records]
+
+    def words(self, limit=None):
+        return [record["word"] for record in self.epoch(limit)]
+
+
+@pytest.fixture
+def reader(db, postgres):
+    made = []
+
+    def make(**options):
+        made.append(Reader(PostgresSource(postgres, "events", "id", **options)))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.source.close()
+
+
+class TestRows:
+    def test_become_rows_with_the_names_of_their_columns(self, db, reader):
+        insert(db, "a")
+        assert reader().epoch() == [Row(id=1, word="a", amount=None)]
+
+    def test_become_tuples_of_the_columns_that_are_wanted(self, db, reader):
+        insert(db, "a", "b")
+        assert reader(records="tuple", columns=["word", "id"]).epoch() == [("a", 1), ("b", 2)]
+
+    def test_become_dicts_without_the_key_if_it_is_not_wanted(self, db, reader):
+        insert(db, "a")
+        assert reader(records="dict", columns=["word"]).epoch() == [{"word": "a"}]
+
+    def test_have_the_types_that_python_has_for_them(self, db, postgres):
+        db.execute(
+            """CREATE TYPE mood AS ENUM ('sad', 'glad');
+            CREATE TABLE typed (n serial PRIMARY KEY, m mood, j jsonb, a int[], t timestamptz);
+            INSERT INTO typed (m, j, a, t) VALUES ('glad', '{"x": [1]}', '{1,2}', '2026-01-01 00:00Z')"""
+        )
+        reader = Reader(PostgresSource(postgres, "typed", "n", records="tuple"))
+        [(n, mood, document, numbers, time)] = reader.epoch()
+        assert (n, mood, document, numbers, time.isoformat()) == (1, "glad", {"x": [1]}, [1, 2], time.isoformat())
+        assert time.timestamp() == 1767225600
+        reader.source.close()
+
+    def test_are_read_some_at_a_time(self, db, reader):
+        db.execute("INSERT INTO events (word) SELECT 'w' || n FROM generate_series(1, 5001) n")
+        assert reader().words() == [f"w{n}" for n in range(1, 5002)]
+
+
+class TestEpochs:
+    def test_have_no_more_rows_than_the_limit_though_numbers_are_missing(self, db, reader):
+        insert(db, *"abcdefg")
+        db.execute("DELETE FROM events WHERE word IN ('b', 'c')")
+        read = reader()
+        assert [read.words(2), read.words(2), read.words(2), read.words(2)] == [["a", "d"], ["e", "f"], ["g"], []]
+
+    def test_come_again_with_the_same_rows_though_others_were_added(self, db, reader):
+        insert(db, "a", "b")
+        read = reader()
+        first = read.epoch()
+        insert(db, "c")
+        read.epoch()
+        assert [read.replay(epoch) for epoch in read.epochs] == [first, read.replay(read.epochs[1])]
+        assert [record.word for record in first] == ["a", "b"]
+
+    def test_go_on_from_a_position_in_another_process(self, db, reader):
+        insert(db, "a")
+        read = reader()
+        read.epoch()
+        insert(db, "b")
+        read.source = pickle.loads(pickle.dumps(read.source))
+        assert read.words() == ["b"]
+        read.source.close()
+
+    def test_of_several_splits_share_the_rows(self, db, reader):
+        insert(db, *"abcdefg")
+        read = reader(splits=3)
+        assert sorted(read.words(5)) == list("abcde")
+        assert [part.split for part in read.epochs[0]] == ["0/3", "1/3", "2/3"]
+        assert sorted(read.words(5)) == ["f", "g"]
+
+    def test_keep_their_splits_though_the_program_has_others(self, db, reader, postgres):
+        insert(db, *"abc")
+        read = reader(splits=2)
+        read.epoch()
+        read.source.close()
+        read.source = PostgresSource(postgres, "events", "id", splits=3)
+        insert(db, *"defg")
+        assert sorted(read.words()) == list("defg")
+
+    def test_do_not_come_where_there_is_nothing_new(self, db, reader):
+        read = reader()
+        read.epoch()
+        assert read.epochs == [[]]
+        insert(db, "a")
+        assert read.words() == ["a"]
+        db.execute("DELETE FROM events")
+        read.epoch()
+        assert read.epochs[-1] == []
+
+
+class TestTransactionsThatCommitOutOfOrder:
+    def test_are_all_read_though_the_first_number_appears_last(self, db, reader, postgres):
+        read = reader()
+        with psycopg.connect(postgres) as slow:
+            insert(slow, "slow")
+            insert(db, "fast")
+            # A source that went by the largest number would pass over the first row for good.
+            assert read.words() == []
+            slow.commit()
+            assert read.words() == ["slow", "fast"]
+
+    def test_do_not_hold_up_rows_before_them_for_ever(self, db, reader, postgres):
+        """Rows that were there when the slow one began wait for it once, and not for those that began later."""
+        read = reader()
+        with psycopg.connect(postgres) as slow, psycopg.connect(postgres) as later:
+            insert(db, "a")
+            insert(slow, "slow")
+            assert read.words() == []
+            insert(later, "later")
+            slow.commit()
+            assert read.words() == ["a"]
+            later.commit()
+            assert read.words() == ["slow", "later"]
+
+    def test_that_are_rolled_back_leave_only_a_gap(self, db, reader, postgres):
+        read = reader()
+        with psycopg.connect(postgres) as slow:
+            insert(slow, "never")
+            insert(db, "a")
+            assert read.words() == []
+            slow.rollback()
+        assert read.words() == ["a"]
+
+    def test_are_waited_for_while_they_are_prepared(self, db, reader, postgres):
+        read = reader()
+        with psycopg.connect(postgres) as slow:
+            insert(slow, "slow")
+            insert(db, "a")
+            assert read.words() == []
+            slow.execute("PREPARE TRANSACTION 'in doubt'")
+            assert [read.words(), read.words()] == [[], []]
+            db.execute("COMMIT PREPARED 'in doubt'")
+        assert read.words() == ["slow", "a"]
+
+    def test_are_waited_for_if_they_write_to_a_partition(self, db, postgres):
+        db.execute(
+            """CREATE TABLE parts (id bigint GENERATED ALWAYS AS IDENTITY, day int, PRIMARY KEY (id, day))
+               PARTITION BY LIST (day);
+               CREATE TABLE parts_1 PARTITION OF parts FOR VALUES IN (1);
+               CREATE TABLE parts_2 PARTITION OF parts FOR VALUES IN (2)"""
+        )
+        read = Reader(PostgresSource(postgres, "parts", "id", columns=["day"], records="tuple"))
+        with psycopg.connect(postgres) as slow:
+            slow.execute("INSERT INTO parts (day) VALUES (1)")
+            db.execute("INSERT INTO parts (day) VALUES (2)")
+            assert read.epoch() == []
+        assert read.epoch() == [(1,), (2,)]
+        read.source.close()
+
+    def test_hold_up_nobody_who_only_reads_or_writes_elsewhere(self, db, reader, postgres):
+        db.execute("CREATE TABLE elsewhere (n int)")
+        insert(db, "a")
+        with psycopg.connect(postgres) as other:
+            other.execute("INSERT INTO elsewhere VALUES (1)")
+            other.execute("SELECT * FROM events FOR SHARE")
+            assert reader().words() == ["a"]
+
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.sampled_from(["insert", "insert", "insert", "commit", "commit"]), st.integers(0, 3)),
+        st.tuples(st.sampled_from(["rollback", "prepare", "finish"]), st.integers(0, 3)),
+        st.tuples(st.just("epoch"), st.sampled_from([None, None, 1, 2])),
+        st.tuples(st.just("forget"), st.just(0)),
+    ),
+    min_size=8,
+    max_size=40,
+)
+
+
+class Writers:
+    """Four sessions, each with a transaction that may be open, and those that were prepared and not decided."""
+
+    def __init__(self, conninfo):
+        self.sessions = [psycopg.connect(conninfo) for _ in range(4)]
+        self.admin = psycopg.connect(conninfo, autocommit=True)
+        self.written = 0
+        self.open = [[] for _ in self.sessions]
+        self.prepared = {}
+        self.committed = []
+
+    def begin(self):
+        self.admin.execute("TRUNCATE events RESTART IDENTITY")
+        self.written = 0
+        self.committed = []
+
+    def insert(self, number):
+        insert(self.sessions[number], str(self.written))
+        self.open[number].append(str(self.written))
+        self.written += 1
+
+    def commit(self, number):
+        self.sessions[number].commit()
+        self.committed += self.open[number]
+        self.open[number] = []
+
+    def rollback(self, number):
+        self.sessions[number].rollback()
+        self.open[number] = []
+
+    def prepare(self, number):
+        if number not in self.prepared and self.open[number]:
+            self.sessions[number].execute(f"PREPARE TRANSACTION 'number {number}'")
+            self.sessions[number].rollback()
+            self.prepared[number], self.open[number] = self.open[number], []
+
+    def finish(self, number):
+        if number in self.prepared:
+            self.admin.execute(f"COMMIT PREPARED 'number {number}'")
+            self.committed += self.prepared.pop(number)
+
+    def end(self):
+        for number in range(4):
+            self.finish(number)
+            self.commit(number)
+
+    def close(self):
+        for connection in [*self.sessions, self.admin]:
+            connection.close()
+
+
+@pytest.fixture
+def writers(db, postgres):
+    made = Writers(postgres)
+    yield made
+    made.close()
+
+
+def test_every_committed_row_is_read_once_and_in_order_whatever_the_interleaving(writers, reader, postgres):
+    @settings(max_examples=150)
+    @given(STEPS)
+    def run(steps):
+        writers.begin()
+        read = reader()
+        words = []
+        try:
+            for step, detail in steps:
+                if step == "epoch":
+                    words += read.words(detail)
+                elif step == "forget":
+                    # A planner that dies keeps its positions, and nothing else.
+                    read.source.close()
+                    read.source = pickle.loads(pickle.dumps(read.source))
+                else:
+                    getattr(writers, step)(detail)
+            writers.end()
+            while more := read.words():
+                words += more
+            words += read.words()
+            assert words == sorted(writers.committed, key=int)
+            assert [row.word for epoch in read.epochs for row in read.replay(epoch)] == words
+        finally:
+            writers.end()
+            read.source.close()
+
+    run()
+
+
+class TestABoundedSource:
+    def test_reads_what_is_there_when_it_starts(self, db, reader):
+        insert(db, "a", "b")
+        read = reader(bounded=True)
+        insert(db, "c")
+        assert [read.words(1), read.words(1), read.words(1)] == [["a"], ["b"], []]
+        assert read.source.ends("0/1", read.positions["0/1"])
+
+    def test_waits_for_transactions_under_way_and_then_says_who_they_are(self, db, postgres):
+        source = PostgresSource(postgres, "events", "id", bounded=True, retry_seconds=0)
+        with psycopg.connect(postgres) as slow:
+            insert(slow, "slow")
+            insert(db, "a")
+            with pytest.raises(PenstockError, match=r"table 'events' .* transactions that do not end: \d+/\d+"):
+                source.start(1)
+        assert source.start(1) == {"0/1": [None, 2]}
+        source.close()
+
+    def test_of_an_empty_table_ends_at_once(self, reader):
+        read = reader(bounded=True)
+        assert read.epoch() == []
+        assert read.epochs == [[]]
+
+
+class TestWhatWaits:
+    def test_is_counted_by_numbers(self, db, reader):
+        read = reader()
+        assert read.source.backlog(read.positions) == 0
+        insert(db, *"abcde")
+        assert read.source.backlog(read.positions) == 5
+        read.words(2)
+        assert read.source.backlog(read.positions) == 3
+        read.words()
+        assert read.source.backlog(read.positions) == 0
+
+    def test_of_a_bounded_source_ends_where_it_ends(self, db, reader):
+        insert(db, "a", "b")
+        read = reader(bounded=True)
+        insert(db, "c")
+        assert read.source.backlog(read.positions) == 2
+
+
+@pytest.fixture
+def own_server():
+    server = PostgresServer().start()
+    with psycopg.connect(server.conninfo(), autocommit=True) as connection:
+        connection.execute(TABLE)
+    yield server
+    server.close()
+
+
+class TestAServerThatDies:
+    def test_and_comes_back_gives_the_rest_of_the_rows(self, own_server):
+        with psycopg.connect(own_server.conninfo(), autocommit=True) as db:
+            db.execute("INSERT INTO events (word) SELECT 'w' || n FROM generate_series(1, 5000) n")
+        read = Reader(PostgresSource(own_server.conninfo(), "events", "id"))
+        ahead = read.source.advance(read.positions, None)
+        rows = iter(read.source.read("0/1", None, ahead["0/1"]))
+        words = [next(rows).word]
+        own_server.kill()
+        own_server.start()
+        assert words + [row.word for row in rows] == [f"w{n}" for n in range(1, 5001)]
+        read.source.close()
+
+    def test_with_a_prepared_transaction_still_has_it_under_another_name(self, own_server):
+        read = Reader(PostgresSource(own_server.conninfo(), "events", "id"))
+        with psycopg.connect(own_server.conninfo()) as slow:
+            insert(slow, "slow")
+            with psycopg.connect(own_server.conninfo(), autocommit=True) as db:
+                insert(db, "fast")
+            assert read.words() == []
+            slow.execute("PREPARE TRANSACTION 'in doubt'")
+        own_server.stop()
+        own_server.start()
+        assert [read.words(), read.words()] == [[], []]
+        with psycopg.connect(own_server.conninfo(), autocommit=True) as db:
+            db.execute("COMMIT PREPARED 'in doubt'")
+        assert read.words() == ["slow", "fast"]
+        read.source.close()
+
+    def test_for_good_is_named_with_what_to_do(self, own_server):
+        source = PostgresSource(own_server.conninfo("shop"), "events", "id", retry_seconds=0)
+        own_server.stop()
+        with pytest.raises(PenstockError, match="database 'shop' was not to be reached for 0 s") as caught:
+            source.advance(source.start(1), None)
+        assert "Start the server" in caught.value.fix
+
+
+class TestAJob:
+    def test_counts_rows_once_wherever_it_crashes(self, db, postgres):
+        insert(db, *"abacad")
+        env = StreamExecutionEnvironment.get_execution_environment()
+        stream = env.from_source(PostgresSource(postgres, "events", "id", bounded=True), source_name="events")
+        with JobHarness(stream.key_by(lambda row: row.word).map(lambda row: row.word)) as job:
+            job.epoch(2)
+            job.crash_at("level1.processed")
+            job.epoch(2)
+            job.crash()
+            assert sorted(job.run(2)) == sorted("abacad")

@@ -1,0 +1,246 @@
+"""The write-ahead log of sinks: what a task puts aside is sent once by the driver, whoever dies, and then goes."""
+
+import json
+from itertools import count
+
+import pytest
+from dying import Died, Dying
+from files_helpers import context
+
+from penstock.checkpoint.ahead import Ahead
+from penstock.checkpoint.committing import Commit
+from penstock.checkpoint.epochs import Settings
+from penstock.connectors.write_ahead import WriteAhead, written_ahead
+from penstock.datastream import StreamExecutionEnvironment
+from penstock.datastream.connectors import Sink, SinkWriter
+from penstock.errors import PenstockError
+from penstock.runtime.operators import EpochInfo
+from penstock.state.files import CorruptFile
+from penstock.state.object_storage import ObjectStorage
+from penstock.state.storage import DriverStorage, LocalStorage, MissingObject
+from penstock.testing import JobHarness
+
+NUMBERS = range(60)
+INLINE = Settings(inline_bytes=1 << 20, asynchronous=False)
+FILES = Settings(inline_bytes=0, asynchronous=False)
+POINTS = [
+    *(f"level1.{point}" for point in ("received", "processed", "snapshot", "reported")),
+    *(f"driver.{point}" for point in ("triggered", "collected", "published", "committed")),
+]
+
+
+class Letters(Sink):
+    """A ledger that leaves out what it was given before, as a database with a ledger of epochs does."""
+
+    def __init__(self):
+        self.given = {}
+        self.sent = []
+        self.refuse = set()
+
+    def __getstate__(self):
+        return {}
+
+    def create_writer(self, context):
+        return LetterWriter(context)
+
+    def commit(self, commits):
+        for commit in commits:
+            letters = [letter for chunk in written_ahead(self, commit) for letter in json.loads(chunk)]
+            name = commit.lineage, commit.epoch, commit.subtask
+            if commit.epoch in self.refuse:
+                self.refuse.remove(commit.epoch)
+                raise ConnectionError("nobody listens")
+            if name not in self.given:
+                self.given[name] = letters
+                self.sent += letters
+            assert self.given[name] == letters
+
+
+class LetterWriter(SinkWriter):
+    def __init__(self, context):
+        self.log = WriteAhead(context)
+
+    def begin_epoch(self, epoch):
+        self.log.begin(epoch)
+
+    def write(self, value):
+        self.log.add(json.dumps([value]).encode())
+
+    def prepare_commit(self):
+        return self.log.seal()
+
+
+def job(sink, **options):
+    env = StreamExecutionEnvironment.get_execution_environment()
+    env.from_collection(NUMBERS).uid("numbers").rebalance().sink_to(sink).uid("letters")
+    return JobHarness(env, parallelism=2, **options)
+
+
+def files(storage):
+    return storage.list("ahead/")
+
+
+@pytest.fixture(params=["memory", "inline", "files", "objects"])
+def options(request, tmp_path):
+    if request.param == "memory":
+        return {}
+    if request.param == "objects":
+        return {"storage": ObjectStorage(f"memory://{tmp_path.name}"), "settings": FILES}
+    settings = INLINE if request.param == "inline" else FILES
+    return {"storage": LocalStorage(tmp_path / "checkpoints"), "settings": settings}
+
+
+class TestInAJob:
+    @pytest.mark.parametrize("point", POINTS)
+    def test_every_record_is_sent_once_wherever_it_crashes(self, point, options):
+        sink = Letters()
+        with job(sink, **options) as harness:
+            harness.epoch(10)
+            harness.crash_at(point)
+            harness.epoch(10)
+            harness.run(10)
+            # In the epoch that ends the input nothing is put aside.
+            assert files(harness.storage) == []
+        assert sorted(sink.sent) == list(NUMBERS)
+
+    def test_what_is_large_is_a_file_until_the_next_epoch_is_committed(self, tmp_path):
+        sink = Letters()
+        storage = LocalStorage(tmp_path)
+        with job(sink, storage=storage, settings=FILES) as harness:
+            for epoch in range(1, 4):
+                harness.epoch(10)
+                assert {name.split("/")[1] for name in files(storage)} == {f"{epoch:012d}"}
+                assert len(files(storage)) == 2
+
+    def test_what_is_small_is_in_the_manifest(self, tmp_path):
+        storage = LocalStorage(tmp_path)
+        with job(Letters(), storage=storage, settings=INLINE) as harness:
+            harness.epoch(10)
+            assert files(storage) == []
+
+    def test_a_refusal_lets_a_new_driver_send_the_same(self, options):
+        sink = Letters()
+        sink.refuse = {2}
+        with job(sink, **options) as harness:
+            harness.epoch(10)
+            with pytest.raises(ConnectionError):
+                harness.epoch(10)
+            harness.crash()
+            assert sorted(sink.sent) == list(range(20))
+
+    def test_what_a_failed_attempt_put_aside_goes(self, tmp_path):
+        storage = LocalStorage(tmp_path)
+        storage.write("ahead/000000000002/0123.log", b"of an attempt whose records came in another order")
+        sink = Letters()
+        with job(sink, storage=storage, settings=FILES) as harness:
+            harness.epoch(10)
+            harness.epoch(10)
+            assert len(files(storage)) == 3
+            harness.crash()
+            harness.epoch(10)
+            assert {name.split("/")[1] for name in files(storage)} == {"000000000003"}
+
+    def test_a_driver_may_die_at_any_write(self, tmp_path):
+        for left in count():
+            sink = Letters()
+            storage = Dying(tmp_path / str(left))
+            with job(sink, storage=storage, settings=FILES) as harness:
+                harness.epoch(10)
+                storage.left = left
+                try:
+                    harness.epoch(10)
+                    harness.epoch(10)
+                    died = False
+                except Died:
+                    died = True
+                storage.left = None
+                harness.crash()
+                harness.epochs(10)
+                assert sorted(sink.sent) == list(NUMBERS)
+                assert {name.split("/")[1] for name in files(storage)} == {"000000000006"}
+            if not died:
+                assert left > 8
+                return
+
+
+class TestDamage:
+    @pytest.fixture
+    def harness(self, tmp_path):
+        sink = Letters()
+        sink.refuse = {2}
+        with job(sink, storage=LocalStorage(tmp_path), settings=FILES) as harness:
+            harness.epoch(10)
+            with pytest.raises(ConnectionError):
+                harness.epoch(10)
+            yield harness
+
+    def path(self, harness):
+        return harness.storage.root / next(name for name in files(harness.storage) if "000000000002" in name)
+
+    def test_a_file_that_is_gone_is_named_with_sink_and_epoch(self, harness):
+        path = self.path(harness)
+        path.unlink()
+        with pytest.raises(MissingObject, match=rf"{path.name}', which sink 'letters' needs to commit epoch 2"):
+            harness.crash()
+
+    @pytest.mark.parametrize("where", [0, 9, 17, -1])
+    def test_one_changed_byte_is_noticed(self, harness, where):
+        path = self.path(harness)
+        data = bytearray(path.read_bytes())
+        data[where] ^= 1
+        path.write_bytes(data)
+        with pytest.raises(CorruptFile, match=rf"{path.name}', which sink 'letters' needs to commit epoch 2, is dam"):
+            harness.crash()
+
+    @pytest.mark.parametrize("size", [0, 1, 20, -1])
+    def test_a_file_that_is_cut_off_is_noticed(self, harness, size):
+        path = self.path(harness)
+        path.write_bytes(path.read_bytes()[:size])
+        with pytest.raises(CorruptFile, match="'letters' needs to commit epoch 2"):
+            harness.crash()
+
+
+class TestAlone:
+    def write(self, chunks, storage, inline=0):
+        log = WriteAhead(context())
+        log.begin(EpochInfo("lineage", 7, 0, storage, inline))
+        for chunk in chunks:
+            log.add(chunk)
+        return log.seal()
+
+    def read(self, payload, storage):
+        sink = Letters()
+        sink.uid, sink.ahead = "letters", Ahead(storage)
+        return list(written_ahead(sink, Commit("lineage", 7, 0, payload)))
+
+    @pytest.mark.parametrize("chunks", [[b""], [b"a", b"", b"c"], [bytes(5 << 20), b"x"]])
+    @pytest.mark.parametrize("inline", [0, 1 << 30])
+    def test_gives_back_what_was_added_in_its_order(self, tmp_path, chunks, inline):
+        storage = LocalStorage(tmp_path)
+        payload = self.write(chunks, storage, inline)
+        assert self.read(payload, storage) == chunks
+        assert self.write(chunks, storage, inline) == payload
+        assert len(files(storage)) == (inline == 0)
+
+    def test_rides_whole_where_tasks_cannot_write(self):
+        chunks = [bytes(1 << 20)] * 80
+        assert self.read(self.write(chunks, None), DriverStorage()) == chunks
+
+    def test_a_large_epoch_is_several_files(self, tmp_path):
+        storage = LocalStorage(tmp_path)
+        chunks = [bytes([number]) * (16 << 20) for number in range(9)]
+        payload = self.write(chunks, storage)
+        assert len(files(storage)) == 3
+        assert len(payload) < 300
+        assert self.read(payload, storage) == chunks
+
+    def test_nothing_added_is_no_committable(self, tmp_path):
+        assert self.write([], LocalStorage(tmp_path)) is None
+
+    def test_takes_bytes_within_an_epoch_only(self, tmp_path):
+        log = WriteAhead(context())
+        with pytest.raises(PenstockError, match=r"operator 'files' \(uid 'out'\) takes bytes"):
+            log.add(b"early")
+        log.begin(EpochInfo("lineage", 7, 0))
+        with pytest.raises(PenstockError, match="this is str"):
+            log.add("text")
