@@ -69,7 +69,7 @@ class Controller:
             cost *= 1 - fixed / spent
         wanted = math.inf if cost <= 0 else work / cost - unheld
         if spent - fixed <= work and 2 * (records - unheld) >= self.total:
-            self.total = max(self.total, int(min(wanted, self.total * _GROWTH)))
+            self.total = max(self.total, int(min(wanted, self.total * (2 if fixed else _GROWTH))))
         else:
             # Too slow; or few came, which is no reason to have more at once when many do.
             self.total = max(1, int(min(wanted, self.total)))
@@ -86,7 +86,7 @@ class Controller:
         if records <= 0.8 * more:
             slope = max(0.0, (longer - spent) / (more - records))
             self._fixed = min(max(self._fixed, spent - slope * records), self._target / 2)
-        if not 0.8 * more < records < more:
+        if not 0.8 * more < records < more or spent > longer:
             self._before = records, spent
         return min(self._fixed, 0.95 * spent)
 
