@@ -112,18 +112,26 @@ class DataStream:
         return self._env
 
     def get_name(self) -> str:
-        return self._node.name
+        return self._declared.name
+
+    @property
+    def _declared(self) -> Node:
+        """The operator or source that the user's call made: `from_source` adds one for watermarks to its source."""
+        node = self._node
+        return self._env._graph.nodes[node.inputs[0].node] if node.of_source else node
 
     def name(self, name: str) -> DataStream:
         """Name the operator, for plans, errors and the web page."""
-        self._node.name = name
+        self._declared.name = name
         return self
 
     def uid(self, uid: str) -> DataStream:
         """The operator's identity: its state is found by it when the program changes."""
         if not isinstance(uid, str) or not uid:
             raise GraphError(f"A uid is a non-empty string, not {uid!r}.")
-        self._node.given_uid = uid
+        self._declared.given_uid = uid
+        if self._node.of_source:
+            self._node.given_uid = f"{uid} watermarks"
         return self
 
     def set_parallelism(self, parallelism: int) -> DataStream:
@@ -243,6 +251,7 @@ class DataStream:
     def _dead_letters(self, node: Node, tag: OutputTag) -> Input | None:
         """The side output of the source that this stream is of, also behind the watermarks that from_source adds."""
         if isinstance(node.operator, TimestampsOperator):
+            # Those that from_source adds, and those that a program puts behind it.
             node = self._env._graph.nodes[node.inputs[0].node]
         if node.source is None or node.source.dead_letters != tag:
             return None
