@@ -8,7 +8,7 @@ import sys
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import settings
@@ -71,19 +71,13 @@ def s3(s3_options: dict[str, str]) -> Callable[..., ObjectStorage]:
 
 
 @pytest.fixture(scope="session")
-def postgres_server() -> Iterator[PostgresServer]:
-    """One for all tests, with a password on loopback. Whoever kills one starts its own."""
-    from chaos.servers.postgres import PostgresServer
+def kafka() -> Iterator[Any]:
+    """Mock brokers of librdkafka; see kafka_cluster.py for what they do not do."""
+    from kafka_cluster import MockCluster
 
-    server = PostgresServer(tcp=True).start()
-    yield server
-    server.close()
-
-
-@pytest.fixture
-def postgres(postgres_server: PostgresServer) -> str:
-    """A connection string for a database of the test's own."""
-    return postgres_server.conninfo(postgres_server.new_database())
+    cluster = MockCluster()
+    yield cluster
+    cluster.close()
 
 
 @pytest.fixture(scope="session")
@@ -108,3 +102,19 @@ def mortal_redis(tmp_path: Path) -> Iterator[RedisServer]:
 
     with RedisServer(tmp_path / "redis", appends=True) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[PostgresServer]:
+    """One for all tests, with a password on loopback. Whoever kills one starts its own."""
+    from chaos.servers.postgres import PostgresServer
+
+    server = PostgresServer(tcp=True).start()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def postgres(postgres_server: PostgresServer) -> str:
+    """A connection string for a database of the test's own."""
+    return postgres_server.conninfo(postgres_server.new_database())

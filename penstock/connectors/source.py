@@ -22,9 +22,9 @@ Positions: TypeAlias = dict[str, Any]
 class Source(ABC):
     """Pickled into the job. Order of calls:
 
-    In the planner, one process beside the driver: `start` when the job has no checkpoint, then `advance` before every
-    epoch, and `commit` when an epoch is complete. In the tasks: `read`, for every split whose position has changed, in
-    any process, again after a failure. `close` where either ends.
+    In the planner, one process beside the driver: `start` when the job has no checkpoint, then `advance` and perhaps
+    `backlog` before every epoch, and `commit` when an epoch is complete. In the tasks: `read`, for every split whose
+    position has changed, in any process, again after a failure. `close` where either ends.
     """
 
     bounded = True
@@ -68,6 +68,14 @@ class Source(ABC):
         """
         box = self.letters or LetterBox(type(self).__name__)
         return box.letter(split, position, raw, reason)
+
+    def backlog(self, positions: Positions) -> int | None:
+        """How many records wait behind these positions, as far as can be told at little cost; None if it cannot.
+
+        Called in the planner after each `advance` that found something, in jobs with flow control: the fuller of two
+        sources is given more credits.
+        """
+        return None
 
     def ends(self, split: str, position: Any) -> bool:
         """Whether nothing will follow in this split: then event time does not wait for it any more."""

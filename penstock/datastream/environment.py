@@ -53,6 +53,7 @@ from penstock.datastream.commands import open_to_commands
 from penstock.datastream.data_stream import DataStream
 from penstock.datastream.execution_mode import RuntimeExecutionMode
 from penstock.datastream.externalized_checkpoint_retention import ExternalizedCheckpointRetention
+from penstock.datastream.flow_settings import flow_settings
 from penstock.datastream.guarantees import guarantee_of, log_guarantee, read_whole
 from penstock.datastream.state_backend import StateBackend
 from penstock.errors import PenstockError
@@ -398,6 +399,7 @@ class StreamExecutionEnvironment:
             store_options=store_options(self._configuration.to_dict()),
             slots=slot_settings(self._configuration),
             on_epoch=list(self._on_epoch),
+            flow=flow_settings(self._graph, self._configuration, whole),
             whole=whole,
         )
         check_savepoint_of(spec)

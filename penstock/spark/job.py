@@ -26,6 +26,7 @@ from penstock.checkpoint.epochs import (
     Settings,
 )
 from penstock.checkpoint.failed import UserFunctionFailed
+from penstock.checkpoint.flow import FlowControl, FlowSettings
 from penstock.checkpoint.housekeeping import merge_here
 from penstock.checkpoint.lineages import Lineages, SharedStorage, new_lineage
 from penstock.checkpoint.manifest import Fenced, Manifest, Version, load
@@ -41,12 +42,14 @@ from penstock.checkpoint.saving import make_savepoint
 from penstock.checkpoint.slots import Slots, SlotSettings
 from penstock.common.job import JobCancelled, JobExecutionResult, JobStatus
 from penstock.common.mistakes import short_form
+from penstock.connectors.guarantees import throttled_sources
 from penstock.errors import PenstockError
 from penstock.graph.logical import LogicalGraph
 from penstock.runtime.plan import Chain, PhysicalGraph
 from penstock.runtime.probe import crash_probe
 from penstock.spark.bases import SparkMerge
 from penstock.spark.bounded import open_batch
+from penstock.spark.credit_files import CreditFiles
 from penstock.spark.engine import SparkEngine, brief
 from penstock.spark.executors import check_executors, slot_counter
 from penstock.spark.inputs import inputs_of
@@ -86,6 +89,8 @@ class JobSpec:
     """Of the stores that hold savepoints."""
     slots: SlotSettings = field(default_factory=SlotSettings)
     on_epoch: list[Callable[[EpochStatistics], None]] = field(default_factory=list)
+    flow: FlowSettings | None = None
+    """How sources that can are held back; None where they are not."""
     whole: bool = False
     """Whether it is a batch that is read at once: one Spark job, without checkpoints, and again from the start after a
     failure."""
@@ -134,6 +139,8 @@ class Job:
         self._storage, lineage = self._open_storage()
         self._inputs = inputs_of(self._storage, self._workdir / "inputs", self._master())
         self._log = SparkLog(self._workdir / "spark", self._inputs.own)
+        held = throttled_sources(self.spec.logical) if self.spec.flow is not None else []
+        self._credits = CreditFiles(self._workdir / "credits", held)
         self.driver = EpochDriver(
             self.spec.physical,
             self._storage,
@@ -147,6 +154,7 @@ class Job:
             merge=merge_here if self._storage.in_memory else self._bases,
             open_savepoint=partial(savepoint_storage, options=self.spec.store_options),
             whole=self.spec.whole,
+            flow=FlowControl(self.spec.flow, held, self._credits) if self.spec.flow is not None and held else None,
         )
         self.driver.sources = self._sources
         self.driver.metrics.slots = self._slots
@@ -527,6 +535,7 @@ class Job:
                 self.spec.records_per_epoch,
                 # The copy of a collection is made before the first checkpoint of this driver's own.
                 0 if self.driver.last is None else self.driver.last.records.get(node.uid, 0),
+                self._credits.path(node.uid),
             )
             for chain, node in self._source_nodes()
         )

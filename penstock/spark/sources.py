@@ -41,11 +41,13 @@ def open_stream(
     parallelism: int,
     records_per_epoch: int,
     read_before: int = 0,
+    credits: str | None = None,
 ) -> DataFrame:
     """The source as a streaming DataFrame. `place` gives the source a folder of its own, kept between runs of one
     lineage: it calls the function it is given to fill it, unless an earlier run did.
 
-    `read_before`: records of a collection that were read before this lineage began, with a savepoint.
+    `read_before`: records of a collection that were read before this lineage began, with a savepoint. `credits`: where
+    a source in Python finds them.
 
     What Spark cannot stream by itself (a collection, a batch DataFrame) is written to Parquet once and streamed from
     there, so that it is read in epochs, and read again after a failure, like any other source.
@@ -55,7 +57,7 @@ def open_stream(
     if isinstance(origin, FileSource):
         return _discovered(spark, origin)
     if chain.pickled_source is not None:
-        return planned_stream(spark, chain.source_name, chain.pickled_source, parallelism, records_per_epoch)
+        return planned_stream(spark, chain.source_name, chain.pickled_source, parallelism, records_per_epoch, credits)
     write = _write_frame if isinstance(origin, DataFrame) else partial(_write_rest, read_before)
     folder = place(chain.source_name, lambda folder: write(origin, folder, records_per_epoch))
     reader = spark.readStream.schema(origin.schema if isinstance(origin, DataFrame) else "chunk binary")

@@ -24,6 +24,7 @@ import msgspec
 
 from penstock.checkpoint.epochs import EpochDriver, EpochParameters, EpochStatistics, Settings
 from penstock.checkpoint.failed import UserFunctionFailed
+from penstock.checkpoint.flow import FlowControl
 from penstock.checkpoint.manifest import Manifest, load
 from penstock.checkpoint.metrics import JobMetrics
 from penstock.checkpoint.restarts import Completed, Failed, Restart, Restarts
@@ -38,6 +39,7 @@ from penstock.connectors.source import at_end
 from penstock.datastream.checkpoint_settings import restart_strategy
 from penstock.datastream.data_stream import DataStream
 from penstock.datastream.environment import StreamExecutionEnvironment
+from penstock.datastream.flow_settings import flow_if_asked
 from penstock.errors import PenstockError
 from penstock.graph.physical import build
 from penstock.runtime.moment import Timestamped
@@ -53,6 +55,7 @@ from penstock.state.storage import DriverStorage, LocalStorage, Storage
 from penstock.state.ttl import timed_name
 from penstock.testing.drawing import DrawnSource
 from penstock.testing.engine import LocalEngine
+from penstock.testing.pace import Pace
 
 _POSITIONS = "offsets/0"
 
@@ -126,6 +129,9 @@ class JobHarness:
                     self._drawn[node.uid] = DrawnSource(node.source.origin, chain, parallelism or 1)
         self._names = {node.name: node.uid for node in logical.nodes.values()}
         self._take: dict[str, int] = {}
+        self._pace = Pace(self._wait)
+        self._flow = flow_if_asked(config)
+        self._granted: dict[str, int] = {}
         self._clock_ms: int | None = None
         self._restarts = Restarts(restart_strategy(config, checkpointing=False))
         self.last_failure: Exception | None = None
@@ -146,6 +152,7 @@ class JobHarness:
             prepare=lambda parameters, chains: self._engine.prepare(parameters, chains),
             clock=lambda: self._now() / 1000,
             wait=self._wait,
+            flow=None if self._flow is None else FlowControl(self._flow, self._log, self),
         )
         if self._restore is not None:
             driver = self._driver
@@ -153,7 +160,7 @@ class JobHarness:
         self._recover()
 
     def _open_engine(self) -> None:
-        self._engine = LocalEngine(self._graph, self.storage, self._backend, self._pending, self._probe)
+        self._engine = LocalEngine(self._graph, self.storage, self._backend, self._pending, self._probe, self._pace)
 
     def _now(self) -> float:
         return time.time() * 1000 if self._clock_ms is None else self._clock_ms
@@ -209,6 +216,14 @@ class JobHarness:
         """When an epoch would run even without records, in ms."""
         return self._driver.next_wakeup
 
+    def set_pace(self, seconds: float, operator: str) -> JobHarness:
+        """Let every record take so long in this operator or source, by uid or name. The clock is then the test's own:
+        an epoch takes what its records take at the paces that were set, and nothing else."""
+        if self._clock_ms is None:
+            self.set_clock(0)
+        self._pace.set(self._names.get(operator, operator), seconds)
+        return self
+
     def _give_time(self, uid: str) -> None:
         chain = next(chain for chain in self._graph.sources() if chain.source_uid == uid)
         if not chain.gives_time:
@@ -220,7 +235,8 @@ class JobHarness:
         self._partitions[self._source(source)] = count
 
     def epoch(self, records: int | None = None) -> EpochStatistics | None:
-        """Run one epoch over what waits, at most `records` of each source. None if a crash was asked for and came."""
+        """Run one epoch over what waits, at most `records` of each source, and in a program with flow control at most
+        its credits. None if a crash was asked for and came."""
         return self._run(records, ends_input=False)
 
     def epochs(self, records: int) -> JobHarness:
@@ -482,11 +498,30 @@ class JobHarness:
     def _draw(self, records: int | None) -> None:
         """Let Python sources add to their logs what the next epoch may read."""
         for uid, drawn in self._drawn.items():
-            while records is None or self._waiting(uid) < records:
-                more = drawn.draw(None if records is None else records - self._waiting(uid))
+            limit = self._limit(uid, records)
+            while limit is None or self._waiting(uid) < limit:
+                more = drawn.draw(None if limit is None else limit - self._waiting(uid))
                 self._log[uid].extend(more)
                 if not more or not drawn.source.bounded:
                     break
+
+    def _limit(self, uid: str, records: int | None) -> int | None:
+        """What an epoch may have of a source, for which `records` were asked."""
+        granted = self._granted.get(uid)
+        return records if granted is None else granted if records is None else min(granted, records)
+
+    def grant(self, uid: str, records: int) -> None:
+        """Called by the driver: the credits of a source for the next epoch."""
+        self._granted[uid] = records
+
+    def backlog(self, source: str | None = None) -> int | None:
+        """How many records wait in a source; None where it cannot say."""
+        uid = self._source(source)
+        waiting = self._waiting(uid)
+        if uid not in self._drawn:
+            return waiting
+        behind = self._drawn[uid].source.backlog(self._drawn[uid].positions)
+        return None if behind is None else waiting + behind
 
     def _pending(self, uid: str) -> list[list[Any]]:
         start = self._position(uid)
@@ -498,7 +533,8 @@ class JobHarness:
     def _run(self, records: int | None, ends_input: bool) -> EpochStatistics | None:
         if not ends_input:
             self._draw(records)
-        self._take = {uid: self._waiting(uid) if records is None else records for uid in self._log}
+        limits = {uid: self._limit(uid, records) for uid in self._log}
+        self._take = {uid: self._waiting(uid) if limit is None else limit for uid, limit in limits.items()}
         self._passed = []
         try:
             while True:

@@ -19,6 +19,7 @@ from penstock.connectors.files.input_file import UnreadableFile
 from penstock.datastream import OutputTag, StreamExecutionEnvironment
 from penstock.datastream.connectors import DeadLetter
 from penstock.datastream.connectors.file_system import BulkFormat, FileSource, StreamFormat
+from penstock.errors import PenstockError
 from penstock.testing import JobHarness
 
 BROKEN = OutputTag("broken")
@@ -116,6 +117,41 @@ class TestText:
     def test_of_utf_16_is_read_as_without_letters(self, tmp_path):
         path = stored(tmp_path, "é\nü\n".encode("utf-16"))
         assert read(StreamFormat.text_line_format("UTF-16"), path) == (["é", "ü"], [])
+
+
+def celsius(line):
+    """`Oslo 12.5` or a ValueError."""
+    city, degrees = line.split(" ")
+    return city, float(degrees)
+
+
+class TestParsedLines:
+    def test_are_what_a_function_makes_of_each_line(self, tmp_path):
+        path = stored(tmp_path, b"Oslo 12.5\n\nParis warm\r\nRome\nBern 9\nD\xfcren 11\n")
+        records, letters = read(StreamFormat.parsed_lines(celsius), path)
+        assert records == [("Oslo", 12.5), ("Bern", 9.0)]
+        assert [(each.position, each.raw) for each in letters] == [
+            ("line 3, byte 11", b"Paris warm"),
+            ("line 4, byte 23", b"Rome"),
+            ("line 6, byte 35", b"D\xfcren 11"),
+        ]
+        assert letters[0].reason == "could not convert string to float: 'warm'"
+
+    def test_without_letters_the_first_that_cannot_be_parsed_fails_the_job(self, tmp_path):
+        path = stored(tmp_path, b"Oslo 12.5\nParis warm\n")
+        with pytest.raises(UnreadableRecord, match=r"line 2, byte 10: could not convert .*\nThe record: Paris warm"):
+            job_over(StreamFormat.parsed_lines(celsius), path, letters=False).run()
+
+    def test_another_error_is_the_functions_own(self, tmp_path):
+        path = stored(tmp_path, b"Oslo\n")
+        with pytest.raises(IndexError):
+            job_over(StreamFormat.parsed_lines(lambda line: line.split(" ")[1]), path).run()
+
+    def test_need_a_function_and_lines_that_can_be_told_apart(self):
+        with pytest.raises(PenstockError, match="needs a function of a line, not str"):
+            StreamFormat.parsed_lines("celsius")
+        with pytest.raises(PenstockError, match="cannot read UTF-16"):
+            StreamFormat.parsed_lines(celsius, "UTF-16")
 
 
 class TestCsv:

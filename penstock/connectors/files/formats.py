@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import IO, Any
 
 import msgspec
@@ -35,6 +35,11 @@ class StreamFormat(FileFormat):
         """Lines without their ends (\\n, \\r\\n or \\r). Bytes that the charset does not have become U+FFFD; where dead
         letters are asked for, lines with such bytes are some."""
         return _TextLines(charset_name)
+
+    @staticmethod
+    def parsed_lines(parse: Callable[[str], Any], charset_name: str = "UTF-8") -> StreamFormat:
+        """What `parse` makes of each line; one that it raises ValueError for cannot be read. Blank ones are skipped."""
+        return _ParsedLines(parse, charset_name)
 
     @staticmethod
     def json_lines(value_type: Any = None) -> StreamFormat:
@@ -98,6 +103,30 @@ class _TextLines(StreamFormat):
             except UnicodeDecodeError as error:
                 yield file.unreadable(f"line {number}, byte {start}", raw, error)
             start += len(line)
+
+
+class _ParsedLines(StreamFormat):
+    def __init__(self, parse: Callable[[str], Any], charset: str) -> None:
+        if not callable(parse):
+            raise PenstockError(f"parsed_lines needs a function of a line, not {type(parse).__name__}.")
+        self._parse = parse
+        self._charset = python_charset(charset)
+        if not ends_lines_as_ascii(self._charset):
+            raise PenstockError(f"parsed_lines cannot read {charset}; write the file in UTF-8.")
+
+    def read(self, file: InputFile) -> Iterator[Any]:
+        parse, charset = self._parse, self._charset
+        with file.open() as data:
+            start = 0
+            for number, line in enumerate(lines_of(data), 1):
+                raw = line.rstrip(b"\r\n")
+                if raw and not raw.isspace():
+                    try:
+                        record = parse(raw.decode(charset))
+                    except ValueError as error:
+                        record = file.unreadable(f"line {number}, byte {start}", raw, error)
+                    yield record
+                start += len(line)
 
 
 def lines_of(data: IO[bytes]) -> Iterator[bytes]:

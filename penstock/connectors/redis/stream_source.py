@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, NamedTuple
 
-from penstock.connectors.redis.entries import RedisEntry, as_record, checked_id, ordered
+from penstock.connectors.redis.entries import RedisEntry, checked_id, ordered
 from penstock.connectors.redis.server import DEFAULT_RETRY, RetryTime, Server
 from penstock.connectors.source import Positions, Source
 from penstock.errors import PenstockError
@@ -269,7 +269,12 @@ class RedisStreamSource(Source):
                 return
             for entry_id, fields in page:
                 after = entry_id.decode()
-                yield as_record(RedisEntry(split, after, fields), self._decode, self._server.name)
+                entry = RedisEntry(split, after, fields)
+                try:
+                    record = self._decode(entry)
+                except Exception as error:  # the user's function may raise anything
+                    record = self.unreadable(split, f"entry {after}", entry.shown(), f"{type(error).__name__}: {error}")
+                yield record
             found += len(page)
 
     def ends(self, split: str, position: Any) -> bool:
