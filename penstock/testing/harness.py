@@ -53,6 +53,7 @@ from penstock.state.overlay import TIMER_KINDS, Overlay
 from penstock.state.replica import Replicas
 from penstock.state.storage import DriverStorage, LocalStorage, Storage
 from penstock.state.ttl import timed_name
+from penstock.testing.credits import Credits
 from penstock.testing.drawing import DrawnSource
 from penstock.testing.engine import LocalEngine
 from penstock.testing.pace import Pace
@@ -134,7 +135,7 @@ class JobHarness:
         self._take: dict[str, int] = {}
         self._pace = Pace(self._wait)
         self._flow = flow_if_asked(config)
-        self._granted: dict[str, int] = {}
+        self._credits = Credits(self.backlog)
         self._clock_ms: int | None = None
         self._restarts = Restarts(restart_strategy(config, checkpointing=False))
         self.last_failure: Exception | None = None
@@ -155,7 +156,7 @@ class JobHarness:
             prepare=lambda parameters, chains: self._engine.prepare(parameters, chains),
             clock=lambda: self._now() / 1000,
             wait=self._wait,
-            flow=None if self._flow is None else FlowControl(self._flow, self._log, self),
+            flow=None if self._flow is None else FlowControl(self._flow, self._log, self._credits),
         )
         if self._restore is not None:
             driver = self._driver
@@ -513,12 +514,8 @@ class JobHarness:
 
     def _limit(self, uid: str, records: int | None) -> int | None:
         """What an epoch may have of a source, for which `records` were asked."""
-        granted = self._granted.get(uid)
+        granted = self._credits.granted.get(uid)
         return records if granted is None else granted if records is None else min(granted, records)
-
-    def grant(self, uid: str, records: int) -> None:
-        """Called by the driver: the credits of a source for the next epoch."""
-        self._granted[uid] = records
 
     def backlog(self, source: str | None = None) -> int | None:
         """How many records wait in a source; None where it cannot say."""
