@@ -10,8 +10,6 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any
 
-import pyarrow as pa
-
 from penstock.state.storage import Storage, StorageError
 
 AHEAD = "ahead/"
@@ -32,13 +30,8 @@ class Ahead:
         # Copies of a sink are in tasks, which do not commit.
         return type(None), ()
 
-    def view(self, epoch: int, name: str) -> pa.Buffer:
-        """A file of this epoch's; MissingObject if it is not there."""
-        self.noted(epoch, name)
-        return self.storage.view(name)
-
     def noted(self, epoch: int, name: str) -> None:
-        """Somebody else reads the file for the driver."""
+        """The driver has this file to commit an epoch, or lets somebody read it."""
         self._read[name] = epoch
 
     def committed(self, epoch: int) -> None:

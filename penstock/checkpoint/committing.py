@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from typing import NamedTuple, Protocol
 
@@ -9,6 +10,8 @@ from penstock.checkpoint.ahead import Ahead
 from penstock.checkpoint.manifest import Committable, Manifest, NotRestorable
 from penstock.runtime.report import Report
 from penstock.runtime.sink_operators import WRITERS
+
+_log = logging.getLogger(__name__)
 
 
 class Commit(NamedTuple):
@@ -35,6 +38,8 @@ class CommittingSink(Protocol):
     def abort(self, commits: list[Commit]) -> None: ...
     def clean_up(self, lineage: str, epoch: int, states: list[bytes]) -> None: ...
     def finish(self, lineage: str, states: list[bytes]) -> None: ...
+    def settle(self) -> None: ...
+    def close(self) -> None: ...
 
 
 class Committer:
@@ -94,6 +99,17 @@ class Committer:
             for uid, sink in self._sinks.items():
                 if sink.durable:
                     sink.clean_up(self.lineage, manifest.id, _states(manifest, uid))
+
+    def settle(self) -> None:
+        for sink in self._sinks.values():
+            sink.settle()
+
+    def close(self) -> None:
+        for uid, sink in self._sinks.items():
+            try:
+                sink.close()
+            except Exception:  # the user's; what the job did stays done, and the other sinks are to be closed too
+                _log.exception("The sink '%s' could not be closed.", uid)
 
     def finish(self, manifest: Manifest) -> None:
         for uid, sink in self._sinks.items():

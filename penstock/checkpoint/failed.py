@@ -21,8 +21,9 @@ class UserFunctionFailed(EpochFailed):
 
     def __init__(self, failures: tuple[Failure, ...], epoch: int) -> None:
         failure = failures[0]
+        kind = "Source" if failure.is_source else "Operator"
         self.operator = (
-            f"Operator '{failure.operator}' (uid '{failure.uid}') failed in subtask {failure.subtask} of epoch {epoch}"
+            f"{kind} '{failure.operator}' (uid '{failure.uid}') failed in subtask {failure.subtask} of epoch {epoch}"
         )
         trace = f"\n{failure.traceback}" if failure.traceback else ""
         super().__init__(f"{self.operator}:{trace}\n{failure.error}", failures)

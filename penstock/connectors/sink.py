@@ -103,5 +103,11 @@ class Sink(ABC):
         can publish this epoch, and no other attempt will.
         """
 
+    def settle(self) -> None:
+        """No epoch of this lineage follows, though one of another may: raise if records are owed, for they go now."""
+
+    def close(self) -> None:
+        """In the driver: the job is over here. May be used again by a job that begins anew."""
+
     def finish(self, lineage: str, states: list[bytes]) -> None:
         """The job was cancelled for good: show what its last checkpoint holds, for there will be no next epoch."""

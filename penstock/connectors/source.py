@@ -10,9 +10,9 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
-from itertools import islice
 from typing import Any, NamedTuple, TypeAlias
 
+from penstock.connectors.dead_letters import DeadLetter, LetterBox
 from penstock.runtime.moment import OfSplit
 
 Positions: TypeAlias = dict[str, Any]
@@ -22,13 +22,15 @@ Positions: TypeAlias = dict[str, Any]
 class Source(ABC):
     """Pickled into the job. Order of calls:
 
-    In the planner, one process beside the driver: `start` when the job has no checkpoint, then `advance` before every
-    epoch, and `commit` when an epoch is complete. In the tasks: `read`, for every split whose position has changed, in
-    any process, again after a failure. `close` where either ends.
+    In the planner, one process beside the driver: `start` when the job has no checkpoint, then `advance` and perhaps
+    `backlog` before every epoch, and `commit` when an epoch is complete. In the tasks: `read`, for every split whose
+    position has changed, in any process, again after a failure. `close` where either ends.
     """
 
     bounded = True
     """Whether it comes to an end: when `advance` gives back what it was given, no record will follow."""
+    may_end = False
+    """Of one that is not bounded: whether it may come to an end after all, when `ends` is true of all its splits."""
     replayable = True
     """Whether `read` can give an epoch's records again after a failure, in another process. If not, they are lost."""
     why = "its positions are in every checkpoint, and it reads again from there"
@@ -37,6 +39,8 @@ class Source(ABC):
     """Why `advance` cannot obey its limit, for `penstock info`; empty where it does."""
     gives_time = False
     """Whether `read` gives `Timestamped` records, and `Watermark`s between them."""
+    letters: LetterBox | None = None
+    """Set where it is read; `unreadable` is what a source uses of it."""
 
     def start(self, parallelism: int) -> Positions:
         """Where reading begins; a split that is not in it begins at None. `parallelism`: how many splits are of use."""
@@ -51,7 +55,34 @@ class Source(ABC):
 
     @abstractmethod
     def read(self, split: str, start: Any, end: Any) -> Iterable[Any]:
-        """The records of a split after `start`, up to `end`: the same, in the same order, whenever it is called."""
+        """The records of a split after `start`, up to `end`: the same, in the same order, whenever it is called.
+
+        In the place of one that cannot be decoded it gives what `unreadable` returns.
+        """
+
+    def unreadable(self, split: str, position: str, raw: bytes | str, reason: str | Exception) -> DeadLetter:
+        """For `read`, which must give what this returns: `yield self.unreadable(split, "offset 17", data, error)`.
+
+        `raw` is the record as it came, `position` says where in the split it is, `reason` what is wrong with it. Where
+        the program did not ask for dead letters, this raises UnreadableRecord, which names them all.
+        """
+        box = self.letters or LetterBox(type(self).__name__)
+        return box.letter(split, position, raw, reason)
+
+    def without_time(self) -> Source:
+        """The source for a job in which nobody makes watermarks of timestamps: it may then leave them out.
+
+        Each costs: records go on one by one, and exchanges write their times beside them.
+        """
+        return self
+
+    def backlog(self, positions: Positions) -> int | None:
+        """How many records wait behind these positions, as far as can be told at little cost; None if it cannot.
+
+        Called in the planner after each `advance` that found something, in jobs with flow control: the fuller of two
+        sources is given more credits.
+        """
+        return None
 
     def ends(self, split: str, position: Any) -> bool:
         """Whether nothing will follow in this split: then event time does not wait for it any more."""
@@ -62,6 +93,11 @@ class Source(ABC):
 
     def close(self) -> None:
         pass
+
+
+def at_end(source: Source, positions: Positions) -> bool:
+    """Whether a source that is not bounded has come to an end."""
+    return source.may_end and bool(positions) and all(source.ends(split, at) for split, at in positions.items())
 
 
 class SplitRange(NamedTuple):
@@ -81,15 +117,11 @@ def ranges(start: Positions, end: Positions) -> list[SplitRange]:
     ]
 
 
-_CHUNK = 1000
-"""Records handed on at a time: enough that the hand-over costs nothing, few enough to hold."""
-
-
 def read_split(source: Source, split: str, start: str, end: str) -> Iterator[OfSplit]:
     """The records of a range, in chunks, and whether the split ends with them."""
     position = json.loads(end)
-    records = iter(source.read(split, json.loads(start), position))
-    while chunk := list(islice(records, _CHUNK)):
-        yield OfSplit(split, chunk)
+    if source.letters is None:
+        source.letters = LetterBox(type(source).__name__)
+    yield from source.letters.chunks(split, iter(source.read(split, json.loads(start), position)))
     if source.ends(split, position):
         yield OfSplit(split, [], ended=True)

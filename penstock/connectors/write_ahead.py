@@ -30,10 +30,8 @@ from __future__ import annotations
 import struct
 import tempfile
 from collections.abc import Iterator
-from typing import Any
 
 import msgspec
-import pyarrow as pa
 from xxhash import xxh3_64_intdigest, xxh3_128
 
 from penstock.checkpoint.ahead import ahead_name
@@ -43,7 +41,7 @@ from penstock.errors import PenstockError
 from penstock.runtime.context import RuntimeContext
 from penstock.runtime.operators import EpochInfo
 from penstock.state.files import RESTORE, CorruptFile
-from penstock.state.storage import MissingObject
+from penstock.state.storage import MissingObject, Storage
 
 _HEAD = struct.Struct("<QQ")
 """In front of each chunk: its length and its checksum."""
@@ -80,7 +78,7 @@ class WriteAhead:
         self._renew()
 
     def add(self, chunk: bytes) -> None:
-        """Put a chunk aside: the bytes of many records, for each has its cost: 24 bytes, about 1 µs."""
+        """Put a chunk aside: the bytes of many records, for each chunk costs 16 bytes and 0.8 µs."""
         if self._epoch is None or not isinstance(chunk, bytes):
             raise PenstockError(
                 f"The write-ahead log of {self._whose} takes bytes, between begin(epoch) and seal(); this is "
@@ -130,28 +128,35 @@ def written_ahead(sink: Sink, commit: Commit) -> Iterator[bytes]:
     Called in the driver, by `commit` of a sink. Each chunk is given when it is verified, so the first ones before it is
     known that the last ones are there: who must take all or nothing sends them in one transaction.
     """
-    for piece in pieces_of(commit):
-        if piece.inline is not None:
-            yield from chunks_in(pa.py_buffer(piece.inline), piece, commit, sink.uid)
-            continue
-        if sink.ahead is None:
-            raise PenstockError(f"The sink '{sink.uid}' is in no job: only the driver of one has what was put aside.")
+    ahead = sink.ahead
+    for piece in pieces_of(commit.payload):
+        if piece.inline is None:
+            if ahead is None:
+                raise PenstockError(f"The sink '{sink.uid}' is in no job: only the driver of one has its files.")
+            ahead.noted(commit.epoch, piece.name)
+        storage = None if ahead is None else ahead.storage
+        yield from chunks_of(piece, storage, f"which sink '{sink.uid}' needs to commit epoch {commit.epoch}")
+
+
+def pieces_of(payload: bytes) -> list[Piece]:
+    """What `seal` gave, in order."""
+    return _decode(payload)
+
+
+def payload_of(pieces: list[Piece]) -> bytes:
+    return _encode(pieces)
+
+
+def chunks_of(piece: Piece, storage: Storage | None, whose: str) -> Iterator[bytes]:
+    """The chunks of a piece, each verified. `whose`: for whom and what, in an error."""
+    if piece.inline is not None:
+        view = memoryview(piece.inline)
+    else:
+        assert storage is not None
         try:
-            data = sink.ahead.view(commit.epoch, piece.name)
+            view = memoryview(storage.view(piece.name))
         except MissingObject:
-            whose = f"which sink '{sink.uid}' needs to commit epoch {commit.epoch}"
-            raise MissingObject(piece.name, sink.ahead.storage.where, whose) from None
-        yield from chunks_in(data, piece, commit, sink.uid)
-
-
-def pieces_of(commit: Commit) -> list[Piece]:
-    """What the payload that `seal` gave names, in order."""
-    return _decode(commit.payload)
-
-
-def chunks_in(data: Any, piece: Piece, commit: Commit, uid: str) -> Iterator[bytes]:
-    """The chunks of a piece, each verified; `data` is a buffer of all of it."""
-    view = memoryview(data)
+            raise MissingObject(piece.name, storage.where, whose) from None
     place = found = 0
     if len(view) == piece.size:
         while place + _HEAD.size <= len(view):
@@ -164,7 +169,7 @@ def chunks_in(data: Any, piece: Piece, commit: Commit, uid: str) -> Iterator[byt
             place += _HEAD.size + length
     if found != piece.chunks or place != piece.size:
         raise CorruptFile(
-            f"'{piece.name or 'the manifest'}', which sink '{uid}' needs to commit epoch {commit.epoch}, is damaged: "
-            f"it has {len(view):,} bytes and {found:,} chunks that are sound, of {piece.size:,} and {piece.chunks:,}.",
+            f"'{piece.name or 'a piece of the manifest'}', {whose}, is damaged: it has {len(view):,} bytes and "
+            f"{found:,} chunks that are sound, of {piece.size:,} and {piece.chunks:,}.",
             fix=RESTORE,
         )

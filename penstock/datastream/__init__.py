@@ -43,6 +43,7 @@ from penstock.datastream.functions import (
     ReduceFunction,
     RuntimeContext,
     SinkFunction,
+    TwoPhaseCommitSinkFunction,
     WindowFunction,
 )
 from penstock.datastream.iterations import Superstep, iterate_bounded
@@ -142,6 +143,7 @@ __all__ = [
     "TimerService",
     "Trigger",
     "TriggerResult",
+    "TwoPhaseCommitSinkFunction",
     "Window",
     "WindowAssigner",
     "WindowFunction",

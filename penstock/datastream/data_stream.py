@@ -10,8 +10,11 @@ from penstock.absent import explain_absent
 from penstock.common.places import calling_place
 from penstock.common.typeinfo import Types
 from penstock.common.watermark_strategy import WatermarkStrategy
+from penstock.connectors.dead_letters import DeadLetter
+from penstock.connectors.generic_write_ahead import GenericWriteAheadSink
 from penstock.connectors.sink import Sink
 from penstock.connectors.sinks import CollectSink, PrintSink
+from penstock.connectors.two_phase import TwoPhaseCommitSink
 from penstock.datastream import hints
 from penstock.datastream.aggregations import Projection, field_reducer
 from penstock.datastream.broadcast import BroadcastConnectedStream, BroadcastStream
@@ -28,6 +31,7 @@ from penstock.datastream.functions import (
     ProcessFunction,
     ReduceFunction,
     SinkFunction,
+    TwoPhaseCommitSinkFunction,
 )
 from penstock.datastream.joins import IntervalJoin
 from penstock.datastream.window_joins import CoGroupedStreams, JoinedStreams
@@ -73,8 +77,11 @@ from penstock.state.descriptors import MapStateDescriptor, ValueStateDescriptor
 from penstock.state.serializers import Hinted
 
 if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
     from penstock.common.execution_config import ExecutionConfig
     from penstock.datastream.environment import StreamExecutionEnvironment
+    from penstock.spark.writing import ToSpark
 
 _FORWARD = Partitioning(FORWARD)
 
@@ -105,18 +112,26 @@ class DataStream:
         return self._env
 
     def get_name(self) -> str:
-        return self._node.name
+        return self._declared.name
+
+    @property
+    def _declared(self) -> Node:
+        """The operator or source that the user's call made: `from_source` adds one for watermarks to its source."""
+        node = self._node
+        return self._env._graph.nodes[node.inputs[0].node] if node.of_source else node
 
     def name(self, name: str) -> DataStream:
         """Name the operator, for plans, errors and the web page."""
-        self._node.name = name
+        self._declared.name = name
         return self
 
     def uid(self, uid: str) -> DataStream:
         """The operator's identity: its state is found by it when the program changes."""
         if not isinstance(uid, str) or not uid:
             raise GraphError(f"A uid is a non-empty string, not {uid!r}.")
-        self._node.given_uid = uid
+        self._declared.given_uid = uid
+        if self._node.of_source:
+            self._node.given_uid = f"{uid} watermarks"
         return self
 
     def set_parallelism(self, parallelism: int) -> DataStream:
@@ -219,16 +234,29 @@ class DataStream:
         return CoGroupedStreams(self, other)
 
     def get_side_output(self, output_tag: OutputTag) -> DataStream:
-        """What the function of this operator yields as `output_tag, value`."""
+        """What the function of this operator yields as `output_tag, value`; of a source, its dead letters."""
         if not isinstance(output_tag, OutputTag):
             raise GraphError(f"get_side_output needs an OutputTag, not {type(output_tag).__name__}.")
         node = self._node
+        letters = self._dead_letters(node, output_tag)
+        if letters is not None:
+            return DataStream(self._env, [letters])
         if not isinstance(node.operator, (ProcessOperator, CoProcessOperator, WindowOperator, IntervalJoinOperator)):
             raise GraphError(
                 f"'{node.name}' has no side outputs: only process functions can yield `tag, value`, and only windows "
-                f"and interval joins have late data."
+                f"and interval joins have late data. A source has dead letters, of the tag that from_source was given."
             )
         return DataStream(self._env, [Input(node.id, _FORWARD, output_tag)])
+
+    def _dead_letters(self, node: Node, tag: OutputTag) -> Input | None:
+        """The side output of the source that this stream is of, also behind the watermarks that from_source adds."""
+        if isinstance(node.operator, TimestampsOperator):
+            # Those that from_source adds, and those that a program puts behind it.
+            node = self._env._graph.nodes[node.inputs[0].node]
+        if node.source is None or node.source.dead_letters != tag:
+            return None
+        typed = tag if tag.declared is not None else OutputTag(tag.tag_id, DeadLetter)
+        return Input(node.id, _FORWARD, typed)
 
     def assign_timestamps_and_watermarks(self, watermark_strategy: WatermarkStrategy) -> DataStream:
         """Give each record its event time, and say how far event time has come.
@@ -346,11 +374,28 @@ class DataStream:
             raise GraphError(f"sink_to needs a Sink, not {type(sink).__name__}.")
         return self._end(type(sink).__name__, sink)
 
-    def add_sink(self, sink_func: SinkFunction | Callable[[Any], Any]) -> DataStreamSink:
-        """Call a function with every record, at once: again for those of an epoch that is run again."""
+    def add_sink(
+        self, sink_func: SinkFunction | TwoPhaseCommitSinkFunction | GenericWriteAheadSink | Callable[[Any], Any]
+    ) -> DataStreamSink:
+        """Call a function with every record, at once: again for those of an epoch that is run again.
+
+        What goes into the transactions of a TwoPhaseCommitSinkFunction, or through a GenericWriteAheadSink, is shown
+        when its epoch's checkpoint is complete.
+        """
+        if isinstance(sink_func, TwoPhaseCommitSinkFunction):
+            return self._end(type(sink_func).__name__, TwoPhaseCommitSink(sink_func))
+        if isinstance(sink_func, GenericWriteAheadSink):
+            return self.sink_to(sink_func)
         check_function(sink_func, SinkFunction, "add_sink")
         node = self._env._graph.add(describe(sink_func), inputs=self._inputs, operator=SinkFunctionOperator(sink_func))
         return DataStreamSink(self._env, node)
+
+    def to_spark(self, schema: str | StructType) -> ToSpark:
+        """Rows of this schema for any writer of Spark's: `.format("parquet").save(path)`, `.save_as_table(name)` or
+        `.foreach_epoch(function)`. Records may be Rows, tuples, dicts or objects with these fields."""
+        from penstock.spark.writing import ToSpark
+
+        return ToSpark(self._end, lambda: self._env.spark, schema)
 
     def execute_and_collect(self, job_execution_name: str | None = None, limit: int | None = None) -> Any:
         """Run the program and give this stream's records: an iterator to be closed, or a list if `limit` is given."""
@@ -508,7 +553,9 @@ class KeyedStream(DataStream):
     def _end(self, name: str, sink: Sink) -> DataStreamSink:
         return self._origin._end(name, sink)
 
-    def add_sink(self, sink_func: SinkFunction | Callable[[Any], Any]) -> DataStreamSink:
+    def add_sink(
+        self, sink_func: SinkFunction | TwoPhaseCommitSinkFunction | GenericWriteAheadSink | Callable[[Any], Any]
+    ) -> DataStreamSink:
         return self._origin.add_sink(sink_func)
 
 

@@ -31,6 +31,7 @@ from penstock.common.typeinfo import Types
 from penstock.common.watermark_strategy import WatermarkStrategy
 from penstock.connectors.generated import NumberSequenceSource
 from penstock.connectors.sinks import CollectSink
+from penstock.connectors.socket_text import SocketTextSource
 from penstock.connectors.source import Source
 from penstock.datastream.backend_settings import backend_settings
 from penstock.datastream.checkpoint_config import CheckpointConfig
@@ -52,12 +53,14 @@ from penstock.datastream.commands import open_to_commands
 from penstock.datastream.data_stream import DataStream
 from penstock.datastream.execution_mode import RuntimeExecutionMode
 from penstock.datastream.externalized_checkpoint_retention import ExternalizedCheckpointRetention
+from penstock.datastream.flow_settings import flow_settings
 from penstock.datastream.guarantees import guarantee_of, log_guarantee, read_whole
 from penstock.datastream.state_backend import StateBackend
 from penstock.errors import PenstockError
 from penstock.graph.logical import FORWARD, Entry, GraphError, Input, LogicalGraph, Partitioning
 from penstock.graph.physical import build
 from penstock.graph.plan_json import execution_plan
+from penstock.runtime.output_tag import OutputTag
 from penstock.runtime.plan import PhysicalGraph
 from penstock.state.object_storage import ObjectStorage
 from penstock.state.serializers import serializer_for
@@ -305,23 +308,44 @@ class StreamExecutionEnvironment:
         watermark_strategy: WatermarkStrategy | None = None,
         source_name: str | None = None,
         type_info: Any = None,
+        dead_letters: OutputTag | None = None,
     ) -> DataStream:
-        """A source written in Python, or one that comes with Penstock: `penstock.datastream.connectors`."""
+        """A source written in Python, or one that comes with Penstock: `penstock.datastream.connectors`.
+
+        A record that it cannot decode fails the job, or goes to the side output `dead_letters`, as a `DeadLetter`: read
+        it with `get_side_output`.
+        """
         if not isinstance(source, Source):
             raise GraphError(
                 f"from_source needs a Source, not {type(source).__name__}. "
                 f"Anything Spark can stream goes through env.from_spark(spark.readStream...)."
             )
+        if dead_letters is not None and not isinstance(dead_letters, OutputTag):
+            raise GraphError(
+                f"from_source: dead_letters is an OutputTag, not {type(dead_letters).__name__}.",
+                fix="Write tag = OutputTag('broken'), dead_letters=tag, and read them with get_side_output(tag).",
+            )
         name = source_name or type(source).__name__
-        stream = self._source(name, Entry("splits", source, source.bounded), type_info)
+        stream = self._source(name, Entry("splits", source, source.bounded, dead_letters), type_info)
         # A strategy that makes no watermarks and assigns no timestamps changes nothing.
         if watermark_strategy is None or watermark_strategy == WatermarkStrategy.no_watermarks():
             return stream
-        return stream.assign_timestamps_and_watermarks(watermark_strategy)
+        timed = stream.assign_timestamps_and_watermarks(watermark_strategy)
+        timed._node.of_source = True
+        return timed
 
     def from_sequence(self, start: int, end: int) -> DataStream:
         """The whole numbers from `start` to `end`, both included."""
         return self.from_source(NumberSequenceSource(start, end), source_name="Sequence", type_info=Types.LONG())
+
+    def socket_text_stream(self, hostname: str, port: int, delimiter: str = "\n", max_retry: int = 0) -> DataStream:
+        """Lines that somebody sends, such as `nc -lk 9999`: for trying things out. Ends when that side closes.
+
+        Nobody sends them again: lines that no checkpoint holds are lost when the driver dies or the job restarts.
+        `max_retry`: for how many seconds to try again where nobody listens, or no longer; below 0: without end.
+        """
+        source = SocketTextSource(hostname, port, delimiter, max_retry)
+        return self.from_source(source, source_name="Socket Stream", type_info=Types.STRING())
 
     def _source(self, name: str, source: Entry, output_type: Any) -> DataStream:
         node = self._graph.add(name, source=source, output_type=output_type)
@@ -377,6 +401,7 @@ class StreamExecutionEnvironment:
             store_options=store_options(self._configuration.to_dict()),
             slots=slot_settings(self._configuration),
             on_epoch=list(self._on_epoch),
+            flow=flow_settings(self._graph, self._configuration, whole),
             whole=whole,
         )
         check_savepoint_of(spec)

@@ -55,6 +55,8 @@ class Entry:
     origin: Any
     """A list of records for `chunks`, a Spark DataFrame for `rows`, a `connectors.Source` for `splits`."""
     bounded: bool
+    dead_letters: OutputTag | None = None
+    """The side output for what the source cannot decode; None where that fails the job."""
 
 
 @dataclass
@@ -81,6 +83,8 @@ class Node:
     """Given or derived; set by `resolve_uids`."""
     place: Place | None = None
     """The user's line that declared it."""
+    of_source: bool = False
+    """Whether it is a part of the source that it reads: what the user says of this stream is said of the source."""
 
 
 class LogicalGraph:

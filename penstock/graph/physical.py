@@ -16,6 +16,7 @@ from penstock.graph.logical import CUSTOM, FORWARD, KEY, REBALANCE, RESCALE, Gra
 from penstock.graph.ship import dump_named
 from penstock.runtime.assigning import TimestampsOperator
 from penstock.runtime.context import KEY_BY_FIX, not_keyed
+from penstock.runtime.output_tag import OutputTag
 from penstock.runtime.plan import Chain, ChainedOperator, Edge, PhysicalGraph
 from penstock.state.key_groups import (
     MAX_PARALLELISM,
@@ -49,6 +50,7 @@ class _Builder:
         self.max_parallelism = max_parallelism
         self.chaining = chaining
         self.batch = batch
+        self.assigns_time = any(isinstance(node.operator, TimestampsOperator) for node in graph.nodes.values())
         self.chains: list[Chain] = []
         self.edges: list[Edge] = []
         self.place: dict[int, tuple[Chain, int | None]] = {}
@@ -90,10 +92,25 @@ class _Builder:
         chain.source_place = node.place
         chain.reader = node.source.reader
         chain.copied = chain.reader == "chunks" or not getattr(node.source.origin, "isStreaming", True)
-        chain.gives_time = getattr(node.source.origin, "gives_time", False)
+        origin = node.source.origin
+        if chain.reader == "splits" and not self.assigns_time:
+            origin = origin.without_time()
+        chain.gives_time = getattr(origin, "gives_time", False)
+        if node.source.dead_letters is not None:
+            self._check_read(node, node.source.dead_letters)
+            chain.dead_letters = True
         if node.source.reader == "splits":
-            chain.pickled_source = dump_named(node.source.origin, node.source.origin, node.name, node.uid)
+            chain.pickled_source = dump_named(origin, origin, node.name, node.uid)
         self.place[node.id] = chain, None
+
+    def _check_read(self, node: Node, tag: OutputTag) -> None:
+        if not any(edge == (node.id, tag) for other in self.graph.nodes.values() for edge in _sides(other)):
+            raise GraphError(
+                f"Source '{node.name}' (uid '{node.uid}') has dead_letters={tag!r}, which nobody reads: they would be "
+                f"lost.",
+                fix=f"Read them: stream.get_side_output({tag!r}).print(), or write them with sink_to(...).",
+                places=(node.place,),
+            )
 
     def _add_operator(self, node: Node) -> None:
         operator = node.operator
@@ -209,6 +226,10 @@ class _Builder:
         if isinstance(declared, Hinted) and not declared.pays_in_exchange():
             return None
         return _dump_type(declared, node)
+
+
+def _sides(node: Node) -> list[tuple[int, OutputTag]]:
+    return [(edge.node, edge.tag) for edge in node.inputs if edge.tag is not None]
 
 
 def _tag_id(edge: Input) -> str | None:

@@ -80,6 +80,8 @@ class ChainRun:
         self._input_codecs = {number: _codec(graph.edges[number]) for number in chain.inputs}
         self.moment = Moment()
         self._opened: list[Operator] = []
+        self.letters: Emit = _discard
+        """Where a source's dead letters go."""
 
     def _make(self) -> None:
         chain = self.chain
@@ -160,10 +162,17 @@ class ChainRun:
             operator.sides = {
                 tag: _fan_out(*self._consumers(place, tag, exchanges)) for tag in self._tags_read_from(place)
             }
+        if self.chain.dead_letters:
+            tag = next(iter(self._tags_read_from(None)))
+            self.letters = _fan_out(*self._consumers(None, tag, exchanges))
         roots: list[Callable[[Records], None]] = [
-            _each(self.operators[place]) for place, op in enumerate(self.chain.operators) if op.parent is None
+            _each(self.operators[place])
+            for place, op in enumerate(self.chain.operators)
+            if op.parent is None and op.parent_tag is None
         ]
-        sending = [exchanges[edge.id].process_many for edge in self._edges if edge.from_operator is None]
+        sending = [
+            exchanges[edge.id].process_many for edge in self._edges if edge.from_operator is None and edge.tag is None
+        ]
         if len(roots) + len(sending) > 1:
             # Each operator may change what it is given; the others must not see it.
             roots = [_with_copies(root) for root in roots]
@@ -184,16 +193,25 @@ class ChainRun:
 
         return mark
 
-    def roots(self, exchanges: dict[int, Exchange]) -> list[Mark]:
-        """What is to be told of a source's own watermarks: the first operators, and the edges that start at it."""
+    def roots(self, exchanges: dict[int, Exchange], letters: bool = True) -> list[Mark]:
+        """What is to be told of a source's own watermarks: the first operators, and the edges that start at it.
+
+        `letters`: those of its dead letters too, which are told only of ends.
+        """
         told: list[Mark] = [
             self.operators[place].advance
             for place, operator in enumerate(self.chain.operators)
-            if operator.parent is None
+            if operator.parent is None and (letters or operator.parent_tag is None)
         ]
-        return told + [exchanges[edge.id].mark for edge in self._edges if edge.from_operator is None]
+        return told + [
+            exchanges[edge.id].mark
+            for edge in self._edges
+            if edge.from_operator is None and (letters or edge.tag is None)
+        ]
 
-    def _consumers(self, place: int, tag: str | None, exchanges: dict[int, Exchange]) -> tuple[list[Emit], list[Emit]]:
+    def _consumers(
+        self, place: int | None, tag: str | None, exchanges: dict[int, Exchange]
+    ) -> tuple[list[Emit], list[Emit]]:
         """Those who keep a copy of their own, and those who are given the record itself."""
         edges = [edge for edge in self._edges if edge.from_operator == place and edge.tag == tag]
         sending: list[Emit] = [exchanges[edge.id].process for edge in edges]
@@ -204,7 +222,7 @@ class ChainRun:
         ]
         return sending, chained
 
-    def _tags_read_from(self, place: int) -> set[str]:
+    def _tags_read_from(self, place: int | None) -> set[str]:
         tags = [edge.tag for edge in self._edges if edge.from_operator == place]
         tags += [operator.parent_tag for operator in self.chain.operators if operator.parent == place]
         return {tag for tag in tags if tag is not None}
@@ -253,7 +271,7 @@ class ChainRun:
     def _passes_on_fresh(self, place: int) -> bool:
         """Whether an operator gives the very records that the source made, and nobody else in the chain has them."""
         operators = self.chain.operators
-        alone = len(operators) == 1 and not any(edge.from_operator is None for edge in self._edges)
+        alone = len(operators) == 1 and not any(e.from_operator is None and e.tag is None for e in self._edges)
         return alone and self.chain.source_uid is not None and operators[place].assigns_time
 
     def tick(self) -> None:

@@ -53,6 +53,8 @@ class RuntimeContext(StateGetters):
         self._overlay = overlay
         self._metrics = metrics
         self._job_parameters = job_parameters or {}
+        self.of_record: FunctionContext | None = None
+        """For writers of sinks: what is known of the record at hand."""
 
     def get_task_name(self) -> str:
         return self._task_name

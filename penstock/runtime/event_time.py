@@ -58,6 +58,17 @@ def governor(chain: Chain, place: int | None) -> str | None:
     return chain.source_uid if chain.gives_time else None
 
 
+def of_letters(chain: Chain, edge: Edge) -> bool:
+    """Whether an edge carries a source's dead letters, or what was made of them: nobody makes watermarks there."""
+    place, tag = edge.from_operator, edge.tag
+    while place is not None:
+        operator = chain.operators[place]
+        if operator.assigns_time:
+            return False
+        place, tag = operator.parent, operator.parent_tag
+    return tag is not None
+
+
 def stand(run: ChainRun, subtask: int, times: Times) -> None:
     """Let every operator of a task stand where it stood; before anything of the epoch runs, whatever ran here last."""
     for operator in run.operators:
@@ -93,7 +104,8 @@ class Inflow:
         self.valve.settle()
 
     def _open_source(self, edge: Edge, producer: Chain, times: Times, now: int, barriers: dict[int, Barrier]) -> None:
-        uid = governor(producer, edge.from_operator)
+        letters = of_letters(producer, edge)
+        uid = None if letters else governor(producer, edge.from_operator)
         known_time = times.get(uid, _NOWHERE) if uid is not None else _NOWHERE
         stood = known_time.channels
         timeout = idle_timeout(producer, uid)
@@ -114,7 +126,7 @@ class Inflow:
                     self.valve.open(channel, LEAST if known is None else known.watermark)
         elif not stood and not names:
             # Nobody makes watermarks here, or nothing came yet: event time waits.
-            self.valve.open((edge.id, None), idle=known_time.ended)
+            self.valve.open((edge.id, None), idle=known_time.ended or letters)
 
     def mark(self, channel: int, name: str, watermark: int, idle: bool) -> None:
         key: Hashable = (channel >> 32, name) if name else channel

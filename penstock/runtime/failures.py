@@ -69,6 +69,7 @@ def describe_failure(error: BaseException, operators: list[Operator], otherwise:
         record,
         places,
         isinstance(error, PenstockError) and error.lasting,
+        party is otherwise and otherwise.is_source,
     )
 
 

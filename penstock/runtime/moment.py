@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 
@@ -19,6 +20,8 @@ class OfSplit(NamedTuple):
     records: list[Any]
     ended: bool = False
     """Whether nothing will follow in this split."""
+    letters: Sequence[Any] = ()
+    """Dead letters among them, which go to the side output."""
 
 
 class Moment:

@@ -67,6 +67,8 @@ class Chain:
     """Whether Spark streams a copy of its records that the job makes: those of a collection or a batch DataFrame."""
     gives_time: bool = False
     """Whether its records come with timestamps and watermarks of the source's own."""
+    dead_letters: bool = False
+    """Whether what the source cannot decode goes to a side output, the only one that a source has."""
     pickled_source: bytes | None = None
     """A source in Python, which its tasks read from."""
     inputs: list[int] = field(default_factory=list)

@@ -115,6 +115,8 @@ class Failure(msgspec.Struct, array_like=True):
     """The user's lines, innermost first; the line that declared the operator where none of the user's was running."""
     lasting: bool = False
     """Whether going on from the last checkpoint would only lead here again."""
+    is_source: bool = False
+    """Whether `operator` is a source."""
 
 
 class Codec(NamedTuple):

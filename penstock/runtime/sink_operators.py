@@ -25,6 +25,7 @@ class SinkOperator(Operator):
 
     def open(self, context: RuntimeContext, emit: Emit) -> None:
         super().open(context, emit)
+        context.of_record = context.function_context(self)
         self.writer = self.sink.create_writer(context)
         self.process = self.writer.write  # type: ignore[method-assign]  # one call less per record
 

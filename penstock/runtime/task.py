@@ -120,7 +120,7 @@ class Task:
 
         def feed(roots: list[Callable[[Records], None]]) -> Iterator[int]:
             moment.channel = ""
-            marks = run.roots(self._exchanges)
+            marks, ends = run.roots(self._exchanges, letters=False), run.roots(self._exchanges)
             for batch in batches:
                 moment.timestamp = None
                 records: Records
@@ -133,9 +133,15 @@ class Task:
                 else:
                     for root in roots:
                         root(records)
-                if type(batch) is OfSplit and batch.ended:
-                    self._end_split(marks)
-                yield len(records)
+                letters: Sequence[Any] = ()
+                if type(batch) is OfSplit:
+                    letters = batch.letters
+                    for letter in letters:
+                        moment.timestamp = None
+                        run.letters(letter)
+                    if batch.ended:
+                        self._end_split(ends)
+                yield len(records) + len(letters)
 
         yield from self._run_epoch(epoch, feed, list)
 
@@ -278,6 +284,7 @@ class Task:
                     operator.restore(self._restored(epoch, operator.uid).states)
                 operator.begin_epoch(epoch.info)
             run.tick()
+            began = time.perf_counter()
             for count in feed(roots):
                 records += count
                 if out:
@@ -313,7 +320,8 @@ class Task:
         yield from out.drain()
         watermarks, idle = self._watermarks()
         report = Report(run.chain.id, self._producer, epoch.number, records, sent, counts, reports, watermarks, idle)
-        epoch.metrics(encode_metrics(replace(measured, acknowledged_at=int(time.time() * 1000))))
+        busy_ms = (time.perf_counter() - began) * 1000
+        epoch.metrics(encode_metrics(replace(measured, acknowledged_at=int(time.time() * 1000), busy_ms=busy_ms)))
         yield self._to_driver(REPORT, encode_report(report))
         epoch.probe("reported")
 

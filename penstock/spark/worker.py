@@ -16,6 +16,7 @@ from pyspark import TaskContext
 from penstock.checkpoint.epochs import EpochParameters
 from penstock.checkpoint.history import ManifestHistory
 from penstock.checkpoint.rescaling import Scale
+from penstock.connectors.dead_letters import LetterBox
 from penstock.connectors.source import Source, read_split
 from penstock.runtime.chain import ChainRun
 from penstock.runtime.columns import RowBatch
@@ -141,6 +142,7 @@ class SourceStage:
         if source is None:
             assert chain.pickled_source is not None
             source = _sources[name] = pickle.loads(chain.pickled_source)
+            source.letters = LetterBox.of(chain)
         for batch in batches:
             for row in batch.to_pylist():
                 yield from read_split(source, row["split"], row["start"], row["end"])

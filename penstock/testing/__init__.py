@@ -1,5 +1,6 @@
 """Run operators and whole programs in process, without a JVM: push records, cut epochs, crash, look at state."""
 
 from penstock.testing.harness import JobHarness, keyed_harness
+from penstock.testing.sinks import SinkHarness
 
-__all__ = ["JobHarness", "keyed_harness"]
+__all__ = ["JobHarness", "SinkHarness", "keyed_harness"]

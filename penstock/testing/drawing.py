@@ -6,16 +6,18 @@ import json
 import pickle
 from typing import Any
 
-import cloudpickle
-
+from penstock.connectors.dead_letters import LetterBox
 from penstock.connectors.source import Source, ranges, read_split
 from penstock.runtime.moment import OfSplit
+from penstock.runtime.plan import Chain
 
 
 class DrawnSource:
-    def __init__(self, source: Source, parallelism: int) -> None:
+    def __init__(self, chain: Chain, parallelism: int) -> None:
+        assert chain.pickled_source is not None
         # As on Spark, what runs is a copy of what the program holds.
-        self.source: Source = pickle.loads(cloudpickle.dumps(source))
+        self.source: Source = pickle.loads(chain.pickled_source)
+        self.source.letters = LetterBox.of(chain)
         self.positions = self._logged(self.source.start(parallelism))
         """Up to where it was drawn. May be set: then it goes on from there."""
 
@@ -26,6 +28,7 @@ class DrawnSource:
         for part in ranges(self.positions, ahead):
             for chunk in read_split(self.source, *part):
                 records += [OfSplit(chunk.split, [record]) for record in chunk.records]
+                records += [OfSplit(chunk.split, [], letters=[letter]) for letter in chunk.letters]
                 if chunk.ended and records and records[-1].split == chunk.split:
                     # With its last record: positions in the harness are counted in records.
                     records[-1] = records[-1]._replace(ended=True)

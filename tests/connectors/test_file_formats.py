@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from penstock.common import Encoder, Row, SimpleStringSchema, Types
 from penstock.common.serialization import BulkWriterFactory
-from penstock.connectors.files.compression import UnreadableFile
+from penstock.connectors.dead_letters import UnreadableRecord
 from penstock.datastream.connectors.file_system import BulkFormat, FileSink, FileSource, RollingPolicy, StreamFormat
 from penstock.datastream.formats.csv import CsvBulkWriters, CsvReaderFormat, CsvSchema
 from penstock.datastream.formats.parquet import ParquetBulkWriters, ParquetColumnarRowInputFormat
@@ -204,19 +204,19 @@ class TestCompression:
         path = stored(tmp_path, compress(self.DATA), f"lines.txt{ending}")
         assert read(StreamFormat.text_line_format(), path) == self.DATA.decode().splitlines()
         half = stored(tmp_path, compress(self.DATA)[:-20], f"half.txt{ending}")
-        with pytest.raises(UnreadableFile, match=rf"half.txt{ending} cannot be read"):
+        with pytest.raises(UnreadableRecord, match=rf"cannot read {half}, from line \d+, byte \d+ on: "):
             read(StreamFormat.text_line_format(), half)
 
 
 class TestJson:
     def test_names_file_and_line_of_what_is_broken(self, tmp_path):
         path = stored(tmp_path, b'{"a": 1}\n\n{"a": \n')
-        with pytest.raises(UnreadableFile, match=rf"{path} .* line 3: "):
+        with pytest.raises(UnreadableRecord, match=rf"cannot read {path}, line 3, byte 10: .*\nThe record: {{\"a\":"):
             read(StreamFormat.json_lines(), path)
 
     def test_names_what_is_of_another_type(self, tmp_path):
         path = stored(tmp_path, b'{"id": "x", "name": "y"}\n')
-        with pytest.raises(UnreadableFile, match=r"line 1: Expected `int`, got `str` - at `\$.id`"):
+        with pytest.raises(UnreadableRecord, match=r"line 1, byte 0: Expected `int`, got `str` - at `\$.id`"):
             read(StreamFormat.json_lines(Order), path)
 
     def test_skips_a_mark_and_blank_lines(self, tmp_path):
@@ -258,32 +258,32 @@ class TestCsv:
     @pytest.mark.parametrize(
         ("data", "message"),
         [
-            (b"1,a\nx,b\n", r"'x' in line 2, column 'id': Expected `int`"),
-            (b"1,a\n2\n", r"1 fields in line 2, not 2: id, name"),
-            (b'1,"a\n', r"is no CSV in line 1: unexpected end"),
-            (b'1,"a"b\n', r"is no CSV in line 1"),
-            (b"1_000,a\n", r"'1_000' in line 1, column 'id'"),
+            (b"1,a\nx,b\n", r"line 2: column 'id' is 'x': Expected `int`"),
+            (b"1,a\n2\n", r"line 2: it has 1 fields, not 2: id, name"),
+            (b'1,"a\n', r"line 1: unexpected end"),
+            (b'1,"a"b\n', r"line 1: "),
+            (b"1_000,a\n", r"line 1: column 'id' is '1_000'"),
         ],
     )
     def test_names_file_line_and_column_of_what_is_broken(self, tmp_path, data, message):
         path = stored(tmp_path, data)
-        with pytest.raises(UnreadableFile, match=rf"{path} (has )?{message}"):
+        with pytest.raises(UnreadableRecord, match=rf"cannot read {path}, {message}"):
             read(StreamFormat.csv({"id": int, "name": str}), path)
 
     @pytest.mark.parametrize(
         ("data", "message"), [(b"id,x\n", "expected id, name"), (b"name,id\n", "begins with the columns name, id")]
     )
     def test_compares_a_header_with_the_columns_given(self, tmp_path, data, message):
-        with pytest.raises(UnreadableFile, match=message):
+        with pytest.raises(UnreadableRecord, match=message):
             read(StreamFormat.csv(["id", "name"], header=True), stored(tmp_path, data))
 
     def test_needs_the_columns_of_its_type(self, tmp_path):
-        with pytest.raises(UnreadableFile, match=r"has no such record in line 2: .* required field `name`"):
+        with pytest.raises(UnreadableRecord, match=r"line 2: .* required field `name`"):
             read(StreamFormat.csv(value_type=Order), stored(tmp_path, b"id\n1\n"))
         kind = Types.ROW_NAMED(["id", "name"], [Types.LONG(), Types.STRING()])
-        with pytest.raises(UnreadableFile, match="has no column name: its first line is id"):
+        with pytest.raises(UnreadableRecord, match="has no column name: its first line is id"):
             read(StreamFormat.csv(value_type=kind), stored(tmp_path, b"id\n1\n"))
-        with pytest.raises(UnreadableFile, match="names a twice"):
+        with pytest.raises(UnreadableRecord, match="names a twice"):
             read(StreamFormat.csv(), stored(tmp_path, b"a,a\n"))
 
     def test_without_any_columns_is_refused(self):
@@ -351,7 +351,7 @@ class TestParquet:
         pq.write_table(pa.table({"a": [1, 2], "b": ["x", None], "c": [[1], []]}), path)
         assert read(BulkFormat.parquet(), path) == [Row(a=1, b="x", c=[1]), Row(a=2, b=None, c=[])]
         assert read(BulkFormat.parquet(["b"], batch_size=1), path) == [Row(b="x"), Row(b=None)]
-        with pytest.raises(UnreadableFile, match="has no column d; it has a, b, c"):
+        with pytest.raises(UnreadableRecord, match="has no column d; it has a, b, c"):
             read(BulkFormat.parquet(["d"]), path)
 
     def test_of_nested_records(self, tmp_path):
@@ -393,7 +393,7 @@ class TestParquet:
             BulkWriterFactory.parquet(Odd)
 
     def test_that_is_none(self, tmp_path):
-        with pytest.raises(UnreadableFile, match="cannot be read as Parquet"):
+        with pytest.raises(UnreadableRecord, match="cannot be read as Parquet"):
             read(BulkFormat.parquet(), stored(tmp_path, b"no parquet at all"))
 
     def test_under_flinks_names(self, tmp_path):

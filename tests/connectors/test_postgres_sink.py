@@ -10,8 +10,8 @@ import psycopg
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from postgres_server import PostgresServer
 
+from chaos.servers.postgres import PostgresServer
 from penstock.common.row import Row
 from penstock.common.typeinfo import Types
 from penstock.connectors.postgres import ledger

@@ -9,8 +9,8 @@ import psycopg
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from postgres_server import PostgresServer
 
+from chaos.servers.postgres import PostgresServer
 from penstock.common.row import Row
 from penstock.connectors.postgres.settled import Settling
 from penstock.connectors.postgres.table import find_table

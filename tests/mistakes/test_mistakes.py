@@ -1,7 +1,8 @@
 """Common mistakes, each a program as a user would run it, and what is printed: the user's file and line first, the fix
 last, at most fifteen lines, and nothing of Penstock's or Spark's own frames.
 
-`programs/` holds the programs and `golden/` what each prints; MISTAKES says what the mistake is.
+`programs/` holds the programs, `inputs/` what they read, and `golden/` what each prints; MISTAKES says what the mistake
+is.
 """
 
 import os
@@ -50,6 +51,8 @@ MISTAKES = {
     "join_without_windows": "apply of a join that was given no windows",
     "windows_without_times": "windows of event time over a stream to which no timestamps were assigned",
     "windows_of_no_size": "sliding windows that begin every 0 seconds",
+    "broken_line_of_json": "a file has a line that is no JSON",
+    "dead_letters_that_nobody_reads": "dead letters are asked for and read nowhere",
     "value_of_another_type_than_its_state": "a state is given a value of another type than it was declared with",
 }
 ON_SPARK = {"exception_on_spark": "the user's own function raises in a Spark worker"}
@@ -69,6 +72,7 @@ def run(program: str, *command: str, **variables: str) -> subprocess.CompletedPr
 
 
 def check(program: str, printed: str) -> None:
+    printed = printed.replace(f"{HERE}/", "/data/")
     # Names by content change with the content's layout.
     printed = re.sub(r"\b[0-9a-f]{32}\b", "0123abcd", printed)
     assert printed == (GOLDEN / f"{program}.txt").read_text()

@@ -7,30 +7,14 @@ import gzip
 import io
 import lzma
 import zlib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import IO, Any, cast
 
-from penstock.errors import PenstockError
 
-
-class UnreadableFile(PenstockError):
-    """A file cannot be read as what it should be. Operator action: mend the file or take it away, and start again."""
-
-
-@contextmanager
-def open_input(path: str) -> Iterator[IO[bytes]]:
-    """The bytes of a file, decompressed. What goes wrong with it is told with its name."""
+def open_bytes(path: str) -> IO[bytes]:
+    """The bytes of a file, decompressed."""
     opener = next((opener for ending, opener in _OPENERS.items() if path.endswith(ending)), None)
-    try:
-        with open(path, "rb") if opener is None else opener(path) as file:
-            yield file
-    except FileNotFoundError as error:
-        raise UnreadableFile(
-            f"The file {path} is gone. A file must stay where it is until it has been read."
-        ) from error
-    except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
-        raise UnreadableFile(f"The file {path} cannot be read: {error}.") from error
+    return open(path, "rb") if opener is None else cast(IO[bytes], opener(path))
 
 
 class _Inflating(io.RawIOBase):
@@ -39,6 +23,7 @@ class _Inflating(io.RawIOBase):
     def __init__(self, path: str) -> None:
         self._file = open(path, "rb")  # noqa: SIM115  # closed in close()
         self._stream = zlib.decompressobj()
+        self._given = 0
 
     def readable(self) -> bool:
         return True
@@ -51,7 +36,11 @@ class _Inflating(io.RawIOBase):
                 raise EOFError("the compressed data ends too early")
             data = self._stream.decompress(more, len(target))
         target[: len(data)] = data
+        self._given += len(data)
         return len(data)
+
+    def tell(self) -> int:
+        return self._given
 
     def close(self) -> None:
         self._file.close()

@@ -14,8 +14,9 @@ from penstock.common.fields import columns_of
 from penstock.common.row import Row
 from penstock.common.serialization import python_charset
 from penstock.common.typeinfo import BasicType, BasicTypeInfo, RowTypeInfo, TypeInformation, TypeSpec
-from penstock.connectors.files.compression import UnreadableFile, open_input
 from penstock.connectors.files.formats import StreamFormat
+from penstock.connectors.files.held_lines import HeldLines
+from penstock.connectors.files.input_file import BrokenContents, InputFile
 from penstock.errors import PenstockError
 
 # Python's own limit is 128 KiB for a field, which is an arbitrary number of old.
@@ -54,64 +55,77 @@ class CsvFormat(StreamFormat):
         self._charset = python_charset(charset)
         self._strict = strict
 
-    def read(self, path: str) -> Iterator[Any]:
-        with open_input(path) as file, io.TextIOWrapper(file, self._charset, "replace", newline="") as text:
-            reader = csv.reader(text, **self._text.options())
-            try:
-                yield from self._records(reader, path)
-            except csv.Error as error:
-                raise UnreadableFile(f"The file {path} is no CSV in line {reader.line_num}: {error}.") from error
+    def read(self, file: InputFile) -> Iterator[Any]:
+        held = None if file.lenient else HeldLines(self._charset)
+        try:
+            with file.open() as data, io.TextIOWrapper(data, self._charset, "replace", newline="") as text:
+                if held is not None:
+                    yield from self._records(held.rows(data, text, self._text), file, held)
+                    return
+                reader = csv.reader(text, **self._text.options())
+                try:
+                    yield from self._records(reader, file, None)
+                except csv.Error as error:
+                    yield file.unreadable(f"line {reader.line_num}", b"", error)
+        except BrokenContents as broken:
+            if held is not None and (before := held.raw()):
+                broken.raw = (before + broken.raw).rstrip(b"\r\n")
+                broken.position = f"from line {held.first} on"
+            raise
 
-    def _records(self, reader: Any, path: str) -> Iterator[Any]:
+    def _records(self, rows: Any, file: InputFile, held: HeldLines | None) -> Iterator[Any]:
         names = list(self._types)
         if self._header:
-            first = next(reader, None)
-            if first is None:
+            first: list[str] = next(rows, [])
+            if not first:
                 return
-            if first and first[0].startswith("\ufeff"):
+            if first[0].startswith("\ufeff"):
                 first[0] = first[0][1:]
-            names = self._names(names, first, path)
+            names = self._names(names, first)
         fields = tuple(names)
         hints = [self._types.get(name, str) for name in names]
         readers = [self._reader(name, hint) for name, hint in zip(names, hints)]
         count, record = len(fields), self._record
-        for line in reader:
+
+        def unreadable(line: list[str], reason: str | Exception) -> Any:
+            if held is not None:
+                return file.unreadable(f"line {held.first}", held.raw().rstrip(b"\r\n"), reason)
+            return file.unreadable(f"line {rows.line_num}", self._text.delimiter.join(line), reason)
+
+        for line in rows:
             if not line:
+                if held is not None and held.wrong is not None:
+                    yield unreadable(line, held.wrong)
                 continue
             if len(line) != count:
-                raise UnreadableFile(
-                    f"The file {path} has {len(line)} fields in line {reader.line_num}, not {count}: "
-                    f"{', '.join(fields)}."
-                )
-            values = []
-            for name, read, field in zip(fields, readers, line):
-                try:
+                yield unreadable(line, f"it has {len(line)} fields, not {count}: {', '.join(fields)}")
+                continue
+            values: list[Any] = []
+            try:
+                for read, field in zip(readers, line):
                     values.append(read(field))
-                except (msgspec.ValidationError, ValueError) as error:
-                    raise UnreadableFile(
-                        f"The file {path} has {field!r} in line {reader.line_num}, column '{name}': {error}."
-                    ) from error
-            yield Row.of(fields, values) if record is None else self._make(dict(zip(fields, values)), reader, path)
+                made = Row.of(fields, values) if record is None else self._make(dict(zip(fields, values)))
+            except (msgspec.ValidationError, ValueError) as error:
+                which = len(values)
+                column = f"column '{fields[which]}' is {line[which]!r}: " if which < count else ""
+                made = unreadable(line, f"{column}{error}")
+            yield made
 
-    def _make(self, fields: dict[str, Any], reader: Any, path: str) -> Any:
-        try:
-            return msgspec.convert(fields, self._record, strict=False)
-        except msgspec.ValidationError as error:
-            raise UnreadableFile(f"The file {path} has no such record in line {reader.line_num}: {error}.") from error
+    def _make(self, fields: dict[str, Any]) -> Any:
+        return msgspec.convert(fields, self._record, strict=False)
 
-    def _names(self, names: list[str], first: list[str], path: str) -> list[str]:
+    def _names(self, names: list[str], first: list[str]) -> list[str]:
         if self._named:
             if self._strict and names != first:
-                raise UnreadableFile(
-                    f"The file {path} begins with the columns {', '.join(first)}; expected {', '.join(names)}."
-                )
+                reason = f"it begins with the columns {', '.join(first)}; expected {', '.join(names)}"
+                raise BrokenContents("from line 1 on", b"", reason)
             return names
         doubled = sorted({name for name in first if first.count(name) > 1})
         # What a record needs, its class knows: fields may have defaults.
         missing = [name for name in names if name not in first and self._record is None]
         if doubled or missing:
             what = f"names {doubled[0]} twice" if doubled else f"has no column {', '.join(missing)}"
-            raise UnreadableFile(f"The file {path} {what}: its first line is {', '.join(first)}.")
+            raise BrokenContents("from line 1 on", b"", f"it {what}: its first line is {', '.join(first)}")
         return first
 
     def _reader(self, name: str, hint: Any) -> Callable[[str], Any]:

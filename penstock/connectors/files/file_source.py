@@ -8,13 +8,14 @@ from __future__ import annotations
 import glob
 import os
 from collections.abc import Iterable, Iterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from penstock.common.time import Duration, Time, to_millis
-from penstock.connectors.files.compression import UnreadableFile
+from penstock.connectors.dead_letters import DeadLetter, LetterBox
 from penstock.connectors.files.filesystem import is_hidden, local_path
 from penstock.connectors.files.formats import BulkFormat, FileFormat, StreamFormat
+from penstock.connectors.files.input_file import BrokenContents, InputFile, UnreadableFile, gone
 from penstock.connectors.source import Positions, Source
 from penstock.errors import PenstockError
 
@@ -106,9 +107,22 @@ class FileSource(Source):
     def read(self, split: str, start: Any, end: Any) -> Iterable[Any]:
         """`split` is a path, or a path as Spark writes it; `end` is [length, modification time in ms]."""
         path = local_path(split, "FileSource")
-        _check_unchanged(path, end)
-        yield from self.format.read(path)
-        _check_unchanged(path, end)
+        box = self.letters or LetterBox(type(self).__name__)
+
+        def unreadable(position: str, raw: bytes | str, reason: str | Exception) -> DeadLetter:
+            # Half of a file that is being written would be told as broken.
+            _check_unchanged(path, end, "has changed while it was read")
+            return box.letter(path, position, raw, reason)
+
+        try:
+            _check_unchanged(path, end, "has changed since it was planned to be read")
+            try:
+                yield from self.format.read(InputFile(path, unreadable, lenient=not box.wanted))
+            except BrokenContents as broken:
+                yield unreadable(broken.position, broken.raw, broken.reason)
+            _check_unchanged(path, end, "has changed while it was read")
+        except UnreadableFile as error:
+            raise UnreadableFile(f"{box.who}: {error.problem}", fix=error.fix) from error
 
     def ends(self, split: str, position: Any) -> bool:
         """A file is read whole."""
@@ -195,17 +209,24 @@ def _facts(path: str) -> list[int]:
     try:
         found = os.stat(path)
     except FileNotFoundError as error:
-        raise UnreadableFile(
-            f"The file {path} is gone before it was read. A file must stay where it is until it has been read."
-        ) from error
+        raise gone(path) from error
     return [found.st_size, found.st_mtime_ns // 1_000_000]
 
 
-def _check_unchanged(path: str, planned: list[int]) -> None:
-    now = _facts(path)
-    if now != list(planned):
-        raise UnreadableFile(
-            f"The file {path} has changed since it was planned to be read: it had {planned[0]:,} bytes, now {now[0]:,} "
-            f"(changed at {now[1]}, before {planned[1]} ms). Write a file under a name that begins with '.' or '_', or "
-            f"elsewhere, and rename it when it is complete."
-        )
+def _check_unchanged(path: str, planned: list[int], changed: str) -> None:
+    size, modified = _facts(path)
+    if [size, modified] == list(planned):
+        return
+    what = []
+    if size != planned[0]:
+        what.append(f"it had {planned[0]:,} bytes, now {size:,}")
+    if modified != planned[1]:
+        what.append(f"it was modified at {_clock(modified)}, before at {_clock(planned[1])}")
+    raise UnreadableFile(
+        f"The file {path} {changed}: {', and '.join(what)}. Nothing of this epoch is kept.",
+        fix="Write a file under a name that begins with '.' or '_', or elsewhere, and rename it when it is complete.",
+    )
+
+
+def _clock(milliseconds: int) -> str:
+    return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(" ", "milliseconds")

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import io
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import IO, Any
 
 import msgspec
 
 from penstock.common.serialization import python_charset
 from penstock.common.typeinfo import TypeInformation, TypeSpec
-from penstock.connectors.files.compression import UnreadableFile, open_input
+from penstock.connectors.files.input_file import InputFile
 from penstock.errors import PenstockError
 
 
@@ -19,8 +19,12 @@ class FileFormat(ABC):
     """Pickled into the job, used in the tasks."""
 
     @abstractmethod
-    def read(self, path: str) -> Iterator[Any]:
-        """The records of a file, in order; the same whenever it is read. Holds only part of the file in memory."""
+    def read(self, file: InputFile) -> Iterator[Any]:
+        """The records of a file, in order; the same whenever it is read. Holds only part of the file in memory.
+
+        In the place of one that it cannot decode it gives `file.unreadable(...)`. It raises BrokenContents where what
+        follows cannot be told apart into records.
+        """
 
 
 class StreamFormat(FileFormat):
@@ -28,8 +32,14 @@ class StreamFormat(FileFormat):
 
     @staticmethod
     def text_line_format(charset_name: str = "UTF-8") -> StreamFormat:
-        """Lines without their ends (\\n, \\r\\n or \\r). Bytes that the charset does not have become U+FFFD."""
+        """Lines without their ends (\\n, \\r\\n or \\r). Bytes that the charset does not have become U+FFFD; where dead
+        letters are asked for, lines with such bytes are some."""
         return _TextLines(charset_name)
+
+    @staticmethod
+    def parsed_lines(parse: Callable[[str], Any], charset_name: str = "UTF-8") -> StreamFormat:
+        """What `parse` makes of each line; one that it raises ValueError for cannot be read. Blank ones are skipped."""
+        return _ParsedLines(parse, charset_name)
 
     @staticmethod
     def json_lines(value_type: Any = None) -> StreamFormat:
@@ -74,11 +84,66 @@ class _TextLines(StreamFormat):
     def __init__(self, charset: str) -> None:
         self._charset = python_charset(charset)
 
-    def read(self, path: str) -> Iterator[Any]:
-        # Without newline= the wrapper ends lines where Java's readLine does, and gives each end as \n.
-        with open_input(path) as file, io.TextIOWrapper(file, _charset_of(file, self._charset), "replace") as lines:
-            for line in lines:
-                yield line[:-1] if line[-1] == "\n" else line
+    def read(self, file: InputFile) -> Iterator[Any]:
+        with file.open() as data:
+            if file.lenient or not ends_lines_as_ascii(self._charset):
+                # Without newline= the wrapper ends lines where Java's readLine does, and gives each end as \n.
+                with io.TextIOWrapper(data, _charset_of(data, self._charset), "replace") as lines:
+                    for line in lines:
+                        yield line[:-1] if line[-1] == "\n" else line
+            else:
+                yield from self._strict(file, data)
+
+    def _strict(self, file: InputFile, data: IO[bytes]) -> Iterator[Any]:
+        start = 0
+        for number, line in enumerate(lines_of(data), 1):
+            raw = line.rstrip(b"\r\n")
+            try:
+                yield raw.decode(self._charset)
+            except UnicodeDecodeError as error:
+                yield file.unreadable(f"line {number}, byte {start}", raw, error)
+            start += len(line)
+
+
+class _ParsedLines(StreamFormat):
+    def __init__(self, parse: Callable[[str], Any], charset: str) -> None:
+        if not callable(parse):
+            raise PenstockError(f"parsed_lines needs a function of a line, not {type(parse).__name__}.")
+        self._parse = parse
+        self._charset = python_charset(charset)
+        if not ends_lines_as_ascii(self._charset):
+            raise PenstockError(f"parsed_lines cannot read {charset}; write the file in UTF-8.")
+
+    def read(self, file: InputFile) -> Iterator[Any]:
+        parse, charset = self._parse, self._charset
+        with file.open() as data:
+            start = 0
+            for number, line in enumerate(lines_of(data), 1):
+                raw = line.rstrip(b"\r\n")
+                if raw and not raw.isspace():
+                    try:
+                        record = parse(raw.decode(charset))
+                    except ValueError as error:
+                        record = file.unreadable(f"line {number}, byte {start}", raw, error)
+                    yield record
+                start += len(line)
+
+
+def lines_of(data: IO[bytes]) -> Iterator[bytes]:
+    """Lines with their ends: \\n, \\r\\n or \\r."""
+    for line in data:
+        if b"\r" in line:
+            yield from line.splitlines(keepends=True)
+        else:
+            yield line
+
+
+def ends_lines_as_ascii(charset: str) -> bool:
+    """Whether lines can be told apart before they are decoded; those of UTF-16 and UTF-32 cannot."""
+    try:
+        return b"\r\n".decode(charset) == "\r\n"
+    except UnicodeDecodeError:
+        return False
 
 
 def _charset_of(file: Any, charset: str) -> str:
@@ -96,19 +161,18 @@ class _JsonLines(StreamFormat):
     def __reduce__(self) -> tuple[Any, ...]:
         return _JsonLines, (self._type,)
 
-    def read(self, path: str) -> Iterator[Any]:
+    def read(self, file: InputFile) -> Iterator[Any]:
         decode = self._decode
-        with open_input(path) as file:
-            for number, line in enumerate(file, 1):
+        with file.open() as data:
+            for number, line in enumerate(data, 1):
                 text = line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
                 if text.isspace() or not text:
                     continue
                 try:
                     value = decode(text)
                 except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-                    raise UnreadableFile(
-                        f"The file {path} has no JSON as expected in line {number}: {error}."
-                    ) from error
+                    start = data.tell() - len(line)
+                    value = file.unreadable(f"line {number}, byte {start}", line.rstrip(b"\r\n"), error)
                 yield value
 
 

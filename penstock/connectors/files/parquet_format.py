@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 from penstock.common.fields import columns_of
 from penstock.common.row import Row
 from penstock.common.typeinfo import RowTypeInfo
-from penstock.connectors.files.compression import UnreadableFile
 from penstock.connectors.files.formats import BulkFormat
+from penstock.connectors.files.input_file import BrokenContents, InputFile, UnreadableFile, gone
 from penstock.errors import PenstockError
 
 
@@ -29,35 +29,42 @@ class ParquetFormat(BulkFormat):
         self._record = None if isinstance(value_type, RowTypeInfo) else value_type
         self._batch_size = batch_size
 
-    def read(self, path: str) -> Iterator[Any]:
+    def read(self, file: InputFile) -> Iterator[Any]:
+        rows = 0
         try:
             # Not mapped and not read ahead: both would hold more of the file than is being read.
-            with pq.ParquetFile(path, memory_map=False, pre_buffer=False) as file:
-                yield from self._records(file, path)
+            with pq.ParquetFile(file.path, memory_map=False, pre_buffer=False) as parquet:
+                columns = self._names(parquet.schema_arrow.names)
+                for batch in parquet.iter_batches(self._batch_size, columns=columns):
+                    yield from self._records(batch, tuple(columns), rows, file)
+                    rows += batch.num_rows
         except FileNotFoundError as error:
-            raise UnreadableFile(
-                f"The file {path} is gone. A file must stay where it is until it has been read."
-            ) from error
+            raise gone(file.path) from error
         except (pa.ArrowInvalid, OSError) as error:
-            raise UnreadableFile(f"The file {path} cannot be read as Parquet: {error}") from error
+            # What the system itself says of a file is no matter of its contents, and may be otherwise next time.
+            if isinstance(error, OSError) and error.errno is not None:
+                raise UnreadableFile(f"The file {file.path} cannot be read: {error}.") from error
+            raise BrokenContents(f"from row {rows + 1} on", b"", f"It cannot be read as Parquet: {error}") from error
 
-    def _records(self, file: pq.ParquetFile, path: str) -> Iterator[Any]:
-        there = file.schema_arrow.names
+    def _names(self, there: list[str]) -> list[str]:
         columns = there if self._columns is None else self._columns
         missing = [name for name in columns if name not in there]
         if missing:
-            raise UnreadableFile(f"The file {path} has no column {', '.join(missing)}; it has {', '.join(there)}.")
-        names = tuple(columns)
-        for batch in file.iter_batches(self._batch_size, columns=columns):
-            values = zip(*(batch.column(name).to_pylist() for name in names)) if names else ()
-            if self._record is None:
-                yield from Row.many(names, values)
-            else:
-                for each in values:
-                    yield self._make(dict(zip(names, each)), path)
+            reason = f"it has no column {', '.join(missing)}; it has {', '.join(there)}"
+            raise BrokenContents("from row 1 on", b"", reason)
+        return columns
 
-    def _make(self, fields: dict[str, Any], path: str) -> Any:
-        try:
-            return msgspec.convert(fields, self._record)
-        except msgspec.ValidationError as error:
-            raise UnreadableFile(f"The file {path} has a record that is no {self._record!r}: {error}") from error
+    def _records(self, batch: pa.RecordBatch, names: tuple[str, ...], before: int, file: InputFile) -> Iterator[Any]:
+        values = list(zip(*(batch.column(name).to_pylist() for name in names))) if names else []
+        if self._record is None:
+            yield from Row.many(names, values)
+            return
+        for each in values:
+            fields = dict(zip(names, each))
+            try:
+                record = msgspec.convert(fields, self._record)
+            except msgspec.ValidationError as error:
+                # Looked for only now, so that good records are not counted for it.
+                row = before + 1 + next(place for place, value in enumerate(values) if value is each)
+                record = file.unreadable(f"row {row}", msgspec.json.encode(fields, enc_hook=str), error)
+            yield record

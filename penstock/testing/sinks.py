@@ -1,0 +1,156 @@
+"""One sink alone: records, snapshots, completions and crashes in the order that a test wants them.
+
+sink = SinkHarness(MySink())
+sink.process(42)
+sink.snapshot(0)
+sink.crash()               # nobody had heard that snapshot 0 was complete
+sink.process(43)
+sink.snapshot(1)
+sink.notify_complete(1)
+"""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any, NamedTuple
+
+import cloudpickle
+
+from penstock.checkpoint.ahead import Ahead
+from penstock.checkpoint.committing import Committer
+from penstock.checkpoint.manifest import Committable
+from penstock.connectors.sink import Sink
+from penstock.connectors.two_phase import TwoPhaseCommitSink
+from penstock.datastream.functions import TwoPhaseCommitSinkFunction
+from penstock.errors import PenstockError
+from penstock.runtime.context import RuntimeContext
+from penstock.runtime.metrics import MetricRegistry
+from penstock.runtime.operators import EpochInfo
+from penstock.runtime.sink_operators import WRITERS, SinkOperator
+from penstock.state.shares import Share
+from penstock.state.storage import DriverStorage, Storage
+
+_UID = "sink"
+_LINEAGE = "harness"
+
+
+class _Snapshot(NamedTuple):
+    committables: list[Committable]
+    state: dict[str, Share]
+
+
+class SinkHarness:
+    """The object it is given commits, as in a driver; a copy of it writes, as in a task.
+
+    Given a `storage` of files, all that the sink puts aside is a file there, and not in the snapshot.
+    """
+
+    def __init__(self, sink: Sink | TwoPhaseCommitSinkFunction, storage: Storage | None = None) -> None:
+        self.sink = TwoPhaseCommitSink(sink) if isinstance(sink, TwoPhaseCommitSinkFunction) else sink
+        self.storage = storage or DriverStorage()
+        self.clock = 0
+        """Processing time of the next epoch, in milliseconds."""
+        self._pickled = cloudpickle.dumps(self.sink)
+        self._ahead = Ahead(self.storage)
+        self._committer = Committer({_UID: self.sink}, _LINEAGE, self._ahead)
+        self._snapshots: dict[int, _Snapshot] = {}
+        """Those that are not complete, and the last one that is."""
+        self._completed = self._last = -1
+        self._lost = False
+        self._begun: EpochInfo | None = None
+        self._open()
+
+    def process(self, *values: Any, timestamp: int | None = None) -> SinkHarness:
+        """Let the sink write these records; `timestamp` is their event time."""
+        self._begin()
+        for value in values:
+            self._operator.moment.timestamp = timestamp
+            self._operator.process(value)
+        return self
+
+    def snapshot(self, checkpoint_id: int, end_of_input: bool = False) -> SinkHarness:
+        """End the epoch: the records since the last snapshot are in this one. The first has the number 0."""
+        if checkpoint_id != self._last + 1:
+            raise PenstockError(f"The next snapshot has the number {self._last + 1}, not {checkpoint_id}.")
+        epoch = self._begin()
+        if end_of_input:
+            self._operator.end_input()
+        payload = self._operator.snapshot()
+        committables = [] if payload is None else [Committable(_UID, 0, payload)]
+        state = self._operator.operator_state(epoch) if self._operator.stateful else {}
+        self._snapshots[checkpoint_id] = _Snapshot(committables, state)
+        self._last, self._begun = checkpoint_id, None
+        return self
+
+    def notify_complete(self, checkpoint_id: int) -> SinkHarness:
+        """The snapshot is complete, and so are all before it: what was not committed of them is, in their order."""
+        if checkpoint_id > self._last:
+            raise PenstockError(f"There is no snapshot {checkpoint_id}; the last one is {self._last}.")
+        for number in range(self._completed + 1, checkpoint_id + 1):
+            self._complete(number, again=False)
+        return self
+
+    def crash(self, restore: int | None = None) -> SinkHarness:
+        """Lose the task and the driver. The next one goes on from this snapshot, the last one if none is given: it
+        commits that and what was not committed before, and later snapshots are lost with the records since."""
+        number = self._last if restore is None else restore
+        if number < self._completed or number > self._last:
+            raise PenstockError(f"Snapshot {number} is not one of {self._completed} to {self._last}.")
+        self._snapshots = {each: self._snapshots[each] for each in self._snapshots if each <= number}
+        self._last, self._lost = number, True
+        # A driver that recovers commits the last one again, whether or not that was done.
+        for each in sorted(self._snapshots):
+            self._complete(each, again=True)
+        self._open()
+        return self
+
+    def close(self) -> None:
+        self._operator.close()
+        self._committer.close()
+        self.storage.close()
+
+    def __enter__(self) -> SinkHarness:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def _complete(self, number: int, again: bool) -> None:
+        snapshot = self._snapshots[number]
+        self._committer.commit(number, snapshot.committables, again)
+        self._ahead.committed(number)
+        if self._lost and not again:
+            self._lost = False
+            states = snapshot.state[WRITERS].elements if snapshot.state else []
+            self.sink.clean_up(_LINEAGE, number, states)
+        self._completed = number
+        self._snapshots = {each: self._snapshots[each] for each in self._snapshots if each >= number}
+
+    def _open(self) -> None:
+        self._operator = SinkOperator(pickle.loads(self._pickled))
+        self._operator.name = self._operator.uid = _UID
+        context = RuntimeContext(
+            task_name=_UID,
+            uid=_UID,
+            subtask=0,
+            parallelism=1,
+            max_parallelism=128,
+            overlay=None,
+            metrics=MetricRegistry(_UID, _UID),
+        )
+        self._operator.open(context, lambda value: None)
+        self._begun = None
+
+    def _begin(self) -> EpochInfo:
+        if self._begun is None:
+            storage = None if self.storage.in_memory else self.storage
+            self._begun = begun = EpochInfo(_LINEAGE, self._last + 1, self.clock, storage)
+            if self._operator.stateful:
+                last = self._snapshots.get(self._last)
+                self._operator.restore({} if last is None else last.state)
+            self._operator.moment.processing_time = self.clock
+            self._operator.begin_epoch(begun)
+        return self._begun
+
+
+__all__ = ["SinkHarness"]

@@ -1,0 +1,308 @@
+"""RedisSink against a real server: every command has the effect of once, whoever dies in the middle."""
+
+import pytest
+import redis
+from files_helpers import context
+
+from chaos.servers.redis import RedisServer
+from penstock.checkpoint.committing import Commit
+from penstock.common import Configuration
+from penstock.connectors.redis import redis_sink
+from penstock.connectors.redis.commands import commands_of, put_aside
+from penstock.connectors.redis.server import RedisRefused, RedisUnavailable
+from penstock.connectors.write_ahead import WriteAhead
+from penstock.datastream import StreamExecutionEnvironment
+from penstock.datastream.connectors.redis import RedisSink
+from penstock.errors import PenstockError
+from penstock.runtime.operators import EpochInfo
+from penstock.testing import JobHarness
+
+NUMBERS = range(40)
+POINTS = [
+    *(f"level1.{point}" for point in ("received", "processed", "snapshot", "reported")),
+    *(f"driver.{point}" for point in ("triggered", "collected", "published", "committed")),
+]
+
+
+def effects(n):
+    """Commands whose repetition would show, and one whose repetition does not."""
+    return [
+        ("HSET", f"number:{n}", "square", n * n),
+        ("INCRBY", "sum", n),
+        ("RPUSH", f"list:{n % 3}", n),
+        ("XADD", "entries", "*", "n", n),
+    ]
+
+
+def seen(server):
+    client = server.client(decode_responses=True)
+    return {
+        "squares": {n: int(client.hget(f"number:{n}", "square") or -1) for n in NUMBERS},
+        "sum": int(client.get("sum")),
+        "lists": [[int(n) for n in client.lrange(f"list:{part}", 0, -1)] for part in range(3)],
+        "entries": sorted(int(fields["n"]) for _, fields in client.xrange("entries")),
+    }
+
+
+EVERYTHING_ONCE = {
+    "squares": {n: n * n for n in NUMBERS},
+    "sum": sum(NUMBERS),
+    "lists": [[n for n in NUMBERS if n % 3 == part] for part in range(3)],
+    "entries": list(NUMBERS),
+}
+
+
+def job(sink, parallelism=1, restarts=0, **options):
+    env = StreamExecutionEnvironment.get_execution_environment(
+        Configuration.from_dict(
+            {
+                "restart-strategy.type": "fixed-delay",
+                "restart-strategy.fixed-delay.attempts": restarts,
+                "restart-strategy.fixed-delay.delay": "0 s",
+            }
+        )
+    )
+    numbers = env.from_collection(NUMBERS).uid("numbers")
+    numbers.key_by(lambda n: n % 3).map(lambda n: n).uid("by list").sink_to(sink).uid("out")
+    return JobHarness(env, parallelism=parallelism, **options)
+
+
+@pytest.fixture
+def small_chunks(monkeypatch):
+    """So that an epoch has many, and a commit several steps."""
+    monkeypatch.setattr(redis_sink, "_CHUNK_COMMANDS", 3)
+    monkeypatch.setattr(redis_sink, "_AT_ONCE", 2)
+
+
+class TestAJob:
+    @pytest.mark.parametrize("point", POINTS)
+    def test_has_every_effect_once_wherever_it_crashes(self, redis_server, point):
+        with job(RedisSink(redis_server.url, effects), parallelism=2) as harness:
+            harness.epoch(10)
+            harness.crash_at(point)
+            harness.epoch(10)
+            harness.run(10)
+        assert seen(redis_server) == EVERYTHING_ONCE
+
+    def test_goes_on_at_another_parallelism(self, redis_server):
+        first = job(RedisSink(redis_server.url, effects), parallelism=3)
+        first.epoch(20)
+        with job(RedisSink(redis_server.url, effects), parallelism=1, storage=first.storage) as harness:
+            harness.run(7)
+        assert seen(redis_server) == EVERYTHING_ONCE
+
+    def test_has_nothing_to_see_before_its_checkpoint_is_complete(self, redis_server):
+        with job(RedisSink(redis_server.url, effects)) as harness:
+            harness.crash_at("driver.collected")
+            harness.epoch(10)
+            assert redis_server.client().keys() == []
+
+    def test_has_a_ledger_by_lineage_and_uid(self, redis_server):
+        with job(RedisSink(redis_server.url, effects, ledger="app:ledger")) as harness:
+            harness.epoch(4)
+            harness.epoch(4)
+            [ledger] = redis_server.client().keys("app:ledger:*:out")
+            assert redis_server.client().hget(ledger, "0").startswith(b"2:")
+
+    def test_may_write_nothing_for_a_record(self, redis_server):
+        with job(RedisSink(redis_server.url, lambda n: ("SET", "last", n) if n % 2 else None)) as harness:
+            harness.run()
+        assert int(redis_server.client().get("last")) % 2 == 1
+
+
+class DyingServer:
+    """Kills the server at the n-th sending of a commit, before it or after it and so without an answer."""
+
+    def __init__(self, server, monkeypatch, at, after):
+        self.calls = 0
+        send = redis_sink._apply
+
+        def apply(ledger, questions, client):
+            self.calls += 1
+            if self.calls != at:
+                return send(ledger, questions, client)
+            if after:
+                send(ledger, questions, client)
+            server.kill()
+            raise redis.ConnectionError("gone") if after else self._refused(client)
+
+        monkeypatch.setattr(redis_sink, "_apply", apply)
+
+    def _refused(self, client):
+        with pytest.raises(redis.ConnectionError) as caught:
+            client.ping()
+        return caught.value
+
+
+@pytest.mark.usefixtures("small_chunks")
+class TestAServerThatDiesInTheMiddleOfACommit:
+    @pytest.mark.parametrize("after", [False, True])
+    @pytest.mark.parametrize("at", [1, 2, 5, 9])
+    def test_is_waited_for(self, mortal_redis, monkeypatch, at, after):
+        dying = DyingServer(mortal_redis, monkeypatch, at, after)
+        monkeypatch.setattr("penstock.connectors.redis.server.sleep", lambda _: mortal_redis.start())
+        with job(RedisSink(mortal_redis.url, effects)) as harness:
+            harness.run(20)
+        assert dying.calls > at
+        assert seen(mortal_redis) == EVERYTHING_ONCE
+
+    @pytest.mark.parametrize("after", [False, True])
+    @pytest.mark.parametrize("at", [2, 9])
+    def test_for_longer_than_it_is_tried_makes_the_job_restart_and_commit_the_rest(
+        self, mortal_redis, monkeypatch, at, after
+    ):
+        DyingServer(mortal_redis, monkeypatch, at, after)
+        with job(RedisSink(mortal_redis.url, effects, retry_for=0), restarts=1) as harness:
+            restart = harness._restart_after
+
+            def come_back(error):
+                assert isinstance(error, RedisUnavailable)
+                mortal_redis.start()
+                restart(error)
+
+            monkeypatch.setattr(harness, "_restart_after", come_back)
+            harness.run(20)
+            assert harness.restarts == 1
+        assert seen(mortal_redis) == EVERYTHING_ONCE
+
+    def test_and_a_driver_that_dies_with_it_leave_nothing_out_and_nothing_twice(self, mortal_redis, monkeypatch):
+        DyingServer(mortal_redis, monkeypatch, 3, after=True)
+        first = job(RedisSink(mortal_redis.url, effects, retry_for=0))
+        with pytest.raises(RedisUnavailable):
+            first.epoch(20)
+        mortal_redis.start()
+        with job(RedisSink(mortal_redis.url, effects), storage=first.storage) as harness:
+            harness.run(20)
+        assert seen(mortal_redis) == EVERYTHING_ONCE
+
+    def test_and_forgets_what_it_acknowledged_is_an_error(self, tmp_path):
+        with RedisServer(tmp_path) as forgetful, job(RedisSink(forgetful.url, effects)) as harness:
+            harness.epoch(10)
+            forgetful.kill()
+            forgetful.start()
+            with pytest.raises(
+                RedisRefused, match=r"'out': Redis at 127.* has lost what it acknowledged.*epoch 1,"
+            ) as e:
+                harness.epoch(10)
+            assert e.value.lasting
+
+
+def commit(epoch, *chunks, subtask=0):
+    """Of a writer that put these chunks of commands aside."""
+    log = WriteAhead(context(subtask))
+    log.begin(EpochInfo("lineage", epoch, 0))
+    for chunk in chunks:
+        log.add(put_aside([next(commands_of(command)) for command in chunk]))
+    return Commit("lineage", epoch, subtask, log.seal())
+
+
+def sink_of(server, **options):
+    sink = RedisSink(server.url, effects, **options)
+    sink.uid = "out"
+    return sink
+
+
+class TestACommit:
+    def test_of_an_old_driver_changes_nothing(self, redis_server):
+        old, new = sink_of(redis_server), sink_of(redis_server)
+        first, second = (
+            commit(1, [("SET", "a", 1), ("INCRBY", "n", 1)]),
+            commit(2, [("SET", "a", 2), ("INCRBY", "n", 1)]),
+        )
+        new.commit([first])
+        new.commit([second])
+        old.commit([first])
+        assert redis_server.client().mget("a", "n") == [b"2", b"2"]
+
+    def test_of_one_subtask_does_not_stand_for_another(self, redis_server):
+        sink = sink_of(redis_server)
+        sink.commit([commit(1, [("INCRBY", "n", 1)]), commit(1, [("INCRBY", "n", 1)], subtask=1)])
+        sink.commit([commit(1, [("INCRBY", "n", 1)]), commit(1, [("INCRBY", "n", 1)], subtask=1)])
+        assert redis_server.client().get("n") == b"2"
+
+    def test_that_finds_a_key_of_another_kind_names_it_and_goes_on_behind_what_it_did(self, redis_server):
+        redis_server.client().rpush("user:7", "x")
+        sink = sink_of(redis_server)
+        chunk = [("INCRBY", "n", 1), ("INCRBY", "n", 1), ("HSET", "user:7", "name", "Ann"), ("INCRBY", "n", 1)]
+        for _ in range(2):
+            with pytest.raises(RedisRefused) as caught:
+                sink.commit([commit(1, [("INCRBY", "n", 1)], chunk, [("INCRBY", "n", 1)])])
+            assert str(caught.value) == (
+                f"RedisSink 'out': Redis at 127.0.0.1:{redis_server.port}/0 refuses HSET of key 'user:7': WRONGTYPE "
+                f"Operation against a key holding the wrong kind of value. The key holds another kind of value than "
+                f"this needs: use another key, or remove it (DEL)."
+            )
+            assert caught.value.lasting
+        redis_server.client().delete("user:7")
+        sink.commit([commit(1, [("INCRBY", "n", 1)], chunk, [("INCRBY", "n", 1)])])
+        assert redis_server.client().get("n") == b"5"
+        assert redis_server.client().hget("user:7", "name") == b"Ann"
+
+    def test_that_a_server_without_memory_refuses_is_for_the_restart_strategy(self, redis_server):
+        client = redis_server.client()
+        client.config_set("maxmemory", 1)
+        sink, waiting = sink_of(redis_server), commit(1, [("INCRBY", "n", 1)])
+        try:
+            with pytest.raises(RedisUnavailable, match="refuses INCRBY of key 'n': OOM command not allowed") as caught:
+                sink.commit([waiting])
+        finally:
+            client.config_set("maxmemory", 0)
+        assert not caught.value.lasting
+        sink.commit([waiting])
+        assert client.get("n") == b"1"
+
+    def test_of_another_run_of_a_batch_is_refused(self, redis_server):
+        sink_of(redis_server).commit([commit(1, [("INCRBY", "n", 1)])])
+        with pytest.raises(RedisRefused, match=r"another run of epoch 1 of subtask 0.*Remove that key"):
+            sink_of(redis_server).commit([commit(1, [("INCRBY", "n", 2)])])
+        assert redis_server.client().get("n") == b"1"
+
+    def test_with_a_wrong_password_is_refused_without_it(self, tmp_path):
+        with RedisServer(tmp_path, password="right-one") as server:
+            sink = RedisSink(f"redis://:wrong-one@127.0.0.1:{server.port}", effects)
+            sink.uid = "out"
+            with pytest.raises(
+                RedisRefused, match=r"RedisSink 'out': Redis at 127.0.0.1.* refuses the login"
+            ) as caught:
+                sink.commit([commit(1, [("INCRBY", "n", 1)])])
+            assert "wrong-one" not in str(caught.value) + repr(sink)
+
+
+class TestACommand:
+    def test_may_have_text_bytes_and_numbers(self, redis_server):
+        sink = RedisSink(
+            redis_server.url, lambda n: ("hset", b"k\xff", "text", "ü", "float", 0.5, "int", 2**70, "b", b"\0")
+        )
+        with job(sink) as harness:
+            harness.epoch(1)
+        assert redis_server.client().hgetall(b"k\xff") == {
+            b"text": "ü".encode(),
+            b"float": b"0.5",
+            b"int": str(2**70).encode(),
+            b"b": b"\0",
+        }
+
+    @pytest.mark.parametrize(
+        ("command", "message"),
+        [
+            ("SET a 1", "gave str, which is no command"),
+            ((), "gave tuple, which is no command"),
+            (("FLUSHALL",), "does not send the command 'FLUSHALL'"),
+            (("EVAL", "return 1", 0), "does not send the command 'EVAL'"),
+            (("SET", "a"), "SET with 1 arguments; it takes 2 to 999"),
+            (("SADD", "a", *range(1000)), "SADD with 1,001 arguments"),
+            (("SET", "a", True), "an argument of SET is of type bool"),
+            (("SET", "a", {"b": 1}), "an argument of SET is of type dict.*json.dumps"),
+        ],
+    )
+    def test_that_cannot_be_sent_fails_its_task_with_the_record(self, redis_server, command, message):
+        with (
+            job(RedisSink(redis_server.url, lambda n: command)) as harness,
+            pytest.raises(PenstockError, match=message),
+        ):
+            harness.epoch(1)
+        assert redis_server.client().keys() == []
+
+    def test_needs_a_function(self):
+        with pytest.raises(PenstockError, match="needs a function of a record, not str"):
+            RedisSink("redis://h", "SET")
