@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from chaos.program import build
+from chaos.ends.programs import build
 from penstock.common import Configuration
 from penstock.datastream import StreamExecutionEnvironment
 from penstock.state.storage import LocalStorage
@@ -27,19 +27,22 @@ COUNTED = [("first", "n"), ("second", "n"), ("second", "total")]
 """What follows from the records alone that were read, wherever event time stands."""
 
 
-def saved_states(path: str, unused: Path) -> dict[tuple[str, str], dict[int, Any]]:
-    """Of a savepoint, what it must hold of the records that it has read. `unused`: a directory that nothing is in."""
-    env = StreamExecutionEnvironment.get_execution_environment(Configuration())
-    build(env, str(unused / "total"), str(unused / "out"), 1000, 0)
-    with JobHarness(env, parallelism=2, from_savepoint=path) as job:
-        return {(operator, name): job.states(name, operator) for operator, name in COUNTED}
+def saved_states(path: str, ends: dict[str, str]) -> tuple[dict[tuple[str, str], dict[int, Any]], list[int]]:
+    """Of a savepoint: what it must hold of the records that it has read, and which those are, by its own account."""
+    with JobHarness(_program(ends), parallelism=2, from_savepoint=path) as job:
+        held = {(operator, name): job.states(name, operator) for operator, name in COUNTED}
+        return held, sorted(number for tags in job.states("tags", "first").values() for number in tags)
 
 
-def committed_states(lineage: Path, total: Path, out: Path) -> tuple[dict[tuple[str, str], dict[int, Any]], list[Any]]:
+def committed_states(lineage: Path, ends: dict[str, str]) -> tuple[dict[tuple[str, str], dict[int, Any]], list[Any]]:
     """Every state of both stages by key, and the timers that are still set in any operator."""
-    env = StreamExecutionEnvironment.get_execution_environment(Configuration())
-    build(env, str(total), str(out), 1000, 0)
-    with JobHarness(env, parallelism=2, backend="filesystem", storage=LocalStorage(lineage)) as job:
+    with JobHarness(_program(ends), parallelism=2, backend="filesystem", storage=LocalStorage(lineage)) as job:
         states = {(operator, name): job.states(name, operator) for operator, name in STATES}
         timers = [timer for operator in ("first", "second", "windows") for timer in job.timers(operator)]
     return states, timers
+
+
+def _program(ends: dict[str, str]) -> StreamExecutionEnvironment:
+    env = StreamExecutionEnvironment.get_execution_environment(Configuration())
+    build(env, ends, 1000, 0)
+    return env

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 
 from chaos import storage_faults
 from chaos.damage import HOW, choose_needed, cut, flip, flip_pages, lineages, needed_files, remove, replica_files
+from chaos.ends.served import Missed, ServedEnds
+from chaos.plan import SERVER_KINDS
 from chaos.processes import Driver, Process
 from chaos.requests import RESCALE, SAVE, STOP, WIDTHS, Request, ask, take_back
 from penstock.checkpoint.savepoints import list_savepoints, savepoint_storage
@@ -37,10 +39,6 @@ class Violation(Exception):
     """Something happened that must not happen, whatever fails."""
 
 
-class Missed(Exception):
-    """There was nothing to do the fault to."""
-
-
 class Faults:
     def __init__(self, rig: Rig) -> None:
         self._rig = rig
@@ -62,6 +60,9 @@ class Faults:
             time.sleep(milliseconds / 1000)
             victim.send(signal.SIGCONT)
             return f"stopped {victim.pid} for {milliseconds} ms"
+        if kind in SERVER_KINDS:
+            assert isinstance(self._rig.ends, ServedEnds)
+            return self._rig.ends.inject(kind, dice)
         if kind == "rescale":
             width = dice.choice(WIDTHS)
             ask(self._rig.work, Request(RESCALE, width))

@@ -7,12 +7,13 @@ import os
 import sys
 import tempfile
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
+from chaos.ends.programs import build
 from chaos.plan import HARNESS
-from chaos.program import build
-from chaos.requests import RESCALE, STOP, Request, answered, asked
+from chaos.requests import DRAIN, RESCALE, STOP, Request, answered, asked
 from penstock.common import Configuration
 from penstock.datastream import StreamExecutionEnvironment
 from penstock.state.storage import LocalStorage
@@ -22,6 +23,7 @@ SAYS = "@@"
 """In front of the lines that are for the rig: `@@ session`, `@@ epoch 7`, `@@ finished`; in answer to what it asks for,
 `@@ rescaled 3`, `@@ saved path`, `@@ stopped path`, `@@ refused why`."""
 NAME = "chaos"
+_POLL_S = 0.05
 
 
 def say(*words: object) -> None:
@@ -29,7 +31,15 @@ def say(*words: object) -> None:
 
 
 def run(
-    directory: str, master: str, backend: str, per_epoch: int, pace_ms: int, savepoint: str, parallelism: int, run: int
+    directory: str,
+    master: str,
+    backend: str,
+    per_epoch: int,
+    pace_ms: int,
+    savepoint: str,
+    parallelism: int,
+    run: int,
+    ends: dict[str, str],
 ) -> None:
     settings = {
         "spark.master": master,
@@ -42,6 +52,11 @@ def run(
         "execution.checkpointing.externalized-checkpoint-retention": "RETAIN_ON_CANCELLATION",
         "penstock.epoch.max-records": str(per_epoch),
     }
+    if ends["kind"] != "files":
+        # A server that is away now and then, for a moment each time: growing pauses would outgrow the rig's patience.
+        settings["restart-strategy.type"] = "fixed-delay"
+        settings["restart-strategy.fixed-delay.attempts"] = str(2**31 - 1)
+        settings["restart-strategy.fixed-delay.delay"] = "500 ms"
     if savepoint:
         settings["execution.state-recovery.path"] = savepoint
     if backend == "memory":
@@ -50,48 +65,61 @@ def run(
         settings["state.checkpoints.dir"] = f"{directory}/checkpoints"
     env = StreamExecutionEnvironment.get_execution_environment(Configuration.from_dict(settings))
     env.set_parallelism(parallelism)
-    saved: list[str] = []
+    over = threading.Event()
+    stopped: list[str] = []
 
-    def attend(request: Request) -> None:
-        # Not in the epoch's thread: a savepoint is made between two.
-        if request.what == STOP:
-            path = answered(client.stop_with_savepoint(False, f"{directory}/savepoints").result, say, "stopped")
-            saved.extend([path] if path else [])
-        else:
-            answered(client.trigger_savepoint(f"{directory}/savepoints").result, say, "saved")
+    def attend() -> None:
+        """What the rig asks for, in a thread of its own: a savepoint is made between two epochs."""
+        while not over.wait(_POLL_S):
+            request = asked(Path(directory))
+            if request is None:
+                continue
+            if request.what == RESCALE:
+                answered(lambda: _rescale(client, request), say, "rescaled")  # noqa: B023
+            elif request.what in (STOP, DRAIN):
+                drain = request.what == DRAIN
+                made = answered(client.stop_with_savepoint(drain, f"{directory}/savepoints").result, say, "stopped")
+                if made:
+                    stopped.append(request.what)
+            else:
+                answered(client.trigger_savepoint(f"{directory}/savepoints").result, say, "saved")
 
-    def after(epoch: Any) -> None:
-        say("epoch", epoch.number)
-        request = asked(Path(directory))
-        if request is not None and request.what == RESCALE:
-            client.rescale(request.parallelism)
-            say("rescaled", request.parallelism)
-        elif request is not None:
-            attending.append(threading.Thread(target=attend, args=(request,), daemon=True))
-            attending[-1].start()
-
-    attending: list[threading.Thread] = []
-    env.add_epoch_listener(after)
-    build(env, f"{directory}/total", f"{directory}/out", per_epoch, pace_ms)
+    env.add_epoch_listener(lambda epoch: say("epoch", epoch.number))
+    build(env, ends, per_epoch, pace_ms)
     assert env.spark is not None
     say("session")
     client = env.execute_async(NAME)
+    attending = threading.Thread(target=attend, daemon=True)
+    attending.start()
     client.result()
-    for thread in attending:
-        thread.join()
-    if not saved:
+    over.set()
+    attending.join()
+    if STOP not in stopped:
         say("finished")
 
 
+def _rescale(client: Any, request: Request) -> str:
+    client.rescale(request.parallelism)
+    return str(request.parallelism)
+
+
 def run_in_harness(
-    directory: str, master: str, backend: str, per_epoch: int, pace_ms: int, savepoint: str, parallelism: int, run: int
+    directory: str,
+    master: str,
+    backend: str,
+    per_epoch: int,
+    pace_ms: int,
+    savepoint: str,
+    parallelism: int,
+    run: int,
+    ends: dict[str, str],
 ) -> None:
     """The same program, tasks, state, files and driver in one process, without Spark: it starts in a second."""
     # Where the harness puts its replicas; each driver has its own.
     tempfile.tempdir = f"{directory}/replicas"
     os.makedirs(tempfile.tempdir, exist_ok=True)
     env = StreamExecutionEnvironment.get_execution_environment()
-    build(env, f"{directory}/total", f"{directory}/out", per_epoch, 0)
+    build(env, ends, per_epoch, 0)
     storage = LocalStorage(f"{directory}/checkpoints/{NAME}/{run:04}")
     with JobHarness(
         env, parallelism=parallelism, backend=backend, storage=storage, from_savepoint=savepoint or None
@@ -99,12 +127,17 @@ def run_in_harness(
         say("session")
         statistics = None
         while statistics is None or statistics.records or not Path(directory, "total").exists():
+            if statistics is not None and not statistics.records:
+                # Records come from a server, and none have.
+                time.sleep(_POLL_S)
             statistics = job.epoch(per_epoch)
             say("epoch", job.checkpoint)
             request = asked(Path(directory))
             if request is not None and request.what == RESCALE:
                 job.rescale(request.parallelism)
                 say("rescaled", request.parallelism)
+            elif request is not None and request.what == DRAIN:
+                break
             elif request is not None:
                 word = "stopped" if request.what == STOP else "saved"
                 made = answered(lambda: job.savepoint(f"{directory}/savepoints"), say, word)

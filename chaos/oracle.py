@@ -22,10 +22,10 @@ class Expected:
     """By operator and state: the value of every key."""
 
 
-def expected(total: int) -> Expected:
-    """For an input of records 0 to `total` − 1."""
+def expected(numbers: Iterable[int]) -> Expected:
+    """For an input of these records, in this order."""
     by_key: dict[int, list[Any]] = defaultdict(list)
-    for number in range(total):
+    for number in numbers:
         each = record(number)
         by_key[each.key].append(each)
     result = Expected()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 LOCAL, CLUSTER = "local[2]", "local-cluster[2,1,1024]"
@@ -62,7 +62,21 @@ KINDS = {
     "disk-slow": Kind(4, "every operation on those takes long for a moment"),
     "write-limit": Kind(4, "the kernel lets a worker or the driver write no large files for a moment (EFBIG)"),
 }
-HARNESS_KINDS = [name for name in KINDS if name not in ("driver-jvm", "driver-python", "executor", "worker", "pause")]
+SERVER_KINDS = {
+    "server": Kind(20, "SIGKILL to all processes of the server at the job's ends; it is started again a moment later"),
+    "server-stop": Kind(5, "the server is stopped, in good order or at once, and started again a moment later"),
+    "server-pause": Kind(4, "SIGSTOP to all processes of the server, SIGCONT a moment later"),
+    "connections": Kind(3, "the server closes all its connections"),
+}
+ALL_KINDS = KINDS | SERVER_KINDS
+FILE_MIX = {name: kind.weight for name, kind in KINDS.items()}
+SERVER_MIX = {
+    **{"driver": 9, "driver-jvm": 4, "driver-python": 4, "checkpoint": 2, "stop": 4, "savepoint": 3, "rescale": 3},
+    **{"executor": 13, "worker": 16, "pause": 4, "replica-gone": 2, "disk-full": 2, "disk-error": 2},
+    **{name: kind.weight for name, kind in SERVER_KINDS.items()},
+}
+"""Of a hundred faults where a server is at the job's ends: fewer of what files can suffer."""
+NEED_SPARK = ("driver-jvm", "driver-python", "executor", "worker", "pause")
 MEMORY_KINDS = [name for name, kind in KINDS.items() if not kind.files]
 
 
@@ -85,13 +99,19 @@ class Life:
     faults: tuple[Fault, ...]
 
 
-def make_plan(seed: int, kills: int, kinds: Sequence[str], masters: Sequence[str] = (LOCAL, CLUSTER)) -> list[Life]:
+def make_plan(
+    seed: int,
+    kills: int,
+    kinds: Sequence[str],
+    masters: Sequence[str] = (LOCAL, CLUSTER),
+    mix: Mapping[str, int] = FILE_MIX,
+) -> list[Life]:
     """Kinds are dealt by weight, so that any number of faults is mixed; those that need executors get a cluster."""
     dice = random.Random(f"penstock chaos {seed}")
-    chosen = sorted(_deal(dice, kills, kinds), key=list(KINDS).index)
-    ending = [kind for kind in chosen if KINDS[kind].ends_life]
-    clustered = [kind for kind in chosen if KINDS[kind].cluster]
-    living = [kind for kind in chosen if not KINDS[kind].ends_life and not KINDS[kind].cluster]
+    chosen = sorted(_deal(dice, kills, {kind: mix[kind] for kind in kinds}), key=list(ALL_KINDS).index)
+    ending = [kind for kind in chosen if ALL_KINDS[kind].ends_life]
+    clustered = [kind for kind in chosen if ALL_KINDS[kind].cluster]
+    living = [kind for kind in chosen if kind not in ending and kind not in clustered]
     dice.shuffle(ending)
     # Without a driver kill there is one life, and it must have what its faults need.
     lives: list[list[str]] = [[] for _ in range(len(ending) + 1)]
@@ -136,10 +156,10 @@ def _master(masters: Sequence[str], number: int, needs_cluster: bool) -> str:
     return masters[-1] if number % 3 == 1 else masters[0]
 
 
-def _deal(dice: random.Random, kills: int, kinds: Sequence[str]) -> list[str]:
+def _deal(dice: random.Random, kills: int, weights: Mapping[str, int]) -> list[str]:
     """Each kind as often as its weight says, the rest by chance, among those with the largest remainders."""
-    total = sum(KINDS[kind].weight for kind in kinds)
-    shares = {kind: kills * KINDS[kind].weight / total for kind in kinds}
+    total = sum(weights.values())
+    shares = {kind: kills * weight / total for kind, weight in weights.items()}
     dealt = [kind for kind, share in shares.items() for _ in range(int(share))]
-    rest = sorted(kinds, key=lambda kind: (int(shares[kind]) - shares[kind], dice.random()))
+    rest = sorted(weights, key=lambda kind: (int(shares[kind]) - shares[kind], dice.random()))
     return dealt + rest[: kills - len(dealt)]

@@ -3,7 +3,8 @@
 numbers → records → first (value, list, map, timers) ─→ second (value, reducing, map) ─┬→ files, exactly once
                   └→ windows (event time, per key) ────────────────────────────────────┘
 
-A key has records of one split only, so they come in order. Every record gets a tag that no two attempts would choose
+`chaos.ends.programs` has the same stages between other ends. A key has records of one split only, or of one writer to
+it, so they come in order. Every record gets a tag that no two attempts would choose
 alike: if attempts were ever mixed, the tags in the output and in the two stages would differ.
 """
 
@@ -21,6 +22,7 @@ from penstock.common import Encoder, Time, WatermarkStrategy
 from penstock.connectors.source import Positions, Source
 from penstock.datastream import (
     AggregateFunction,
+    DataStream,
     KeyedProcessFunction,
     ProcessWindowFunction,
     RuntimeContext,
@@ -43,6 +45,8 @@ KEYS = 40
 LETTERS = 7
 WINDOW_MS = 400
 LIST_LENGTH = 16
+SOURCE = "numbers"
+"""The uid of whatever the records come from."""
 THE_END = 2**53
 """A timer that only the end of the input fires: then each key says what its state is."""
 
@@ -191,9 +195,19 @@ def letter(value: tuple[Any, ...]) -> int:
 
 
 def build(env: StreamExecutionEnvironment, total: str, out: str, per_epoch: int, pace_ms: int) -> None:
-    """Declare the program in an environment; with uids, so that any process finds the state again."""
-    times = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(lambda value, _: value.timestamp)
-    records = env.from_source(Numbers(total, per_epoch, pace_ms), source_name="numbers").uid("numbers")
+    """Declare the program in an environment, over numbers and files."""
+    times = WatermarkStrategy.for_monotonous_timestamps()
+    records = env.from_source(Numbers(total, per_epoch, pace_ms), source_name="numbers").uid(SOURCE)
+    _, lines = declare(records, times)
+    write_files(lines, out)
+
+
+def declare(records: DataStream, times: WatermarkStrategy) -> tuple[DataStream, DataStream]:
+    """The stages over a stream of records; with uids, so that any process finds the state again.
+
+    Returns what the first stage gives, and the lines of all.
+    """
+    times = times.with_timestamp_assigner(lambda value, _: value.timestamp)
     records = records.assign_timestamps_and_watermarks(times).uid("times")
     keyed = records.key_by(lambda value: value.key)
     first = keyed.process(First()).uid("first")
@@ -203,6 +217,10 @@ def build(env: StreamExecutionEnvironment, total: str, out: str, per_epoch: int,
         .aggregate(SumOfIds(), PerWindow())
         .uid("windows")
     )
+    return first, second.union(windows)
+
+
+def write_files(lines: DataStream, out: str) -> None:
     sink = (
         FileSink.for_row_format(out, Encoder.simple_string_encoder())
         .with_bucket_assigner(BucketAssigner.base_path_bucket_assigner())
@@ -210,4 +228,4 @@ def build(env: StreamExecutionEnvironment, total: str, out: str, per_epoch: int,
         .with_rolling_policy(RollingPolicy.default_rolling_policy(16 * 1024, 2000, 2000))
         .build()
     )
-    second.union(windows).sink_to(sink).uid("files")
+    lines.sink_to(sink).uid("files")

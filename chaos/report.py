@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rich.table import Table
 
-from chaos.plan import KINDS
+from chaos.plan import ALL_KINDS
 from chaos.progress import Outcome, Progress
 from chaos.rig import recovery
 
@@ -12,7 +12,7 @@ _HEADS = ("fault", "times", "of which met nothing", "two epochs later, s (median
 
 
 def rows(progress: Progress) -> list[tuple[str, ...]]:
-    by_kind: dict[str, list[Outcome]] = {kind: [] for kind in KINDS}
+    by_kind: dict[str, list[Outcome]] = {kind: [] for kind in ALL_KINDS}
     for outcome in progress.outcomes:
         by_kind[outcome.kind].append(outcome)
     return [

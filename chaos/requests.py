@@ -1,5 +1,5 @@
-"""What an operator asks of the running job, by a file that it looks for after each epoch: to be saved, stopped with a
-savepoint, or rescaled."""
+"""What an operator asks of the running job, by a file that it looks for again and again: to be saved, stopped with a
+savepoint, drained, or rescaled."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from penstock.errors import PenstockError
 
-RESCALE, SAVE, STOP = "rescale", "savepoint", "stop"
+RESCALE, SAVE, STOP, DRAIN = "rescale", "savepoint", "stop", "drain"
 WIDTHS = (1, 2, 3, 5)
 """The parallelisms that are asked for."""
 

@@ -7,20 +7,24 @@ import random
 import shutil
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from statistics import median
 
-from chaos import oracle, storage_faults
-from chaos.committed import committed_states, saved_states
+from chaos import storage_faults
 from chaos.damage import drop_replicas, lineages
+from chaos.ends.files import FileEnds
+from chaos.ends.served import ServedEnds
 from chaos.faults import Faults, Missed, Violation
 from chaos.job import SAYS
 from chaos.observer import Observer
-from chaos.plan import KINDS, Fault, Life, digest
+from chaos.plan import ALL_KINDS, Fault, Life, digest
 from chaos.processes import Driver, Process
+from chaos.program import SOURCE
 from chaos.progress import Outcome, Progress
-from penstock.checkpoint.savepoints import list_savepoints, savepoint_storage
-from penstock.connectors.files.part_files import token_of
+from chaos.requests import DRAIN, Request, ask
+from chaos.verdict import check_finished, check_savepoints
+from penstock.errors import PenstockError
 from penstock.state.storage import LocalStorage
 from penstock.testing.snapshots import last_manifest
 
@@ -48,7 +52,13 @@ class Rig:
     """`run` once. `say` gets a line per fault."""
 
     def __init__(
-        self, work: Path, backend: str, plan: list[Life], say: Callable[[str], None], minutes: float | None = None
+        self,
+        work: Path,
+        backend: str,
+        plan: list[Life],
+        say: Callable[[str], None],
+        minutes: float | None = None,
+        make_ends: Callable[[Path], FileEnds | ServedEnds] = FileEnds,
     ) -> None:
         self.work = work
         self._backend = backend
@@ -65,6 +75,8 @@ class Rig:
             shutil.rmtree(work)
         (work / "logs").mkdir(parents=True, exist_ok=True)
         storage_faults.create(work / "storage")
+        self.ends = make_ends(work)
+        self._read = 0
         self.observer = Observer(work)
         self.observer.recall(self.progress.seen)
         self._faults = Faults(self)
@@ -81,6 +93,8 @@ class Rig:
             Process(*self.progress.driver).send(9)
         self.observer.start()
         try:
+            if isinstance(self.ends, ServedEnds):
+                self.ends.open(self.records_read, self.progress.total)
             for life in self._plan:
                 self._live(life)
             self._finish()
@@ -92,6 +106,8 @@ class Rig:
             return False
         finally:
             self._stop_all()
+            if isinstance(self.ends, ServedEnds):
+                self.ends.close()
             self.observer.stop()
             self.progress.violations += self.observer.violations
             self.progress.seen = self.observer.remember()
@@ -110,15 +126,16 @@ class Rig:
                 raise OutOfTime
             if self.observer.violations:
                 raise Violation("the observer saw what must never be seen")
+            self._look_at_ends()
             self._do(life, fault)
             self.progress.seen = self.observer.remember()
             self.progress.save(self.work)
-        if not life.faults[-1:] or not KINDS[life.faults[-1].kind].ends_life:
+        if not life.faults[-1:] or not ALL_KINDS[life.faults[-1].kind].ends_life:
             # The last life: it goes on to the end of the job.
             self._master = life.master
 
     def _do(self, life: Life, fault: Fault) -> None:
-        ends = KINDS[fault.kind].ends_life
+        ends = ALL_KINDS[fault.kind].ends_life
         if fault.after == "start":
             driver = self._running(life.master)
             self._await("session")
@@ -164,6 +181,7 @@ class Rig:
             "savepoint": self.progress.savepoint,
             "parallelism": self.progress.parallelism,
             "run": len(self.progress.left) + 1,
+            "ends": self.ends.where(),
         }
         driver = self._driver = Driver(self.work, self.work / "logs" / f"driver-{number:03}.log", arguments)
         self.progress.drivers += 1
@@ -177,6 +195,19 @@ class Rig:
         self.progress.left = [each.name for each in lineages(self.work / "checkpoints")]
         self.progress.savepoint, self.progress.parallelism = savepoint, parallelism
         self.progress.save(self.work)
+
+    def records_read(self) -> int:
+        """How many records the newest checkpoint has read."""
+        found = lineages(self.work / "checkpoints")
+        if found:
+            # It may be damaged just now, or gone because a newer one is there.
+            with suppress(PenstockError):
+                self._read = last_manifest(LocalStorage(found[-1])).records.get(SOURCE, 0)
+        return self._read
+
+    def _look_at_ends(self) -> None:
+        if isinstance(self.ends, ServedEnds) and (seen := self.ends.look()):
+            raise Violation("; ".join(seen))
 
     def buried(self, driver: Driver) -> None:
         """It is dead; what it left behind may live on for a while."""
@@ -254,14 +285,20 @@ class Rig:
             raise OutOfTime
         if self.progress.total is None:
             self._next_epochs(self._master, 1)
-            # More than any driver has read, also one whose checkpoints died with it.
-            self.progress.total = (self.progress.highest + _TAIL_EPOCHS) * PER_EPOCH
+            if isinstance(self.ends, ServedEnds):
+                self.progress.total = self.ends.end_input(_TAIL_EPOCHS * PER_EPOCH)
+            else:
+                # More than any driver has read, also one whose checkpoints died with it.
+                self.progress.total = (self.progress.highest + _TAIL_EPOCHS) * PER_EPOCH
             self.progress.save(self.work)
-        (self.work / ".total").write_text(str(self.progress.total))
-        (self.work / ".total").rename(self.work / "total")
+        if isinstance(self.ends, FileEnds):
+            self.ends.end_input(self.progress.total)
         for _ in range(_FRUITLESS):
             driver = self._running(self._master)
             try:
+                if isinstance(self.ends, ServedEnds):
+                    self._await_all_read(driver, self.progress.total)
+                    ask(self.work, Request(DRAIN))
                 self._await("finished")
             except DriverEnded:
                 self._say(f"the driver ended before the job was over: {self._bury()}")
@@ -273,49 +310,32 @@ class Rig:
             return
         raise Violation("the job does not come to its end")
 
+    def _await_all_read(self, driver: Driver, total: int) -> None:
+        """Until a checkpoint holds as many records as there are. Raises as `_await`."""
+        deadline = time.monotonic() + _PATIENCE_S
+        before = 0
+        while (read := self.records_read()) < total:
+            self._look_at_ends()
+            if read > before:
+                before, deadline = read, time.monotonic() + _PATIENCE_S
+            if driver.wait(0.2) is not None:
+                raise DriverEnded
+            driver.look()
+            if time.monotonic() > deadline:
+                raise Violation(
+                    f"the job has read {read} of {total} records, and no more for {_PATIENCE_S:.0f} s; the end of "
+                    f"{driver.log}:\n{tail(driver.log)}"
+                )
+
     def _check(self) -> None:
         self._say("the job has finished; comparing with the oracle")
         for driver in self._dead:
             self.progress.left_behind += len(driver.end_all(30))
         self.observer.look()
-        self._check_savepoints()
-        assert self.progress.total is not None
-        wanted = oracle.expected(self.progress.total)
-        runs = oracle.read_output(self.work / "out")
-        if self._backend == "memory":
-            # Every driver is a run of its own, and the last one must have given everything.
-            last = max(runs, key=lambda run: runs[run].lines.total(), default=None)
-            self.progress.violations += oracle.check_output(runs, wanted, last)
-            return
-        lineage = lineages(self.work / "checkpoints")[-1]
-        if self.progress.left and len(runs) <= len(self.progress.left) + 1:
-            runs_of_job = {"all": oracle.together(runs)}
-            output = runs_of_job["all"]
-        else:
-            runs_of_job = runs
-            token = token_of(last_manifest(LocalStorage(lineage)).lineage, "files")
-            output = runs.get(token, oracle.Output())
-        self.progress.violations += oracle.check_output(runs_of_job, wanted)
-        states, timers = committed_states(lineage, self.work / "total", self.work / "out")
-        self.progress.violations += oracle.check_states(states, wanted, output)
-        self.progress.violations += [f"a timer is still set: {timer}" for timer in timers[:5]]
-        if oracle.read_output(self.work / "out") != runs:
-            self.progress.violations.append("reading the state of the finished job changed its output")
-
-    def _check_savepoints(self) -> None:
-        """Each is one, with what the records that it has read make of state, or says that it is not complete."""
-        for found in list_savepoints(savepoint_storage(str(self.work / "savepoints"))):
-            if found.metadata is None:
-                if "is not complete" not in found.problem:
-                    self.progress.violations.append(f"{found.where}: {found.problem}")
-                continue
-            wanted = oracle.expected(found.metadata.sources["numbers"].records).states
-            held = saved_states(found.where, self.work / "unused")
-            self.progress.violations += [
-                f"{found.where}: '{name}' of '{operator}' is not what the records make that it has read"
-                for operator, name in held
-                if held[operator, name] != wanted[operator, name]
-            ]
+        progress = self.progress
+        assert progress.total is not None
+        progress.violations += check_savepoints(self.work, self.ends)
+        progress.violations += check_finished(self.work, self.ends, self._backend, progress.total, len(progress.left))
 
     def _stop_all(self) -> None:
         if self._driver is not None:

@@ -7,8 +7,9 @@ there, or that PyFlink does not have, fails that.
 from __future__ import annotations
 
 _SINK = (
-    "to write, give ds.sink_to(...) a Sink of your own (penstock.datastream.connectors.Sink: it writes in the tasks "
-    "and commits once the epoch's checkpoint is published)."
+    "to write, use ds.to_spark(schema).format(...) with any writer of Spark's, or give ds.sink_to(...) a Sink of your "
+    "own (penstock.datastream.connectors.Sink: it writes in the tasks and commits once the epoch's checkpoint is "
+    "published)."
 )
 
 
@@ -40,8 +41,8 @@ _STORAGE = (
     "setting state.checkpoints.dir."
 )
 _SCHEMAS = (
-    "Not there: Spark's sources give columns, not bytes to decode. Cast or parse before env.from_spark(df), as in "
-    "df.select(df.value.cast('string')), or decode in map."
+    "Not there. Subclass SerializationSchema or DeserializationSchema of penstock.common, where JsonSchema and "
+    "SimpleStringSchema are, or map before the sink and behind the source."
 )
 _SOURCES = "Not there: it wraps a Java object. Use env.from_collection(...), or env.from_spark(df) with any DataFrame."
 _SLOTS = (
@@ -120,10 +121,13 @@ ABSENT: tuple[tuple[str, str], ...] = (
         "EmbeddedRocksDBStateBackend.get_options",
         _ROCKSDB_OPTIONS,
     ),
+    ("FlinkKafkaConsumer", "Not there: it is KafkaSource's predecessor. Use KafkaSource.builder()."),
+    ("FlinkKafkaProducer Semantic", "Not there: it is KafkaSink's predecessor. Use KafkaSink.builder()."),
     (
-        "datastream.connectors.kafka datastream.connectors.dynamic_kafka",
-        _through_spark("Kafka", "kafka"),
+        "datastream.connectors.dynamic_kafka",
+        "Not there: a source reads one cluster. Use a KafkaSource with set_topic_pattern(...) for each, and ds.union.",
     ),
+    ("KafkaSink.get_transformer", _INSIDE),
     ("datastream.connectors.kinesis", _through_spark("Kinesis", "aws-kinesis")),
     ("datastream.connectors.pulsar", _through_spark("Pulsar", "pulsar")),
     (
@@ -132,7 +136,13 @@ ABSENT: tuple[tuple[str, str], ...] = (
         f"write a data source with Spark's Python data source API and read it through env.from_spark(df); {_SINK}",
     ),
     (
-        "datastream.connectors.cassandra datastream.connectors.elasticsearch datastream.connectors.jdbc",
+        "datastream.connectors.jdbc",
+        "Not there: it wraps a Java sink. For PostgreSQL use "
+        "penstock.datastream.connectors.postgres.PostgresSink(connection, table, key=...), which is exactly-once. "
+        f"For other databases: {_SINK}",
+    ),
+    (
+        "datastream.connectors.cassandra datastream.connectors.elasticsearch",
         f"Not there: it wraps a Java sink; {_SINK}",
     ),
     (
@@ -141,13 +151,17 @@ ABSENT: tuple[tuple[str, str], ...] = (
         "ds.union(other).",
     ),
     (
-        "datastream.formats.avro datastream.formats.json datastream.formats.orc",
+        "datastream.formats.json",
+        "Not there. Messages of JSON are read and written by JsonSchema(MyDataclass) of penstock.common, "
+        "files by StreamFormat.json_lines and Encoder.json_lines.",
+    ),
+    (
+        "datastream.formats.avro datastream.formats.orc",
         "Not there: Spark reads these formats. Use env.from_spark(env.spark.readStream.format(...)...load(path)), "
         f"which gives Rows; {_SINK}",
     ),
     (
-        "SerializationSchema DeserializationSchema ByteArraySchema RowFieldExtractorSchema "
-        "CsvRowDeserializationSchema CsvRowSerializationSchema",
+        "RowFieldExtractorSchema CsvRowDeserializationSchema CsvRowSerializationSchema",
         _SCHEMAS,
     ),
     (
@@ -253,6 +267,7 @@ _KEYS = "keys are numbers, strings, bytes, dates, tuples of these and the like: 
 _PRINT = "the driver prints, when the epoch is complete, so a line is never taken back"
 _SLOT_NAME = "only shown in the plan: Spark gives tasks their cores"
 _SETTINGS = "an unknown key is an error; spark.* goes to Spark"
+_LIBRDKAFKA = "a property of librdkafka: some of Java's have other names there"
 
 DIFFERS: dict[str, str] = {
     "AsyncFunction.timeout": "without one of its own, the error names the operator, the record and the time-out",
@@ -264,6 +279,16 @@ DIFFERS: dict[str, str] = {
     "DataStream.set_parallelism": "refused on a source: Spark gives it one task per input partition",
     "DataStream.slot_sharing_group": _SLOT_NAME,
     "DataStreamSink.slot_sharing_group": _SLOT_NAME,
+    "DeliveryGuarantee.NONE": "no less than AT_LEAST_ONCE",
+    "KafkaOffsetsInitializer.offsets": "a partition that is not named goes by the strategy, not by the group",
+    "KafkaSink": "writes through confluent-kafka, with EXACTLY_ONCE from the driver; gives messages no timestamps",
+    "KafkaSinkBuilder.set_property": _LIBRDKAFKA,
+    "KafkaSource": "reads through confluent-kafka, not through Java's client",
+    "KafkaSourceBuilder.set_bounded": "offsets must be there when the job starts",
+    "KafkaSourceBuilder.set_properties": _LIBRDKAFKA,
+    "KafkaSourceBuilder.set_property": _LIBRDKAFKA,
+    "KafkaSourceBuilder.set_topic_pattern": "a regular expression of Python's",
+    "KafkaSourceBuilder.set_unbounded": "the job goes on when all partitions have reached their offsets",
     "JobClient.cancel": "returns when the job has stopped",
     "KeyedStream.key_by": _KEYS,
     "KeyedStream.print": _PRINT,

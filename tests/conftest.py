@@ -8,7 +8,7 @@ import sys
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import settings
@@ -20,8 +20,8 @@ from scripts.pyflink_wheel import IndexUnreachable, wheel_path
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 if TYPE_CHECKING:
-    from postgres_server import PostgresServer
-    from redis_server import RedisServer
+    from chaos.servers.postgres import PostgresServer
+    from chaos.servers.redis import RedisServer
 
 # A shared machine may stop for longer than any deadline; what a test finds must not depend on that.
 settings.register_profile("penstock", deadline=None)
@@ -71,9 +71,19 @@ def s3(s3_options: dict[str, str]) -> Callable[..., ObjectStorage]:
 
 
 @pytest.fixture(scope="session")
+def kafka() -> Iterator[Any]:
+    """Mock brokers of librdkafka; see kafka_cluster.py for what they do not do."""
+    from kafka_cluster import MockCluster
+
+    cluster = MockCluster()
+    yield cluster
+    cluster.close()
+
+
+@pytest.fixture(scope="session")
 def shared_redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
     """A Redis server for all tests that do it no harm. `redis_server` is the same, without a key."""
-    from redis_server import RedisServer
+    from chaos.servers.redis import RedisServer
 
     with RedisServer(tmp_path_factory.mktemp("redis")) as server:
         yield server
@@ -88,7 +98,7 @@ def redis_server(shared_redis: RedisServer) -> RedisServer:
 @pytest.fixture
 def mortal_redis(tmp_path: Path) -> Iterator[RedisServer]:
     """One test's own server, which it may kill and start again: it keeps what it acknowledged."""
-    from redis_server import RedisServer
+    from chaos.servers.redis import RedisServer
 
     with RedisServer(tmp_path / "redis", appends=True) as server:
         yield server
@@ -97,7 +107,7 @@ def mortal_redis(tmp_path: Path) -> Iterator[RedisServer]:
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[PostgresServer]:
     """One for all tests, with a password on loopback. Whoever kills one starts its own."""
-    from postgres_server import PostgresServer
+    from chaos.servers.postgres import PostgresServer
 
     server = PostgresServer(tcp=True).start()
     yield server

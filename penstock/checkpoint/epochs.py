@@ -31,6 +31,7 @@ from penstock.checkpoint.coordinator import (
 from penstock.checkpoint.event_time import next_wakeup, times_after
 from penstock.checkpoint.failed import failed
 from penstock.checkpoint.fencing import begin, check_owner, close, publish_as_owner
+from penstock.checkpoint.flow import FlowControl
 from penstock.checkpoint.housekeeping import Housekeeping, Merge, merge_here
 from penstock.checkpoint.key_types import declared_key_types, key_type_text
 from penstock.checkpoint.lineages import SharedStorage
@@ -162,6 +163,8 @@ class EpochDriver:
     """Opens a subtask of each of these chains, with what the last checkpoint holds of it; gives failures."""
     whole: bool = False
     """Whether one epoch is the whole job: a batch. Then there is no checkpoint, and who fails begins again."""
+    flow: FlowControl | None = None
+    """What holds the sources back, if anything does."""
 
     def __post_init__(self) -> None:
         self.token = uuid.uuid4().hex
@@ -170,6 +173,7 @@ class EpochDriver:
         self.version: Version | None = None
         self.statistics: deque[EpochStatistics] = deque(maxlen=_STATISTICS_KEPT)
         self.metrics = MetricTotals(self.graph, self.clock)
+        self.metrics.flow = self.flow
         self.checkpoints = CheckpointHistory()
         self._measured: list[TaskMetrics] = []
         self._epoch_ended_at = self.clock()
@@ -212,6 +216,9 @@ class EpochDriver:
         another driver has gone on meanwhile.
         """
         found = latest(self.storage)
+        if self.whole:
+            # A batch whose sinks failed is run again: nothing of it is in storage.
+            self.last = None
         if self._recovered:
             check_owner(self.storage, None if found is None else found[0], self.last, self.token)
         self._recovered = True
@@ -323,7 +330,9 @@ class EpochDriver:
             for each in committables
             if not self._committer.durable(each.uid) and not self._committer.early(each.uid)
         ]
+        began = self.clock()
         self._committer.commit(number, [each for each in committables if self._committer.early(each.uid)])
+        committing = self.clock() - began
         self.probe("collected")
         # A batch's stands for a checkpoint only in this process: what follows goes by it.
         version = None if self.whole else publish_as_owner(self.storage, manifest, self._begun)
@@ -334,11 +343,13 @@ class EpochDriver:
             manifest, instruction.reports, self._measured, names, int(started * 1000), self._now()
         )
         self.metrics.add(number, self._measured, {(report.chain, report.subtask) for report in instruction.reports})
+        began = self.clock()
         for follow in self.coordinator.handle(Published(number, self._now())):
             assert isinstance(follow, CommitSinks)
             # First what is in no manifest: if a sink fails, the others commit again after the restart.
             self._committer.commit(number, passing)
             self._committer.commit(number, manifest.committables)
+        committing += self.clock() - began
         self.probe("committed")
         self._committer.published(manifest)
         if version is not None:
@@ -347,7 +358,11 @@ class EpochDriver:
         if self.storage.in_memory and not self.whole:
             for uid in manifest.keyed() | manifest.operators.keys():
                 self._check_memory(uid)
-        return self._count(instruction.reports, (self.clock() - started) * 1000)
+        duration = self.clock() - started
+        if self.flow is not None:
+            slots = 0 if self.metrics.slots is None else self.metrics.slots.available
+            self.flow.completed(self.graph, instruction.reports, self._measured, slots, committing, duration)
+        return self._count(instruction.reports, duration * 1000)
 
     def pause_left(self) -> float:
         """Seconds until the next checkpoint may be triggered."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
+from penstock.checkpoint.flow import FlowControl
 from penstock.checkpoint.slots import Slots
 from penstock.errors import PenstockError
 from penstock.runtime.metrics import (
@@ -49,7 +50,8 @@ class DistributionValue:
 
 
 Value = int | float | MeterValue | DistributionValue | dict[int, Number]
-"""Of a counter, of a buffer fill, of a meter, of a distribution; of a gauge, its value in each subtask."""
+"""Of a counter, of a buffer fill or of flow control, of a meter, of a distribution; of a gauge, its value in each
+subtask."""
 
 _Key = tuple[str, str]
 """Operator uid, and the metric's name within the operator."""
@@ -68,6 +70,7 @@ class JobMetrics(Mapping[str, Value]):
         last_epoch: _BySubtask,
         restarts: int,
         slots: tuple[int, int],
+        counters: frozenset[str],
     ) -> None:
         self.restarts = restarts
         """How often this driver has restarted the job after a failure."""
@@ -81,6 +84,7 @@ class JobMetrics(Mapping[str, Value]):
         self._values = {_full(key): value for key, value in values.items()}
         self._subtasks = {_full(key): cells for key, cells in subtasks.items()}
         self._keys = list(values)
+        self._counters = counters
 
     def __getitem__(self, name: str) -> Value:
         return self._values[name]
@@ -104,7 +108,7 @@ class JobMetrics(Mapping[str, Value]):
         return {name: self._values[_full((uid, name))] for uid, name in self._keys if uid in uids}
 
     def counters(self) -> dict[str, int]:
-        return {name: value for name, value in self._values.items() if type(value) is int}
+        return {name: value for name, value in self._values.items() if name in self._counters and type(value) is int}
 
     def __repr__(self) -> str:
         return f"<metrics after epoch {self.epoch}: {self._values!r}>"
@@ -121,6 +125,8 @@ class MetricTotals:
         self.restarts = 0
         self.slots: Slots | None = None
         """Of an engine that has them."""
+        self.flow: FlowControl | None = None
+        """Of a job that has it."""
         self._counters, self._meters, self._distributions = _Sums(), _Sums(), _Sums()
         self._last: tuple[_Sums, ...] = ()
         self._windows: dict[tuple[_Key, int], _Window] = {}
@@ -185,9 +191,12 @@ class MetricTotals:
                     self._add_fill(uid, name, cells, values, subtasks)
             subtasks |= _copied(self._gauges)
             values |= _copied(self._gauges)
+            if self.flow is not None:
+                values |= self.flow.gauges()
             last = {key: dict(cells) for sums in self._last for key, cells in sums.items()}
             slots = (0, 0) if self.slots is None else (self.slots.needed, self.slots.available)
-            return JobMetrics(self._epoch, self._names(), values, subtasks, last, self.restarts, slots)
+            counters = frozenset(map(_full, self._counters))
+            return JobMetrics(self._epoch, self._names(), values, subtasks, last, self.restarts, slots, counters)
 
     def _add_fill(
         self, uid: str, name: str, sent: dict[int, int], values: dict[_Key, Value], subtasks: _BySubtask

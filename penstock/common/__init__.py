@@ -9,14 +9,23 @@ from penstock.common.job_client import JobClient
 from penstock.common.renamed_from import RenamedFrom
 from penstock.common.restart_strategy import RestartStrategies, RestartStrategyConfiguration
 from penstock.common.row import Row, RowKind
-from penstock.common.serialization import Encoder, SimpleStringSchema
+from penstock.common.serialization import (
+    ByteArraySchema,
+    DeserializationSchema,
+    Encoder,
+    JsonSchema,
+    SerializationSchema,
+    SimpleStringSchema,
+)
 from penstock.common.time import Duration, Instant, Time, to_millis
 from penstock.common.typeinfo import TypeInformation, Types
 from penstock.common.watermark_strategy import TimestampAssigner, WatermarkStrategy
 
 __all__ = [
+    "ByteArraySchema",
     "CompletableFuture",
     "Configuration",
+    "DeserializationSchema",
     "Duration",
     "Encoder",
     "ExecutionConfig",
@@ -25,11 +34,13 @@ __all__ = [
     "JobExecutionResult",
     "JobID",
     "JobStatus",
+    "JsonSchema",
     "RenamedFrom",
     "RestartStrategies",
     "RestartStrategyConfiguration",
     "Row",
     "RowKind",
+    "SerializationSchema",
     "SimpleStringSchema",
     "Time",
     "TimestampAssigner",

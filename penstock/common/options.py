@@ -162,7 +162,21 @@ OPTIONS = {
             "where commands such as `penstock stop` find the jobs of this host; for this user alone",
         ),
         Option("penstock.control.enabled", "true", "false: no command reaches the job"),
-        Option("penstock.epoch.max-records", "0 (all)", "records an epoch takes of a collection or batch DataFrame"),
+        Option(
+            "penstock.epoch.max-records",
+            "0 (all)",
+            "records an epoch takes of a source in Python, a collection or a batch DataFrame",
+        ),
+        Option(
+            "penstock.flow.enabled",
+            "true, but not with `penstock.epoch.max-records`, nor for input that ends without a checkpoint interval",
+            "whether sources are held back so that epochs take the time they should",
+        ),
+        Option(
+            "penstock.flow.target-epoch-time",
+            "the checkpoint interval, 1 s at least",
+            "how long an epoch should take; sets flow control on",
+        ),
     )
 }
 

@@ -45,7 +45,7 @@ class ParquetWriterFactory(BulkWriterFactory):
             )
         values = self._values(value)
         # A list or dict inside could be changed before the row group is written.
-        return [_arrow_value(copy.deepcopy(each)) for each in values] if self._nested else tuple(values)
+        return [arrow_value(copy.deepcopy(each)) for each in values] if self._nested else tuple(values)
 
     def create(self, file: OutputFile) -> BulkWriter:
         return _ParquetWriter(file, self._schema, self._compression)
@@ -70,14 +70,14 @@ class _ParquetWriter(BulkWriter):
         self._writer.close()
 
 
-def _arrow_value(value: Any) -> Any:
+def arrow_value(value: Any) -> Any:
     """Records inside a record as dicts, which is how Arrow takes them."""
     if isinstance(value, Row):
-        return {name: _arrow_value(each) for name, each in value.as_dict().items()}
+        return {name: arrow_value(each) for name, each in value.as_dict().items()}
     if isinstance(value, msgspec.Struct) or (dataclasses.is_dataclass(value) and not isinstance(value, type)):
-        return {name: _arrow_value(getattr(value, name)) for name in _field_names(value)}
+        return {name: arrow_value(getattr(value, name)) for name in _field_names(value)}
     if isinstance(value, list):
-        return [_arrow_value(each) for each in value]
+        return [arrow_value(each) for each in value]
     return value
 
 

@@ -16,7 +16,16 @@ from penstock.common.time import Instant
 from penstock.common.typeinfo import TypeSpec
 from penstock.errors import PenstockError
 
-__all__ = ["BulkWriter", "BulkWriterFactory", "Encoder", "SimpleStringSchema"]
+__all__ = [
+    "BulkWriter",
+    "BulkWriterFactory",
+    "ByteArraySchema",
+    "DeserializationSchema",
+    "Encoder",
+    "JsonSchema",
+    "SerializationSchema",
+    "SimpleStringSchema",
+]
 
 
 class Encoder(ABC):
@@ -131,7 +140,7 @@ def _plain(value: Any) -> Any:
         return value.to_epoch_milli()
     if hasattr(value, "item"):
         return value.item()
-    raise PenstockError(f"Encoder.json_lines cannot write {value!r}, a {type(value).__qualname__}: map it first.")
+    raise PenstockError(f"JSON has no form for {value!r}, a {type(value).__qualname__}: map it first.")
 
 
 def python_charset(name: str) -> str:
@@ -225,8 +234,24 @@ class _EncoderWriter(BulkWriter):
         pass
 
 
-class SimpleStringSchema:
-    """Text to bytes and back."""
+class SerializationSchema(ABC):
+    """Makes the bytes of a message. Pickled into the job; subclass it for a form of your own."""
+
+    @abstractmethod
+    def serialize(self, value: Any) -> bytes | None:
+        """The same bytes for the same value. None: the message has no value, or no key."""
+
+
+class DeserializationSchema(ABC):
+    """Makes a value of the bytes of a message. Pickled into the job; subclass it for a form of your own."""
+
+    @abstractmethod
+    def deserialize(self, data: bytes) -> Any:
+        """The same value for the same bytes. What it raises is told with the place of the message."""
+
+
+class SimpleStringSchema(SerializationSchema, DeserializationSchema):
+    """Text to bytes and back. What the charset does not have is replaced, as in Java."""
 
     def __init__(self, charset: str = "UTF-8") -> None:
         self._charset = python_charset(charset)
@@ -236,6 +261,39 @@ class SimpleStringSchema:
 
     def deserialize(self, data: bytes) -> str:
         return data.decode(self._charset, "replace")
+
+
+class ByteArraySchema(SerializationSchema, DeserializationSchema):
+    """The bytes as they are."""
+
+    def serialize(self, value: bytes) -> bytes:
+        return value
+
+    def deserialize(self, data: bytes) -> bytes:
+        return data
+
+
+class JsonSchema(SerializationSchema, DeserializationSchema):
+    """JSON to dicts, lists and plain values, or to `value_type`, such as a dataclass; and back."""
+
+    def __init__(self, value_type: Any = None) -> None:
+        self._type = value_type
+        self._encode = msgspec.json.Encoder(enc_hook=_plain).encode
+        try:
+            self._decode = msgspec.json.Decoder(Any if value_type is None else value_type).decode
+        except TypeError as error:
+            raise PenstockError(
+                f"JsonSchema needs a dataclass or another type hint, not {value_type!r}: {error}"
+            ) from None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return JsonSchema, (self._type,)
+
+    def serialize(self, value: Any) -> bytes:
+        return self._encode(value)
+
+    def deserialize(self, data: bytes) -> Any:
+        return self._decode(data)
 
 
 explain_absent(__name__)

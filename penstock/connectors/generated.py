@@ -50,6 +50,9 @@ class NumberSequenceSource(Source):
             ahead[split] = _position(numbers[share:])
         return {split: ahead[split] for split in positions}
 
+    def backlog(self, positions: Positions) -> int | None:
+        return sum(_length(range(*position)) for position in positions.values())
+
     def read(self, split: str, start: Any, end: Any) -> Iterable[Any]:
         return range(start[0], end[0], start[2])
 
@@ -84,6 +87,10 @@ class DataGeneratorSource(NumberSequenceSource):
         if not self.bounded:
             limit = self._records_per_epoch if limit is None else min(limit, self._records_per_epoch)
         return super().advance(positions, limit)
+
+    def backlog(self, positions: Positions) -> int | None:
+        """In one without end nothing waits: it makes what an epoch is to have."""
+        return super().backlog(positions) if self.bounded else None
 
     def read(self, split: str, start: Any, end: Any) -> Iterable[Any]:
         return map(self._function, super().read(split, start, end))

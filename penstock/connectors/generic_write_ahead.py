@@ -14,7 +14,7 @@ from xxhash import xxh3_64_hexdigest
 
 from penstock.checkpoint.committing import Commit
 from penstock.common.typeinfo import TypeSpec
-from penstock.connectors.sink import Sink, SinkWriter
+from penstock.connectors.sink import AT_LEAST_ONCE, Sink, SinkWriter
 from penstock.connectors.write_ahead import Piece, WriteAhead, chunks_of, payload_of, pieces_of, written_ahead
 from penstock.errors import PenstockError
 from penstock.runtime.context import RuntimeContext
@@ -77,7 +77,7 @@ class GenericWriteAheadSink(Sink):
     not show, `send_values` has to be idempotent, and the class may then say `guarantee = "exactly-once"`.
     """
 
-    guarantee = "at-least-once"
+    guarantee = AT_LEAST_ONCE
     why = "an epoch is sent again if the driver dies after sending it and before the committer has noted it"
 
     def __init__(self, committer: CheckpointCommitter, type_info: TypeSpec = None) -> None:

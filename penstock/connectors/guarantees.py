@@ -7,6 +7,8 @@ from collections.abc import Iterable
 import msgspec
 
 from penstock.connectors.sink import AT_LEAST_ONCE, AT_MOST_ONCE, EXACTLY_ONCE, Sink
+from penstock.connectors.source import Source
+from penstock.graph.logical import LogicalGraph
 
 NO_GUARANTEE = "none"
 """Records may be lost, and others may come twice."""
@@ -36,6 +38,12 @@ class CheckpointsTold(msgspec.Struct, frozen=True):
     outlive_driver: bool = False
 
 
+class FlowTold(msgspec.Struct, frozen=True):
+    target_ms: int | None
+    """How long an epoch should take; None where sources are not held back."""
+    why: str
+
+
 class JobTold(msgspec.Struct, frozen=True):
     job: str
     guarantee: str
@@ -43,6 +51,7 @@ class JobTold(msgspec.Struct, frozen=True):
     weakest: list[str]
     """Uids of the sources and sinks that keep the job from exactly-once, and "checkpoints" where those do."""
     checkpoints: CheckpointsTold
+    flow: FlowTold
     sources: list[SourceTold]
     sinks: list[SinkTold]
 
@@ -59,7 +68,7 @@ def sink_told(uid: str, name: str, sink: Sink, early: bool, checkpoints: Checkpo
 
 
 def job_told(
-    job: str, checkpoints: CheckpointsTold, sources: Iterable[SourceTold], sinks: Iterable[SinkTold]
+    job: str, checkpoints: CheckpointsTold, flow: FlowTold, sources: Iterable[SourceTold], sinks: Iterable[SinkTold]
 ) -> JobTold:
     sources, sinks = list(sources), list(sinks)
     losing = {source.uid: _part("source", source) for source in sources if not source.replayable}
@@ -71,9 +80,10 @@ def job_told(
     weak = losing | repeating
     if not weak:
         reason = f"every source can be read again, every sink shows a record once; {checkpoints.why}"
-        return JobTold(job, EXACTLY_ONCE, reason, [], checkpoints, sources, sinks)
+        return JobTold(job, EXACTLY_ONCE, reason, [], checkpoints, flow, sources, sinks)
     guarantee = NO_GUARANTEE if losing and repeating else AT_MOST_ONCE if losing else AT_LEAST_ONCE
-    return JobTold(job, guarantee, f"because of {'; '.join(weak.values())}", list(weak), checkpoints, sources, sinks)
+    reason = f"because of {'; '.join(weak.values())}"
+    return JobTold(job, guarantee, reason, list(weak), checkpoints, flow, sources, sinks)
 
 
 def in_a_line(told: JobTold) -> str:
@@ -85,7 +95,12 @@ def in_a_line(told: JobTold) -> str:
 
 def in_words(told: JobTold) -> str:
     """All of it, a line for each part."""
-    lines = [in_a_line(told), f"  checkpoints: {told.checkpoints.guarantee}: {told.checkpoints.why}"]
+    flow = "off" if told.flow.target_ms is None else f"epochs of about {told.flow.target_ms} ms"
+    lines = [
+        in_a_line(told),
+        f"  checkpoints: {told.checkpoints.guarantee}: {told.checkpoints.why}",
+        f"  flow control: {flow}: {told.flow.why}",
+    ]
     for source in told.sources:
         kind = "replayable" if source.replayable else "not replayable"
         lines.append(f"  source '{source.name}' (uid '{source.uid}'): {kind}: {source.why}")
@@ -93,6 +108,12 @@ def in_words(told: JobTold) -> str:
             lines.append(f"    cannot be throttled: {source.not_throttled}")
     lines += [f"  sink '{sink.name}' (uid '{sink.uid}'): {sink.guarantee}: {sink.why}" for sink in told.sinks]
     return "\n".join(lines)
+
+
+def throttled_sources(logical: LogicalGraph) -> list[str]:
+    """The uids of those that go by the limit they are given."""
+    origins = {node.uid: node.source.origin for node in logical.nodes.values() if node.source is not None}
+    return [uid for uid, origin in origins.items() if isinstance(origin, Source) and not origin.not_throttled]
 
 
 def _part(kind: str, part: SourceTold | SinkTold) -> str:

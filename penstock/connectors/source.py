@@ -22,13 +22,15 @@ Positions: TypeAlias = dict[str, Any]
 class Source(ABC):
     """Pickled into the job. Order of calls:
 
-    In the planner, one process beside the driver: `start` when the job has no checkpoint, then `advance` before every
-    epoch, and `commit` when an epoch is complete. In the tasks: `read`, for every split whose position has changed, in
-    any process, again after a failure. `close` where either ends.
+    In the planner, one process beside the driver: `start` when the job has no checkpoint, then `advance` and perhaps
+    `backlog` before every epoch, and `commit` when an epoch is complete. In the tasks: `read`, for every split whose
+    position has changed, in any process, again after a failure. `close` where either ends.
     """
 
     bounded = True
     """Whether it comes to an end: when `advance` gives back what it was given, no record will follow."""
+    may_end = False
+    """Of one that is not bounded: whether it may come to an end after all, when `ends` is true of all its splits."""
     replayable = True
     """Whether `read` can give an epoch's records again after a failure, in another process. If not, they are lost."""
     why = "its positions are in every checkpoint, and it reads again from there"
@@ -67,6 +69,21 @@ class Source(ABC):
         box = self.letters or LetterBox(type(self).__name__)
         return box.letter(split, position, raw, reason)
 
+    def without_time(self) -> Source:
+        """The source for a job in which nobody makes watermarks of timestamps: it may then leave them out.
+
+        Each costs: records go on one by one, and exchanges write their times beside them.
+        """
+        return self
+
+    def backlog(self, positions: Positions) -> int | None:
+        """How many records wait behind these positions, as far as can be told at little cost; None if it cannot.
+
+        Called in the planner after each `advance` that found something, in jobs with flow control: the fuller of two
+        sources is given more credits.
+        """
+        return None
+
     def ends(self, split: str, position: Any) -> bool:
         """Whether nothing will follow in this split: then event time does not wait for it any more."""
         return False
@@ -76,6 +93,11 @@ class Source(ABC):
 
     def close(self) -> None:
         pass
+
+
+def at_end(source: Source, positions: Positions) -> bool:
+    """Whether a source that is not bounded has come to an end."""
+    return source.may_end and bool(positions) and all(source.ends(split, at) for split, at in positions.items())
 
 
 class SplitRange(NamedTuple):

@@ -14,7 +14,7 @@ import msgspec
 from xxhash import xxh3_64_hexdigest, xxh3_128_hexdigest
 
 from penstock.checkpoint.committing import Commit
-from penstock.connectors.sink import Sink, SinkWriter
+from penstock.connectors.sink import EXACTLY_ONCE, Sink, SinkWriter
 from penstock.errors import PenstockError
 from penstock.runtime.context import FunctionContext, RuntimeContext
 from penstock.runtime.operators import EpochInfo
@@ -75,7 +75,7 @@ class _Handles:
 
 
 class TwoPhaseCommitSink(Sink):
-    guarantee = "exactly-once"
+    guarantee = EXACTLY_ONCE
     why = "its transactions are committed when their checkpoint is complete, and again by a driver that recovers"
 
     def __init__(self, function: Transactions) -> None:

@@ -77,8 +77,11 @@ from penstock.state.descriptors import MapStateDescriptor, ValueStateDescriptor
 from penstock.state.serializers import Hinted
 
 if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
     from penstock.common.execution_config import ExecutionConfig
     from penstock.datastream.environment import StreamExecutionEnvironment
+    from penstock.spark.writing import ToSpark
 
 _FORWARD = Partitioning(FORWARD)
 
@@ -378,6 +381,13 @@ class DataStream:
         check_function(sink_func, SinkFunction, "add_sink")
         node = self._env._graph.add(describe(sink_func), inputs=self._inputs, operator=SinkFunctionOperator(sink_func))
         return DataStreamSink(self._env, node)
+
+    def to_spark(self, schema: str | StructType) -> ToSpark:
+        """Rows of this schema for any writer of Spark's: `.format("parquet").save(path)`, `.save_as_table(name)` or
+        `.foreach_epoch(function)`. Records may be Rows, tuples, dicts or objects with these fields."""
+        from penstock.spark.writing import ToSpark
+
+        return ToSpark(self._end, lambda: self._env.spark, schema)
 
     def execute_and_collect(self, job_execution_name: str | None = None, limit: int | None = None) -> Any:
         """Run the program and give this stream's records: an iterator to be closed, or a list if `limit` is given."""

@@ -31,6 +31,7 @@ from penstock.common.typeinfo import Types
 from penstock.common.watermark_strategy import WatermarkStrategy
 from penstock.connectors.generated import NumberSequenceSource
 from penstock.connectors.sinks import CollectSink
+from penstock.connectors.socket_text import SocketTextSource
 from penstock.connectors.source import Source
 from penstock.datastream.backend_settings import backend_settings
 from penstock.datastream.checkpoint_config import CheckpointConfig
@@ -52,6 +53,7 @@ from penstock.datastream.commands import open_to_commands
 from penstock.datastream.data_stream import DataStream
 from penstock.datastream.execution_mode import RuntimeExecutionMode
 from penstock.datastream.externalized_checkpoint_retention import ExternalizedCheckpointRetention
+from penstock.datastream.flow_settings import flow_settings
 from penstock.datastream.guarantees import guarantee_of, log_guarantee, read_whole
 from penstock.datastream.state_backend import StateBackend
 from penstock.errors import PenstockError
@@ -336,6 +338,15 @@ class StreamExecutionEnvironment:
         """The whole numbers from `start` to `end`, both included."""
         return self.from_source(NumberSequenceSource(start, end), source_name="Sequence", type_info=Types.LONG())
 
+    def socket_text_stream(self, hostname: str, port: int, delimiter: str = "\n", max_retry: int = 0) -> DataStream:
+        """Lines that somebody sends, such as `nc -lk 9999`: for trying things out. Ends when that side closes.
+
+        Nobody sends them again: lines that no checkpoint holds are lost when the driver dies or the job restarts.
+        `max_retry`: for how many seconds to try again where nobody listens, or no longer; below 0: without end.
+        """
+        source = SocketTextSource(hostname, port, delimiter, max_retry)
+        return self.from_source(source, source_name="Socket Stream", type_info=Types.STRING())
+
     def _source(self, name: str, source: Entry, output_type: Any) -> DataStream:
         node = self._graph.add(name, source=source, output_type=output_type)
         return DataStream(self, [Input(node.id, Partitioning(FORWARD))])
@@ -390,6 +401,7 @@ class StreamExecutionEnvironment:
             store_options=store_options(self._configuration.to_dict()),
             slots=slot_settings(self._configuration),
             on_epoch=list(self._on_epoch),
+            flow=flow_settings(self._graph, self._configuration, whole),
             whole=whole,
         )
         check_savepoint_of(spec)

@@ -20,6 +20,7 @@ from penstock.connectors.source import Source
 from penstock.datastream.backend_settings import backend_settings
 from penstock.datastream.checkpoint_settings import INTERVAL, checkpoint_interval, checkpointing_mode, restore_settings
 from penstock.datastream.checkpointing_mode import CheckpointingMode
+from penstock.datastream.flow_settings import flow_told
 from penstock.graph.logical import LogicalGraph, Node
 from penstock.runtime.plan import PhysicalGraph
 from penstock.runtime.sink_operators import SinkFunctionOperator, SinkOperator
@@ -35,7 +36,8 @@ def guarantee_of(name: str, logical: LogicalGraph, physical: PhysicalGraph, conf
     early = checkpointing_mode(configuration) is CheckpointingMode.AT_LEAST_ONCE
     nodes = list(logical.in_order())
     sources = [_source(node) for node in nodes if node.source is not None]
-    return job_told(name, checkpoints, sources, _sinks(nodes, early, checkpoints))
+    flow = flow_told(logical, configuration, _is_whole(logical, physical, configuration))
+    return job_told(name, checkpoints, flow, sources, _sinks(nodes, early, checkpoints))
 
 
 def log_guarantee(told: JobTold) -> None:
@@ -45,7 +47,7 @@ def log_guarantee(told: JobTold) -> None:
 
 
 def _checkpoints(logical: LogicalGraph, physical: PhysicalGraph, configuration: Configuration) -> CheckpointsTold:
-    if physical.batch and restore_settings(configuration) is None and read_whole(logical):
+    if _is_whole(logical, physical, configuration):
         return CheckpointsTold(
             EXACTLY_ONCE, "a batch needs none: its output is shown when all of it is there, and not before"
         )
@@ -62,6 +64,10 @@ def _checkpoints(logical: LogicalGraph, physical: PhysicalGraph, configuration: 
     return CheckpointsTold(
         EXACTLY_ONCE, "checkpoints outlive the driver, and the next one goes on from the last", outlive_driver=True
     )
+
+
+def _is_whole(logical: LogicalGraph, physical: PhysicalGraph, configuration: Configuration) -> bool:
+    return physical.batch and restore_settings(configuration) is None and read_whole(logical)
 
 
 def read_whole(logical: LogicalGraph) -> bool:

@@ -20,9 +20,11 @@ Number = int | float
 
 RECORDS_IN, RECORDS_OUT, BUFFERS_OUT, BYTES_OUT = "numRecordsIn", "numRecordsOut", "numBuffersOut", "numBytesOut"
 BUFFER_FILL = "bufferFill"
+CREDITS, BACKLOG, BACK_PRESSURE, CAPACITY = "credits", "backlog", "backPressure", "capacity"
+"""Of flow control, which the driver measures."""
 EDGE_GROUP = "to"
 """Metrics of the edge from an operator to another are `operator.to.other.…`."""
-_OURS = {RECORDS_IN, RECORDS_OUT, BUFFERS_OUT, BYTES_OUT, BUFFER_FILL}
+_OURS = {RECORDS_IN, RECORDS_OUT, BUFFERS_OUT, BYTES_OUT, BUFFER_FILL, CREDITS, BACKLOG, BACK_PRESSURE, CAPACITY}
 
 
 class BadMetric(PenstockError):
@@ -189,6 +191,8 @@ class TaskMetrics(msgspec.Struct, array_like=True, frozen=True):
     operators: list[OperatorMetrics]
     acknowledged_at: int = 0
     """When the task had written its state, in ms by the clock of its host."""
+    busy_ms: float = 0.0
+    """From the first record to the report: what records cost, without what any task costs."""
 
 
 encode_metrics = msgspec.msgpack.Encoder().encode

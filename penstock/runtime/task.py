@@ -284,6 +284,7 @@ class Task:
                     operator.restore(self._restored(epoch, operator.uid).states)
                 operator.begin_epoch(epoch.info)
             run.tick()
+            began = time.perf_counter()
             for count in feed(roots):
                 records += count
                 if out:
@@ -319,7 +320,8 @@ class Task:
         yield from out.drain()
         watermarks, idle = self._watermarks()
         report = Report(run.chain.id, self._producer, epoch.number, records, sent, counts, reports, watermarks, idle)
-        epoch.metrics(encode_metrics(replace(measured, acknowledged_at=int(time.time() * 1000))))
+        busy_ms = (time.perf_counter() - began) * 1000
+        epoch.metrics(encode_metrics(replace(measured, acknowledged_at=int(time.time() * 1000), busy_ms=busy_ms)))
         yield self._to_driver(REPORT, encode_report(report))
         epoch.probe("reported")
 

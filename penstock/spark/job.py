@@ -26,6 +26,7 @@ from penstock.checkpoint.epochs import (
     Settings,
 )
 from penstock.checkpoint.failed import UserFunctionFailed
+from penstock.checkpoint.flow import FlowControl, FlowSettings
 from penstock.checkpoint.housekeeping import merge_here
 from penstock.checkpoint.lineages import Lineages, SharedStorage, new_lineage
 from penstock.checkpoint.manifest import Fenced, Manifest, Version, load
@@ -41,19 +42,21 @@ from penstock.checkpoint.saving import make_savepoint
 from penstock.checkpoint.slots import Slots, SlotSettings
 from penstock.common.job import JobCancelled, JobExecutionResult, JobStatus
 from penstock.common.mistakes import short_form
+from penstock.connectors.guarantees import throttled_sources
 from penstock.errors import PenstockError
 from penstock.graph.logical import LogicalGraph
 from penstock.runtime.plan import Chain, PhysicalGraph
 from penstock.runtime.probe import crash_probe
 from penstock.spark.bases import SparkMerge
 from penstock.spark.bounded import open_batch
+from penstock.spark.credit_files import CreditFiles
 from penstock.spark.engine import SparkEngine, brief
 from penstock.spark.executors import check_executors, slot_counter
 from penstock.spark.inputs import inputs_of
 from penstock.spark.log import SparkLog
-from penstock.spark.planner import PLANNING_FAILED
+from penstock.spark.planner import LASTING, PLANNING_FAILED
 from penstock.spark.scratch import scratch_directory
-from penstock.spark.sources import open_stream, sources_in_log
+from penstock.spark.sources import came_to_an_end, may_come_to_an_end, open_stream, sources_in_log
 from penstock.state.storage import DriverStorage, Storage, StorageError
 
 _TICK_S = 0.1
@@ -86,6 +89,8 @@ class JobSpec:
     """Of the stores that hold savepoints."""
     slots: SlotSettings = field(default_factory=SlotSettings)
     on_epoch: list[Callable[[EpochStatistics], None]] = field(default_factory=list)
+    flow: FlowSettings | None = None
+    """How sources that can are held back; None where they are not."""
     whole: bool = False
     """Whether it is a batch that is read at once: one Spark job, without checkpoints, and again from the start after a
     failure."""
@@ -99,6 +104,9 @@ class Job:
         self.spec = spec
         self._spark = spark
         self._bounded = all(node.source.bounded for node in spec.logical.nodes.values() if node.source is not None)
+        self._may_end = may_come_to_an_end(spec.logical)
+        self._input_over = False
+        """Whether sources of which nobody knew when they would end have done so."""
         self._status = JobStatus.CREATED
         self._error: BaseException | None = None
         self._cancelled = threading.Event()
@@ -131,6 +139,8 @@ class Job:
         self._storage, lineage = self._open_storage()
         self._inputs = inputs_of(self._storage, self._workdir / "inputs", self._master())
         self._log = SparkLog(self._workdir / "spark", self._inputs.own)
+        held = throttled_sources(self.spec.logical) if self.spec.flow is not None else []
+        self._credits = CreditFiles(self._workdir / "credits", held)
         self.driver = EpochDriver(
             self.spec.physical,
             self._storage,
@@ -144,6 +154,7 @@ class Job:
             merge=merge_here if self._storage.in_memory else self._bases,
             open_savepoint=partial(savepoint_storage, options=self.spec.store_options),
             whole=self.spec.whole,
+            flow=FlowControl(self.spec.flow, held, self._credits) if self.spec.flow is not None and held else None,
         )
         self.driver.sources = self._sources
         self.driver.metrics.slots = self._slots
@@ -416,6 +427,7 @@ class Job:
         if last is not None and last.ended:
             return
         self._log.rewrite(last, lambda number: load(self._storage, number)[0])
+        self._look_for_end()
         if self.spec.physical.sources():
             writer = self._stream().writeStream.foreachBatch(partial(self._on_batch, self.restarts))
             writer = writer.option("checkpointLocation", str(self._log.root))
@@ -429,12 +441,17 @@ class Job:
                     self._query.stop()
                 while not self._query.awaitTermination(_TICK_S):
                     self._wake_up()
+                    if self._input_over:
+                        if any(node.source.bounded for _, node in self._source_nodes()):
+                            # They may have more.
+                            self._query.processAllAvailable()
+                        self._query.stop()
             except PySparkException as error:
                 if self._error is None and not self._given_up:
                     raise _query_failed(error) from None
         if self._error is not None:
             raise self._error
-        if self._bounded and not self._given_up and self._slots.await_enough():
+        if (self._bounded or self._input_over) and not self._given_up and self._slots.await_enough():
             with self._epoch_lock:
                 # A savepoint may have ended the job while this waited for it.
                 if not self._given_up:
@@ -500,6 +517,7 @@ class Job:
                 warnings.warn(f"Job '{self.spec.name}' is over, but not its checkpoints: {error}", stacklevel=2)
 
     def _close_storage(self) -> None:
+        self._credits.close()
         self._bases.cancel()
         self._saving.cancel()
         self.driver.stop()
@@ -518,6 +536,7 @@ class Job:
                 self.spec.records_per_epoch,
                 # The copy of a collection is made before the first checkpoint of this driver's own.
                 0 if self.driver.last is None else self.driver.last.records.get(node.uid, 0),
+                self._credits.path(node.uid),
             )
             for chain, node in self._source_nodes()
         )
@@ -566,9 +585,14 @@ class Job:
             index = self._log.index(self.driver.next_number, files)
             statistics = self.driver.run_epoch(batch, files, log_index=index)
             self._log.published(index, files)
+            self._look_for_end()
             self._notify(statistics)
         finally:
             self._engine.frame = None
+
+    def _look_for_end(self) -> None:
+        if self._may_end:
+            self._input_over = came_to_an_end(self.spec.logical, self._sources, self._log.offsets())
 
     def _notify(self, statistics: EpochStatistics) -> None:
         self._restarts.handle(Completed())
@@ -592,7 +616,9 @@ def check_savepoint_of(spec: JobSpec) -> None:
 
 
 def _query_failed(error: Exception) -> PenstockError:
-    marked = re.search(rf"{PLANNING_FAILED}([A-Za-z0-9+/=]+)", str(error))
+    marked = re.search(rf"{PLANNING_FAILED}({LASTING})?([A-Za-z0-9+/=]+)", str(error))
     if marked is not None:
-        return PenstockError(base64.b64decode(marked[1]).decode())
+        failure = PenstockError(base64.b64decode(marked[2]).decode())
+        failure.lasting = marked[1] is not None
+        return failure
     return PenstockError(f"The query failed in Spark: {brief(error)}")

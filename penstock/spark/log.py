@@ -72,6 +72,12 @@ class SparkLog:
             # Spark refuses a log without it; the id is that of the query, new like the query itself.
             self._write("metadata", json.dumps({"id": str(uuid.uuid4())}).encode())
 
+    def offsets(self) -> list[str]:
+        """Of each source, what the last batch in the log ends with; [] before the first."""
+        numbers = [int(path.name) for path in (self.root / "offsets").glob("*") if path.name.isdigit()]
+        # Two lines in front: the version, and what else Spark knows of the batch.
+        return (self.root / "offsets" / str(max(numbers))).read_text().split("\n")[2:] if numbers else []
+
     def _read(self, path: str) -> bytes:
         data = (self.root / path).read_bytes()
         return data if self._own is None else data.replace(self._own, _OWN)

@@ -16,7 +16,9 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from penstock.connectors.source import Positions, Source, SplitRange, ranges
+from penstock.errors import PenstockError
 from penstock.runtime.failures import describe_error, user_traceback
+from penstock.spark.credit_files import CreditsOfSource
 
 RANGE_SCHEMA = "split string, start string, end string"
 _FORMAT = "penstock"
@@ -24,17 +26,21 @@ _SOURCE = "penstock.secret.source"
 """Spark hides options with this word in their name from its logs: a source may hold a password."""
 PLANNING_FAILED = "PENSTOCK-SOURCE "
 """Marks the text of a failure on its way through the JVM."""
+LASTING = "lasting:"
+"""Behind that mark: the failure would come again, so that no restart strategy is to be asked."""
 
 
 def planned_stream(
-    spark: SparkSession, name: str, pickled: bytes, parallelism: int, records_per_epoch: int
+    spark: SparkSession, name: str, pickled: bytes, parallelism: int, records_per_epoch: int, credits: str | None
 ) -> DataFrame:
-    """The ranges of each epoch, as a streaming DataFrame."""
+    """The ranges of each epoch, as a streaming DataFrame. `credits`: where the source's credits are, if it has any."""
     spark.dataSource.register(PlannedSource)
     reader = spark.readStream.format(_FORMAT).option(_SOURCE, base64.b64encode(pickled).decode())
     reader = reader.option("name", name).option("parallelism", parallelism)
     if records_per_epoch:
         reader = reader.option("limit", records_per_epoch)
+    if credits is not None:
+        reader = reader.option("credits", credits)
     return reader.load()
 
 
@@ -53,17 +59,19 @@ class PlannedSource(DataSource):
             self.options[_SOURCE],
             int(self.options["parallelism"]),
             None if limit is None else int(limit),
+            self.options.get("credits"),
         )
 
 
 class Planner(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Runs in a process of its own beside the driver, which Spark starts; `read` runs in the tasks."""
 
-    def __init__(self, name: str, encoded: str, parallelism: int, limit: int | None) -> None:
+    def __init__(self, name: str, encoded: str, parallelism: int, limit: int | None, credits: str | None) -> None:
         self._name = name
         self._encoded = encoded
         self._parallelism = parallelism
         self._limit = limit
+        self._credits = None if credits is None else CreditsOfSource(credits)
         self._opened: Source | None = None
 
     @property
@@ -84,8 +92,14 @@ class Planner(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return self._source.start(self._parallelism)
 
     def latestOffset(self, start: Positions, limit: ReadLimit) -> Positions:
+        most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         with _named(self._name):
-            return self._source.advance(start, limit.max_rows if isinstance(limit, ReadMaxRows) else None)
+            if self._credits is None:
+                return self._source.advance(start, most)
+            end = self._source.advance(start, self._credits.limit(most))
+            if end != start:
+                self._credits.tell(self._source.backlog(end))
+            return end
 
     def partitions(self, start: Positions, end: Positions) -> list[InputPartition]:
         """At most as many as the job's parallelism: a task may read several splits, one after the other."""
@@ -101,6 +115,8 @@ class Planner(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._source.commit(end)
 
     def stop(self) -> None:
+        if self._credits is not None:
+            self._credits.close()
         if self._opened is not None:
             self._opened.close()
 
@@ -116,6 +132,11 @@ class _named:
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         if isinstance(error, Exception):
-            text = f"Source '{self._name}' failed while planning an epoch:\n{user_traceback(error)}\n"
-            encoded = base64.b64encode((text + describe_error(error)).encode()).decode()
-            raise RuntimeError(PLANNING_FAILED + encoded) from None
+            parts = (
+                f"Source '{self._name}' failed while planning an epoch:",
+                user_traceback(error),
+                describe_error(error),
+            )
+            encoded = base64.b64encode("\n".join(filter(None, parts)).encode()).decode()
+            lasting = LASTING if isinstance(error, PenstockError) and error.lasting else ""
+            raise RuntimeError(PLANNING_FAILED + lasting + encoded) from None

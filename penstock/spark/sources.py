@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterable
 from functools import partial, reduce
@@ -15,6 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from penstock.common.pickling import to_pickle
 from penstock.connectors.files.file_source import FileSource
+from penstock.connectors.source import Source, at_end
 from penstock.graph.logical import LogicalGraph
 from penstock.runtime.plan import Chain, PhysicalGraph
 from penstock.spark.inputs import set_order
@@ -39,11 +41,13 @@ def open_stream(
     parallelism: int,
     records_per_epoch: int,
     read_before: int = 0,
+    credits: str | None = None,
 ) -> DataFrame:
     """The source as a streaming DataFrame. `place` gives the source a folder of its own, kept between runs of one
     lineage: it calls the function it is given to fill it, unless an earlier run did.
 
-    `read_before`: records of a collection that were read before this lineage began, with a savepoint.
+    `read_before`: records of a collection that were read before this lineage began, with a savepoint. `credits`: where
+    a source in Python finds them.
 
     What Spark cannot stream by itself (a collection, a batch DataFrame) is written to Parquet once and streamed from
     there, so that it is read in epochs, and read again after a failure, like any other source.
@@ -53,7 +57,7 @@ def open_stream(
     if isinstance(origin, FileSource):
         return _discovered(spark, origin)
     if chain.pickled_source is not None:
-        return planned_stream(spark, chain.source_name, chain.pickled_source, parallelism, records_per_epoch)
+        return planned_stream(spark, chain.source_name, chain.pickled_source, parallelism, records_per_epoch, credits)
     write = _write_frame if isinstance(origin, DataFrame) else partial(_write_rest, read_before)
     folder = place(chain.source_name, lambda folder: write(origin, folder, records_per_epoch))
     reader = spark.readStream.schema(origin.schema if isinstance(origin, DataFrame) else "chunk binary")
@@ -67,6 +71,19 @@ def sources_in_log(logical: LogicalGraph, physical: PhysicalGraph) -> list[str]:
     origins = {node.uid: node.source.origin for node in logical.nodes.values() if node.source is not None}
     uids = [chain.source_uid for chain in physical.sources() if chain.source_uid is not None]
     return [uid for uid in uids for _ in range(lines_in_log(origins[uid]))]
+
+
+def may_come_to_an_end(logical: LogicalGraph) -> bool:
+    """Whether all sources that are not bounded may end after all, and there is one."""
+    endless = [node.source.origin for node in logical.nodes.values() if node.source and not node.source.bounded]
+    return bool(endless) and all(isinstance(origin, Source) and origin.may_end for origin in endless)
+
+
+def came_to_an_end(logical: LogicalGraph, uids: list[str], offsets: list[str]) -> bool:
+    """Of such a program: whether all of them have, by the offsets of a batch. `uids` has the source of each."""
+    sources = {node.uid: node.source for node in logical.nodes.values() if node.source is not None}
+    pairs = [(sources[uid], line) for uid, line in zip(uids, offsets)]
+    return bool(pairs) and all(each.bounded or at_end(each.origin, json.loads(line)) for each, line in pairs)
 
 
 def lines_in_log(origin: Any) -> int:

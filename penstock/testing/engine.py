@@ -22,6 +22,7 @@ from penstock.runtime.task import Task, TaskEpoch, fit_types, restore_forms, res
 from penstock.state.access import StateAccess
 from penstock.state.backends import Backend, ReplicaStore
 from penstock.state.storage import Storage
+from penstock.testing.pace import Pace
 
 
 class LocalEngine:
@@ -34,6 +35,7 @@ class LocalEngine:
         backend: Backend,
         pending: Callable[[str], list[list[Any]]],
         probe: Callable[[str], None],
+        pace: Pace,
     ) -> None:
         # As on Spark, what runs is a copy of what the program holds.
         self._program: PhysicalGraph = pickle.loads(pickle.dumps(graph))
@@ -42,6 +44,7 @@ class LocalEngine:
         self._replicas = ReplicaStore(backend)
         self._pending = pending
         self._probe = probe
+        self._pace = pace
         self.runs: dict[tuple[int, int | None], ChainRun] = {}
         self._measured: list[bytes] = []
 
@@ -49,6 +52,7 @@ class LocalEngine:
         self._measured = []
         self._rescale(parameters.scale)
         rows = list(self._sources(parameters))
+        self._pace.end_stage()
         for level in range(1, len(self._graph.levels)):
             received: dict[int, list[ExchangeRow]] = {target: [] for target in range(self._graph.targets(level))}
             for row in rows:
@@ -58,6 +62,7 @@ class LocalEngine:
                 chain, subtask = self._graph.at_target(level, target)
                 epoch = self._epoch(parameters, f"level{level}")
                 rows += self._task(chain.id, subtask, subtask, partial(Task.over_rows, epoch=epoch, rows=arrived))
+            self._pace.end_stage()
         reports = [(row.kind, row.payload) for row in rows]
         return reports + [(METRICS, measured) for measured in self._measured]
 
@@ -147,6 +152,6 @@ class LocalEngine:
             parameters.lineage,
             parameters.timestamp,
             probe,
-            self._measured.append,
+            lambda measured: self._measured.append(self._pace.of_task(self._graph, measured)),
             parameters.whole,
         )

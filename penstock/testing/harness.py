@@ -24,6 +24,7 @@ import msgspec
 
 from penstock.checkpoint.epochs import EpochDriver, EpochParameters, EpochStatistics, Settings
 from penstock.checkpoint.failed import UserFunctionFailed
+from penstock.checkpoint.flow import FlowControl
 from penstock.checkpoint.manifest import Manifest, load
 from penstock.checkpoint.metrics import JobMetrics
 from penstock.checkpoint.restarts import Completed, Failed, Restart, Restarts
@@ -34,9 +35,11 @@ from penstock.checkpoint.statistics import CheckpointHistory
 from penstock.common.pickling import Frozen
 from penstock.common.watermark_strategy import Watermark
 from penstock.connectors.sinks import CollectSink
+from penstock.connectors.source import at_end
 from penstock.datastream.checkpoint_settings import restart_strategy
 from penstock.datastream.data_stream import DataStream
 from penstock.datastream.environment import StreamExecutionEnvironment
+from penstock.datastream.flow_settings import flow_if_asked
 from penstock.errors import PenstockError
 from penstock.graph.physical import build
 from penstock.runtime.moment import Timestamped
@@ -52,6 +55,7 @@ from penstock.state.storage import DriverStorage, LocalStorage, Storage
 from penstock.state.ttl import timed_name
 from penstock.testing.drawing import DrawnSource
 from penstock.testing.engine import LocalEngine
+from penstock.testing.pace import Pace
 
 _POSITIONS = "offsets/0"
 
@@ -122,9 +126,12 @@ class JobHarness:
                 self._partitions[node.uid] = 1
                 if node.source.reader == "splits":
                     chain = next(chain for chain in self._graph.sources() if chain.source_uid == node.uid)
-                    self._drawn[node.uid] = DrawnSource(node.source.origin, chain, parallelism or 1)
+                    self._drawn[node.uid] = DrawnSource(chain, parallelism or 1)
         self._names = {node.name: node.uid for node in logical.nodes.values()}
         self._take: dict[str, int] = {}
+        self._pace = Pace(self._wait)
+        self._flow = flow_if_asked(config)
+        self._granted: dict[str, int] = {}
         self._clock_ms: int | None = None
         self._restarts = Restarts(restart_strategy(config, checkpointing=False))
         self.last_failure: Exception | None = None
@@ -145,6 +152,7 @@ class JobHarness:
             prepare=lambda parameters, chains: self._engine.prepare(parameters, chains),
             clock=lambda: self._now() / 1000,
             wait=self._wait,
+            flow=None if self._flow is None else FlowControl(self._flow, self._log, self),
         )
         if self._restore is not None:
             driver = self._driver
@@ -152,7 +160,7 @@ class JobHarness:
         self._recover()
 
     def _open_engine(self) -> None:
-        self._engine = LocalEngine(self._graph, self.storage, self._backend, self._pending, self._probe)
+        self._engine = LocalEngine(self._graph, self.storage, self._backend, self._pending, self._probe, self._pace)
 
     def _now(self) -> float:
         return time.time() * 1000 if self._clock_ms is None else self._clock_ms
@@ -208,6 +216,14 @@ class JobHarness:
         """When an epoch would run even without records, in ms."""
         return self._driver.next_wakeup
 
+    def set_pace(self, seconds: float, operator: str) -> JobHarness:
+        """Let every record take so long in this operator or source, by uid or name. The clock is then the test's own:
+        an epoch takes what its records take at the paces that were set, and nothing else."""
+        if self._clock_ms is None:
+            self.set_clock(0)
+        self._pace.set(self._names.get(operator, operator), seconds)
+        return self
+
     def _give_time(self, uid: str) -> None:
         chain = next(chain for chain in self._graph.sources() if chain.source_uid == uid)
         if not chain.gives_time:
@@ -219,7 +235,8 @@ class JobHarness:
         self._partitions[self._source(source)] = count
 
     def epoch(self, records: int | None = None) -> EpochStatistics | None:
-        """Run one epoch over what waits, at most `records` of each source. None if a crash was asked for and came."""
+        """Run one epoch over what waits, at most `records` of each source, and in a program with flow control at most
+        its credits. None if a crash was asked for and came."""
         return self._run(records, ends_input=False)
 
     def epochs(self, records: int) -> JobHarness:
@@ -230,8 +247,9 @@ class JobHarness:
 
     def end(self) -> JobHarness:
         """End the input: run what waits, then the epoch that flushes every operator; again after a crash."""
-        while self._anything_waits(None):
-            self.epoch()
+        while (waits := self._anything_waits(None)) or self._may_get_more():
+            if waits:
+                self.epoch()
         while self._driver.last is None or not self._driver.last.ended:
             self._run(None, ends_input=True)
         return self
@@ -332,7 +350,10 @@ class JobHarness:
             raise error
         self._wait(decision.delay_ms / 1000)
         self._open_engine()
-        self._recover()
+        try:
+            self._recover()
+        except Exception as again:  # a sink may fail again when it is to commit again
+            self._restart_after(again)
         self._driver.metrics.restarts = self.restarts
 
     def lose_replicas(self) -> None:
@@ -473,14 +494,37 @@ class JobHarness:
         self._draw(records)
         return any(self._waiting(uid) for uid in self._log)
 
+    def _may_get_more(self) -> bool:
+        """Whether a source that ends by itself has not done so; it waits a moment itself, when it is asked for more."""
+        return any(drawn.source.may_end and not at_end(drawn.source, drawn.positions) for drawn in self._drawn.values())
+
     def _draw(self, records: int | None) -> None:
         """Let Python sources add to their logs what the next epoch may read."""
         for uid, drawn in self._drawn.items():
-            while records is None or self._waiting(uid) < records:
-                more = drawn.draw(None if records is None else records - self._waiting(uid))
+            limit = self._limit(uid, records)
+            while limit is None or self._waiting(uid) < limit:
+                more = drawn.draw(None if limit is None else limit - self._waiting(uid))
                 self._log[uid].extend(more)
                 if not more or not drawn.source.bounded:
                     break
+
+    def _limit(self, uid: str, records: int | None) -> int | None:
+        """What an epoch may have of a source, for which `records` were asked."""
+        granted = self._granted.get(uid)
+        return records if granted is None else granted if records is None else min(granted, records)
+
+    def grant(self, uid: str, records: int) -> None:
+        """Called by the driver: the credits of a source for the next epoch."""
+        self._granted[uid] = records
+
+    def backlog(self, source: str | None = None) -> int | None:
+        """How many records wait in a source; None where it cannot say."""
+        uid = self._source(source)
+        waiting = self._waiting(uid)
+        if uid not in self._drawn:
+            return waiting
+        behind = self._drawn[uid].source.backlog(self._drawn[uid].positions)
+        return None if behind is None else waiting + behind
 
     def _pending(self, uid: str) -> list[list[Any]]:
         start = self._position(uid)
@@ -492,7 +536,8 @@ class JobHarness:
     def _run(self, records: int | None, ends_input: bool) -> EpochStatistics | None:
         if not ends_input:
             self._draw(records)
-        self._take = {uid: self._waiting(uid) if records is None else records for uid in self._log}
+        limits = {uid: self._limit(uid, records) for uid in self._log}
+        self._take = {uid: self._waiting(uid) if limit is None else limit for uid, limit in limits.items()}
         self._passed = []
         try:
             while True:

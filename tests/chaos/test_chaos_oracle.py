@@ -8,6 +8,7 @@ from victim import TOTAL, run_victim
 
 from chaos import oracle
 from chaos.committed import committed_states
+from chaos.ends.files import FileEnds
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +27,7 @@ def out(finished: Path, tmp_path: Path) -> Path:
 
 
 def verdict(out: Path) -> list[str]:
-    return oracle.check_output(oracle.read_output(out), oracle.expected(TOTAL))
+    return oracle.check_output(oracle.read_output(out), oracle.expected(range(TOTAL)))
 
 
 def a_part(out: Path, what: str) -> tuple[Path, list[str]]:
@@ -42,9 +43,9 @@ def a_part(out: Path, what: str) -> tuple[Path, list[str]]:
 def test_a_good_run_is_found_good(finished: Path, out: Path) -> None:
     assert verdict(out) == []
     lineage = next((finished / "checkpoints" / "chaos").iterdir())
-    states, timers = committed_states(lineage, finished / "total", finished / "out")
+    states, timers = committed_states(lineage, FileEnds(finished).where())
     output = next(iter(oracle.read_output(out).values()))
-    assert oracle.check_states(states, oracle.expected(TOTAL), output) == []
+    assert oracle.check_states(states, oracle.expected(range(TOTAL)), output) == []
     assert timers == []
 
 
@@ -74,7 +75,7 @@ def test_a_part_file_cut_in_the_middle_of_a_line_is_found(out: Path) -> None:
 
 
 def test_no_output_and_output_of_two_runs_are_found(out: Path, tmp_path: Path) -> None:
-    assert oracle.check_output({}, oracle.expected(TOTAL)) == ["no output is visible"]
+    assert oracle.check_output({}, oracle.expected(range(TOTAL))) == ["no output is visible"]
     (tmp_path / "part-another-1-0-0").write_text("")
     (wrong,) = verdict(out)
     assert "2 runs have written" in wrong
@@ -87,17 +88,17 @@ def test_a_run_that_was_given_up_may_lack_output_but_not_have_it_twice(out: Path
     for count, found in ((1, 0), (2, 1)):
         (out / "part-earlier-1-0-0").write_text(lines[0] * count)
         runs = oracle.read_output(out)
-        assert len(oracle.check_output(runs, oracle.expected(TOTAL), last)) == found
+        assert len(oracle.check_output(runs, oracle.expected(range(TOTAL)), last)) == found
 
 
 @pytest.mark.parametrize(
     ("operator", "state"), [("first", "n"), ("first", "ids"), ("first", "note"), ("second", "n"), ("second", "total")]
 )
 def test_a_wrong_a_missing_and_a_superfluous_state_are_found(finished: Path, operator: str, state: str) -> None:
-    wanted = oracle.expected(TOTAL)
+    wanted = oracle.expected(range(TOTAL))
     output = next(iter(oracle.read_output(finished / "out").values()))
     lineage = next((finished / "checkpoints" / "chaos").iterdir())
-    states, _ = committed_states(lineage, finished / "total", finished / "out")
+    states, _ = committed_states(lineage, FileEnds(finished).where())
     held = states[operator, state]
     key = next(iter(held))
     for spoilt in ({**held, key: held[key] * 2}, {k: v for k, v in held.items() if k != key}, {**held, 999: held[key]}):
@@ -109,17 +110,17 @@ def test_a_wrong_a_missing_and_a_superfluous_state_are_found(finished: Path, ope
 def test_a_tag_of_another_attempt_is_found(finished: Path, operator: str) -> None:
     output = next(iter(oracle.read_output(finished / "out").values()))
     lineage = next((finished / "checkpoints" / "chaos").iterdir())
-    states, _ = committed_states(lineage, finished / "total", finished / "out")
+    states, _ = committed_states(lineage, FileEnds(finished).where())
     tags = {key: dict(each) for key, each in states[operator, "tags"].items()}
     key = next(iter(tags))
     number = next(iter(tags[key]))
     tags[key][number] = "of another attempt"
-    (wrong,) = oracle.check_states({**states, (operator, "tags"): tags}, oracle.expected(TOTAL), output)
+    (wrong,) = oracle.check_states({**states, (operator, "tags"): tags}, oracle.expected(range(TOTAL)), output)
     assert f"record {number} has tag" in wrong
 
 
 def test_a_job_that_is_not_over_has_timers_and_state_the_oracle_does_not_want(finished: Path) -> None:
     lineage = next((finished / "checkpoints" / "chaos").iterdir())
-    states, _ = committed_states(lineage, finished / "total", finished / "out")
+    states, _ = committed_states(lineage, FileEnds(finished).where())
     output = next(iter(oracle.read_output(finished / "out").values()))
-    assert oracle.check_states(states, oracle.expected(TOTAL + 2), output) != []
+    assert oracle.check_states(states, oracle.expected(range(TOTAL + 2)), output) != []

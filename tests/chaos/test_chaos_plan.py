@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from chaos.plan import CLUSTER, KINDS, LOCAL, MEMORY_KINDS, digest, make_plan
+from chaos.plan import ALL_KINDS, CLUSTER, KINDS, LOCAL, MEMORY_KINDS, SERVER_MIX, digest, make_plan
 
 
 def kinds_of(plan: list) -> Counter[str]:
@@ -22,6 +22,14 @@ def test_a_hundred_faults_are_of_every_kind_as_often_as_its_weight_says(seed: in
     plan = make_plan(seed, 100, list(KINDS))
     assert kinds_of(plan) == {name: kind.weight for name, kind in KINDS.items()}
     assert [fault.index for life in plan for fault in life.faults] == list(range(100))
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_where_a_server_is_at_the_ends_it_is_killed_too(seed: int) -> None:
+    plan = make_plan(seed, 100, list(SERVER_MIX), mix=SERVER_MIX)
+    assert kinds_of(plan) == SERVER_MIX
+    assert kinds_of(plan)["server"] >= 15
+    assert all(kind in ALL_KINDS for kind in SERVER_MIX)
 
 
 @pytest.mark.parametrize("seed", range(8))

@@ -49,6 +49,7 @@ def test_in_words_by_default(call, tmp_path):
     assert result.output.splitlines() == [
         f"Job 'my job' is at-least-once, because of sink 'never' (uid 'call'): {called}.",
         "  checkpoints: exactly-once: checkpoints outlive the driver, and the next one goes on from the last",
+        "  flow control: epochs of about 1000 ms: the checkpoint interval, 1000 ms at least",
         "  source 'Sequence' (uid 'numbers'): replayable: its records are made of numbers, and the checkpoint has the "
         "next one of every split",
         "  sink 'DiscardingSink' (uid 'out'): exactly-once: it keeps nothing",
@@ -60,6 +61,7 @@ def test_in_words_by_default(call, tmp_path):
 def test_as_json(call):
     told = json.loads(call("--json", "my job").output)
     assert (told["job"], told["guarantee"], told["weakest"]) == ("my job", "at-least-once", ["call", "checkpoints"])
+    assert told["flow"]["target_ms"] is None
     assert [(source["uid"], source["replayable"]) for source in told["sources"]] == [("numbers", True)]
     assert [(sink["uid"], sink["guarantee"]) for sink in told["sinks"]] == [
         ("out", "exactly-once"),

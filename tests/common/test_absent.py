@@ -53,7 +53,7 @@ class TestModules:
             ("penstock.table", "Penstock has no Table API"),
             ("penstock.table.udf", "Penstock has no Table API"),
             ("penstock.datastream.slot_sharing_group", "Spark gives tasks their cores"),
-            ("penstock.datastream.connectors.kafka", r"env\.from_spark\(env\.spark\.readStream\.format\('kafka'\)"),
+            ("penstock.datastream.connectors.pulsar", r"env\.from_spark\(env\.spark\.readStream\.format\('pulsar'\)"),
             ("penstock.java_gateway", "no Java object stands behind"),
         ],
     )

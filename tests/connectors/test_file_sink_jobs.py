@@ -236,6 +236,6 @@ def test_a_record_that_cannot_be_written_names_the_sink(base):
     )
     with (
         JobHarness(env) as job,
-        pytest.raises(UserFunctionFailed, match=r"(?s)'o'.*json_lines cannot write <obj"),
+        pytest.raises(UserFunctionFailed, match=r"(?s)'o'.*JSON has no form for <obj"),
     ):
         job.run()

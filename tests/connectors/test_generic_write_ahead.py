@@ -4,6 +4,7 @@ import pytest
 from dying import Died, Dying
 
 from penstock.checkpoint.epochs import Settings
+from penstock.common.restart_strategy import RestartStrategies
 from penstock.common.typeinfo import Types
 from penstock.connectors.generic_write_ahead import NotAcknowledged
 from penstock.datastream import StreamExecutionEnvironment
@@ -184,3 +185,20 @@ class TestInAJob:
             assert sorted(sink.sent) == list(range(40))
             left += 1
         assert left > 20
+
+    def test_a_job_that_cannot_end_is_restarted_until_all_is_taken(self, storage):
+        sink = ToAList({3: 2, 4: 6})
+        env = StreamExecutionEnvironment.get_execution_environment()
+        env.set_restart_strategy(RestartStrategies.fixed_delay_restart(9, 1))
+        env.from_collection(range(40), Types.INT()).uid("numbers").rebalance().add_sink(sink).uid("list")
+        with JobHarness(env, parallelism=2, storage=storage, settings=FILES) as harness:
+            harness.run(10)
+            assert harness.restarts == 2
+            assert isinstance(harness.last_failure, NotAcknowledged)
+        assert sorted(sink.sent) == list(range(40))
+
+    def test_a_job_that_is_stopped_says_what_nobody_took(self, storage):
+        with job(ToAList({1: 9}), storage=storage, settings=FILES) as harness:
+            harness.epoch(10)
+            with pytest.raises(NotAcknowledged, match=r"sink 'list' has not acknowledged the records of epochs \[1\]"):
+                harness._driver.close()

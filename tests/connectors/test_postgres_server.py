@@ -2,7 +2,8 @@
 
 import psycopg
 import pytest
-from postgres_server import PostgresServer
+
+from chaos.servers.postgres import PostgresServer
 
 
 def test_a_killed_server_has_what_was_committed_and_no_more():

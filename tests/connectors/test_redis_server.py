@@ -2,7 +2,8 @@
 
 import pytest
 import redis
-from redis_server import RedisServer
+
+from chaos.servers.redis import RedisServer
 
 
 def test_a_killed_server_comes_back_with_what_it_acknowledged(mortal_redis):

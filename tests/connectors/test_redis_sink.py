@@ -3,8 +3,8 @@
 import pytest
 import redis
 from files_helpers import context
-from redis_server import RedisServer
 
+from chaos.servers.redis import RedisServer
 from penstock.checkpoint.committing import Commit
 from penstock.common import Configuration
 from penstock.connectors.redis import redis_sink

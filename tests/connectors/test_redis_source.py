@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import pytest
 
-from penstock.connectors.redis.entries import UndecodableEntry
+from penstock.connectors.dead_letters import UnreadableRecord
 from penstock.connectors.redis.server import RedisRefused, RedisUnavailable
 from penstock.connectors.redis.stream_source import EntriesMissing
 from penstock.connectors.source import ranges, read_split
-from penstock.datastream import StreamExecutionEnvironment
+from penstock.datastream import OutputTag, StreamExecutionEnvironment
 from penstock.datastream.connectors.redis import RedisStreamSource, json_field
 from penstock.errors import PenstockError
 from penstock.testing import JobHarness
@@ -120,6 +120,20 @@ class TestReading:
         after.positions = before.positions
         assert [n for epoch in after.epochs(None) for n in epoch] == [2]
 
+    def test_that_was_bounded_goes_on_unbounded_and_the_other_way_round(self, redis_server):
+        fill(redis_server, "numbers", range(1, 4))
+        reader = Reader(numbers_source(redis_server, "numbers"))
+        assert reader.epochs(None) == [[1, 2, 3]]
+        fill(redis_server, "numbers", [4, 5])
+        endless = Reader(numbers_source(redis_server, "numbers", bounded=False))
+        endless.positions = reader.positions
+        assert [n for epoch in endless.epochs(1) for n in epoch] == [4, 5]
+        assert not endless.planner.ends("numbers", endless.positions["numbers"])
+        fill(redis_server, "numbers", [6, 7])
+        reader.positions = endless.positions
+        assert [n for epoch in reader.epochs(1) for n in epoch] == [6, 7]
+        assert reader.planner.ends("numbers", reader.positions["numbers"])
+
     def test_knows_how_many_entries_wait(self, redis_server):
         fill(redis_server, "a", range(1, 1501))
         fill(redis_server, "b", range(1, 11))
@@ -175,10 +189,26 @@ class TestDecoding:
         redis_server.client().xadd("orders", fields, id="5-1")
         reader = Reader(RedisStreamSource(redis_server.url, "orders", bounded=True, decode=decode))
         planned = reader.plan()
-        with pytest.raises(UndecodableEntry, match=reason) as caught:
+        with pytest.raises(UnreadableRecord, match=reason) as caught:
             reader.read(planned)
-        assert f"Entry 5-1 of the Redis stream 'orders' at 127.0.0.1:{redis_server.port}/0" in str(caught.value)
-        assert repr(next(iter(fields)).encode()) in str(caught.value)
+        assert "Source 'RedisStreamSource' cannot read orders, entry 5-1: " in str(caught.value)
+        assert f'The record: {{"{next(iter(fields))}":"' in str(caught.value)
+
+    def test_what_cannot_be_decoded_may_go_aside(self, redis_server):
+        client = redis_server.client()
+        client.xadd("orders", {"order": '{"id": 1, "price": 2}'}, id="1-0")
+        client.xadd("orders", {"order": "{broken", "from": b"\xff"}, id="2-0")
+        client.xadd("orders", {"order": '{"id": 3, "price": 4}'}, id="3-0")
+        broken = OutputTag("broken")
+        env = StreamExecutionEnvironment.get_execution_environment()
+        source = RedisStreamSource(redis_server.url, "orders", bounded=True, decode=json_field("order", Order))
+        orders = env.from_source(source, source_name="orders", dead_letters=broken)
+        letters = orders.get_side_output(broken)
+        with JobHarness(orders.map(lambda order: order.id).union(letters)) as job:
+            first, letter, last = sorted(job.run(), key=lambda each: getattr(each, "position", f"entry {each}-0"))
+        assert (first, last) == (1, 3)
+        assert (letter.source, letter.split, letter.position) == ("orders", "orders", "entry 2-0")
+        assert json.loads(letter.raw) == {"order": "{broken", "from": "\\xff"}
 
 
 @dataclass
@@ -299,7 +329,7 @@ class TestAServer:
         assert reader.epochs(None) == [[1]]
 
     def test_with_another_password_is_an_error_without_it(self, tmp_path):
-        from redis_server import RedisServer
+        from chaos.servers.redis import RedisServer
 
         with RedisServer(tmp_path, password="right-one") as server:
             fill(server, "numbers", [1])

@@ -443,7 +443,7 @@ moments = st.datetimes() | st.datetimes(timezones=st.just(UTC)) | st.decimals()
 anything = small | tuples | events | moments | st.lists(events, max_size=2) | st.tuples(small, events)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.lists(anything, min_size=1, max_size=6), annotations, st.integers(1, 2))
 def test_no_annotation_changes_what_a_program_gives(records, annotation, parallelism):
     assert results(records, annotation, parallelism) == results(records, None, parallelism)

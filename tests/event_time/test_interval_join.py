@@ -434,7 +434,7 @@ def in_disorder(records):
     return kept
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 @given(
     lefts=events.map(in_disorder),
     rights=events.map(in_disorder),

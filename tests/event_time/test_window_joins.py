@@ -349,7 +349,7 @@ ASSIGNERS = {
 
 
 @pytest.mark.parametrize("assigner", ASSIGNERS)
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=12)
 @given(
     lefts=events.map(in_disorder),
     rights=events.map(in_disorder),

@@ -7,6 +7,7 @@ import pytest
 
 import penstock
 from penstock.checkpoint.failed import EpochFailed, UserFunctionFailed
+from penstock.checkpoint.history import ManifestHistory
 from penstock.common import Types
 from penstock.datastream import (
     FilterFunction,
@@ -25,9 +26,12 @@ from penstock.runtime.chain import ChainRun
 from penstock.runtime.inbox import Misaligned
 from penstock.runtime.rows import BARRIER, DATA, FAILURE, decode_barrier, decode_failure
 from penstock.runtime.task import Task, TaskEpoch
+from penstock.state.access import StateAccess
 from penstock.state.engines.base import EngineError
+from penstock.state.engines.memory import MemoryEngine
 from penstock.state.key_groups import key_group_of, owner_of
 from penstock.state.keys import encode_key
+from penstock.state.storage import DriverStorage
 from penstock.testing import JobHarness
 
 OURS = os.path.dirname(penstock.__file__)
@@ -291,12 +295,15 @@ class TestWrongResults:
                 assert sorted(job.run()) == [("float", 1.0), ("float", 2.0)]
 
 
+NO_STATE = StateAccess(ManifestHistory(DriverStorage(), None), None, lambda uid, block: MemoryEngine(), 0)
+
+
 class TestAfterAFailure:
     def rows_of_failed_source(self, *batches):
         stream = words().map(reject).uid("first").key_by(lambda word: word).process(lambda word, ctx: [word])
         graph = build(stream.get_execution_environment()._graph, parallelism=1)
         run = ChainRun(graph, graph.chains[0], None)
-        return graph, list(Task(run, 0).over_records(TaskEpoch(1, False, None), batches))
+        return graph, list(Task(run, 0).over_records(TaskEpoch(1, False, NO_STATE), batches))
 
     def test_a_task_tells_the_driver_and_closes_every_channel_as_failed(self):
         _, rows = self.rows_of_failed_source(["a", "bad"])
@@ -308,7 +315,7 @@ class TestAfterAFailure:
         graph, rows = self.rows_of_failed_source(["a", "bad"])
         run = ChainRun(graph, graph.chains[1], 0)
         task = Task(run, 0)
-        passed = list(task.over_rows(TaskEpoch(1, False, None), rows))
+        passed = list(task.over_rows(TaskEpoch(1, False, NO_STATE), rows))
         # The failure goes on to the driver; nothing is added, neither a report nor a second failure.
         assert [(row.kind, row.payload) for row in passed] == [(FAILURE, rows[0].payload)]
         assert task.failed
@@ -316,7 +323,7 @@ class TestAfterAFailure:
     def test_buffers_sent_before_the_failure_do_no_harm(self):
         graph, rows = self.rows_of_failed_source(["a"] * 1000, ["bad"])
         assert DATA in {row.kind for row in rows}
-        passed = list(Task(ChainRun(graph, graph.chains[1], 0), 0).over_rows(TaskEpoch(1, False, None), rows))
+        passed = list(Task(ChainRun(graph, graph.chains[1], 0), 0).over_rows(TaskEpoch(1, False, NO_STATE), rows))
         assert [row.kind for row in passed] == [FAILURE]
 
     def test_functions_are_closed_and_opened_anew_for_the_next_attempt(self, tmp_path):

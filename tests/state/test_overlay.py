@@ -325,9 +325,9 @@ class RocksDbMachine(OverlayMachine):
 
 
 TestOverMemory = MemoryMachine.TestCase
-TestOverMemory.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
+TestOverMemory.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
 TestOverLmdb = LmdbMachine.TestCase
-TestOverLmdb.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+TestOverLmdb.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
 TestOverRocksDb = RocksDbMachine.TestCase
 TestOverRocksDb.settings = settings(max_examples=25, stateful_step_count=30, deadline=None)
 

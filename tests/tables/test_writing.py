@@ -259,7 +259,7 @@ CHANGES = {
 """Of the values of some states, one by one."""
 
 
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(
     first=pairs,
     second=pairs,

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import re
-import reprlib
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import msgspec
+
 from penstock.connectors.files.formats import json_decoder
-from penstock.errors import PenstockError
 
 _ID = re.compile(r"(\d{1,20})(?:-(\d{1,20}))?")
-_brief = reprlib.Repr()
-_brief.maxstring = _brief.maxother = 120
-_brief.maxdict = 12
 
 
 class RedisEntry(NamedTuple):
@@ -32,11 +29,9 @@ class RedisEntry(NamedTuple):
         """Its fields as text. Raises UnicodeDecodeError where they are none."""
         return {name.decode(): value.decode() for name, value in self.fields.items()}
 
-
-class UndecodableEntry(PenstockError):
-    """An entry that cannot become a record. It will not become one later."""
-
-    lasting = True
+    def shown(self) -> bytes:
+        """Its fields as JSON, for dead letters and errors: what is no text is shown as \\x.."""
+        return msgspec.json.encode({_shown(name): _shown(value) for name, value in self.fields.items()})
 
 
 class _JsonField:
@@ -62,19 +57,6 @@ def json_field(field: str, value_type: Any = None) -> Callable[[RedisEntry], Any
     return _JsonField(field, value_type)
 
 
-def as_record(entry: RedisEntry, decode: Callable[[RedisEntry], Any], server: str) -> Any:
-    """What `decode` makes of the entry."""
-    try:
-        return decode(entry)
-    except Exception as error:  # the user's function may raise anything
-        raise UndecodableEntry(
-            f"Entry {entry.id} of the Redis stream '{entry.stream}' at {server} cannot be decoded: "
-            f"{type(error).__name__}: {error}. It is {_brief.repr(entry.fields)}.",
-            fix=f"Change decode= so that it takes such an entry, or remove it: XDEL {entry.stream} {entry.id}, which "
-            f"is possible while no epoch with it is under way.",
-        ) from error
-
-
 def ordered(entry_id: str) -> tuple[int, int]:
     """The id as what orders it."""
     time, _, number = entry_id.partition("-")
@@ -85,3 +67,7 @@ def checked_id(text: str) -> str | None:
     """An id in full, or None if it is none."""
     found = _ID.fullmatch(text)
     return None if found is None else f"{int(found[1])}-{int(found[2] or 0)}"
+
+
+def _shown(data: bytes) -> str:
+    return data.decode(errors="backslashreplace")

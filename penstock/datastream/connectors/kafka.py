@@ -1,0 +1,29 @@
+"""Where PyFlink programs import Kafka from."""
+
+from penstock.absent import explain_absent
+from penstock.connectors.kafka.kafka_sink import KafkaSink, KafkaSinkBuilder
+from penstock.connectors.kafka.kafka_source import KafkaSource, KafkaSourceBuilder
+from penstock.connectors.kafka.offsets import KafkaOffsetResetStrategy, KafkaOffsetsInitializer, KafkaTopicPartition
+from penstock.connectors.kafka.records import KafkaRecord, KafkaRecordDeserializationSchema
+from penstock.connectors.kafka.serializing import (
+    KafkaRecordSerializationSchema,
+    KafkaRecordSerializationSchemaBuilder,
+    KafkaTopicSelector,
+)
+
+__all__ = [
+    "KafkaOffsetResetStrategy",
+    "KafkaOffsetsInitializer",
+    "KafkaRecord",
+    "KafkaRecordDeserializationSchema",
+    "KafkaRecordSerializationSchema",
+    "KafkaRecordSerializationSchemaBuilder",
+    "KafkaSink",
+    "KafkaSinkBuilder",
+    "KafkaSource",
+    "KafkaSourceBuilder",
+    "KafkaTopicPartition",
+    "KafkaTopicSelector",
+]
+
+explain_absent(__name__)

@@ -1,0 +1,41 @@
+"""An epoch's rows in the write-ahead log as a DataFrame: executors read the log's files, not the driver."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from penstock.checkpoint.committing import Commit
+from penstock.connectors.sink import Sink
+from penstock.connectors.write_ahead import chunks_of, pieces_of
+from penstock.state.storage import open_storage
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+
+def epoch_frame(
+    spark: SparkSession, sink: Sink, commits: list[Commit], schema: StructType, arrow: pa.Schema
+) -> DataFrame:
+    """Usable until the next epoch is committed: then the files go. A partition is a file of the log, or what small
+    piece of a subtask's rode in the manifest."""
+    assert sink.ahead is not None
+    pieces = [piece for commit in commits for piece in pieces_of(commit.payload)]
+    epoch = commits[0].epoch
+    for piece in pieces:
+        if piece.inline is None:
+            sink.ahead.noted(epoch, piece.name)
+    uri = None if sink.ahead.storage.in_memory else sink.ahead.storage.uri
+    whose = f"which sink '{sink.uid}' needs to commit epoch {epoch}"
+
+    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        storage = None if uri is None else open_storage(uri)
+        for batch in batches:
+            for place in batch.column(0).to_pylist():
+                for chunk in chunks_of(pieces[place], storage, whose):
+                    yield pa.ipc.read_record_batch(pa.py_buffer(chunk), arrow)
+
+    return spark.range(0, len(pieces), 1, len(pieces)).mapInArrow(read, schema)

@@ -1,0 +1,467 @@
+"""KafkaSource by its contract, against mock brokers of librdkafka: a range's records once, in order, or an error."""
+
+import json
+import pickle
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.common.serialization import ByteArraySchema, JsonSchema, SimpleStringSchema
+from penstock.connectors.dead_letters import UnreadableRecord
+from penstock.connectors.kafka.client import KafkaError
+from penstock.connectors.kafka.kafka_source import share
+from penstock.connectors.kafka.reader import OffsetGone
+from penstock.connectors.source import ranges, read_split
+from penstock.datastream.connectors.kafka import (
+    KafkaOffsetResetStrategy,
+    KafkaOffsetsInitializer,
+    KafkaRecord,
+    KafkaRecordDeserializationSchema,
+    KafkaSource,
+    KafkaTopicPartition,
+)
+
+FETCH, LIST_OFFSETS = 1, 2
+"""Requests of Kafka's protocol."""
+NOT_LEADER, TOPIC_AUTHORIZATION_FAILED = 6, 29
+"""Its errors."""
+
+
+def building(kafka, *topics):
+    builder = KafkaSource.builder().set_bootstrap_servers(kafka.servers)
+    builder.set_value_only_deserializer(SimpleStringSchema())
+    return builder.set_topics(*topics) if topics else builder
+
+
+class Planned:
+    """A source as a driver uses it: positions pass through JSON, and each range is read by a copy of its own."""
+
+    def __init__(self, source, positions):
+        self.source = pickle.loads(pickle.dumps(source))
+        self.reader = pickle.loads(pickle.dumps(source))
+        self.positions = self._logged(self.source.start(1)) if positions is None else positions
+        self.last = []
+
+    def epoch(self, limit=None):
+        """The records of the next epoch."""
+        ahead = self._logged(self.source.advance(dict(self.positions), limit))
+        self.last, self.positions = ranges(self.positions, ahead), ahead
+        return self.again()
+
+    def again(self):
+        """The same epoch, as after a failure."""
+        chunks = [chunk for part in self.last for chunk in read_split(self.reader, *part)]
+        return [record.value for chunk in chunks for record in chunk.records]
+
+    def close(self):
+        self.source.close()
+        self.reader.close()
+
+    def _logged(self, positions):
+        return json.loads(json.dumps(positions))
+
+
+@pytest.fixture
+def plan():
+    """Makes `Planned` sources, which begin or go on from positions, and closes them."""
+    planned = []
+
+    def make(builder, positions=None):
+        planned.append(Planned(builder.build(), positions))
+        return planned[-1]
+
+    yield make
+    for each in planned:
+        each.close()
+
+
+class TestAnEpoch:
+    def test_reads_what_is_there_and_nothing_twice(self, kafka, plan):
+        topic = kafka.topic(2)
+        kafka.send(topic, "a", "b", partition=0)
+        kafka.send(topic, "c", partition=1)
+        job = plan(building(kafka, topic))
+        assert job.epoch() == ["a", "b", "c"]
+        assert job.epoch() == []
+        kafka.send(topic, "d", partition=1)
+        kafka.send(topic, "e", partition=0)
+        assert job.epoch() == ["e", "d"]
+
+    def test_is_the_same_when_it_is_read_again_though_more_has_come(self, kafka, plan):
+        topic = kafka.topic()
+        kafka.send(topic, *map(str, range(5)))
+        job = plan(building(kafka, topic))
+        job.epoch(3)
+        kafka.send(topic, "late")
+        assert job.again() == ["0", "1", "2"]
+        assert job.again() == ["0", "1", "2"]
+
+    def test_has_at_most_as_many_records_as_the_limit(self, kafka, plan):
+        topic = kafka.topic(3)
+        for partition, count in enumerate((40, 7, 0)):
+            kafka.send(topic, *(f"{partition}:{number}" for number in range(count)), partition=partition)
+        job = plan(building(kafka, topic))
+        epochs = []
+        while records := job.epoch(10):
+            epochs.append(records)
+        assert [len(records) for records in epochs] == [10, 10, 10, 10, 7]
+        assert sorted(record for epoch in epochs for record in epoch) == sorted(
+            [f"0:{n}" for n in range(40)] + [f"1:{n}" for n in range(7)]
+        )
+
+    def test_ends_where_a_transaction_does_though_no_record_is_there(self, kafka, plan):
+        topic = kafka.topic()
+        kafka.send_in_transaction(topic, "a", "b")
+        kafka.send_in_transaction(topic, "c")
+        job = plan(building(kafka, topic))
+        assert job.epoch() == ["a", "b", "c"]
+        assert job.positions == {f"{topic}/0": [5, None]}
+        kafka.send(topic, "d")
+        assert job.epoch() == ["d"]
+
+    def test_may_be_cut_within_a_gap_of_offsets(self, kafka, plan):
+        topic = kafka.topic()
+        kafka.send_in_transaction(topic, "a")
+        kafka.send_in_transaction(topic, "b")
+        kafka.send(topic, "c")
+        job = plan(building(kafka, topic))
+        assert [job.epoch(1) for _ in range(5)] == [["a"], [], ["b"], [], ["c"]]
+
+    def test_of_many_records_is_read_in_order(self, kafka, plan):
+        topic = kafka.topic()
+        values = [str(number) for number in range(5000)]
+        kafka.send(topic, *values)
+        job = plan(building(kafka, topic))
+        assert job.epoch(3210) + job.epoch() == values
+
+    def test_of_other_isolation_is_left_to_the_user(self, kafka, plan):
+        topic = kafka.topic()
+        kafka.send(topic, "a")
+        assert plan(building(kafka, topic).set_property("isolation.level", "read_uncommitted")).epoch() == ["a"]
+
+
+class TestPositions:
+    def test_tell_how_much_waits(self, kafka, plan):
+        topic = kafka.topic(2)
+        kafka.send(topic, *"abc", partition=0)
+        kafka.send(topic, *"de", partition=1)
+        job = plan(building(kafka, topic))
+        assert job.source.backlog(job.positions) == 5
+        job.epoch(2)
+        assert job.source.backlog(job.positions) == 3
+
+    def test_are_committed_to_the_group_for_those_who_watch_it(self, kafka, plan):
+        topic = kafka.topic()
+        kafka.send(topic, *"abc")
+        job = plan(building(kafka, topic).set_group_id(f"group of {topic}"))
+        job.epoch()
+        job.source.commit(job.positions)
+        job.source.close()
+        assert kafka.committed(f"group of {topic}", topic) == 3
+
+    def test_are_not_committed_where_the_user_says_so(self, kafka, plan):
+        topic = kafka.topic()
+        kafka.send(topic, *"abc")
+        builder = building(kafka, topic).set_group_id(f"group of {topic}")
+        job = plan(builder.set_property("commit.offsets.on.checkpoint", "false"))
+        job.source.commit(job.positions)
+        job.source.close()
+        assert kafka.committed(f"group of {topic}", topic) < 0
+
+    def test_are_those_of_a_job_that_goes_on_whatever_the_group_has(self, kafka, plan):
+        topic = kafka.topic()
+        kafka.send(topic, *"abc")
+        builder = building(kafka, topic).set_group_id("g").set_starting_offsets(KafkaOffsetsInitializer.latest())
+        job = plan(builder, {f"{topic}/0": [1, None]})
+        assert job.epoch() == ["b", "c"]
+
+    @given(
+        limit=st.integers(1, 60),
+        waiting=st.dictionaries(st.text(max_size=2), st.integers(0, 100), min_size=1, max_size=9),
+    )
+    def test_share_a_limit_fully_and_leave_no_partition_out(self, limit, waiting):
+        shares = share(limit, waiting)
+        some = [split for split, count in waiting.items() if count]
+        assert sum(shares.values()) == min(limit, sum(waiting.values()))
+        assert all(0 <= count <= waiting[split] for split, count in shares.items())
+        if limit >= len(some):
+            assert all(shares[split] >= 1 for split in some)
+
+
+class TestPartitions:
+    def test_that_appear_while_the_job_runs_are_read_from_their_beginning(self, kafka, plan):
+        prefix = kafka.topic()
+        job = plan(
+            building(kafka).set_topic_pattern(f"{prefix}.*").set_property("partition.discovery.interval.ms", "1")
+        )
+        kafka.topic(2, f"{prefix}-more")
+        kafka.send(f"{prefix}-more", "a", partition=0)
+        kafka.send(f"{prefix}-more", "b", partition=1)
+        found = []
+        while len(found) < 2:
+            found += job.epoch()
+        assert found == ["a", "b"]
+        assert job.positions == {f"{prefix}/0": [0, None], f"{prefix}-more/0": [1, None], f"{prefix}-more/1": [1, None]}
+
+    def test_that_appeared_while_the_job_was_down_are_found_at_once(self, kafka, plan):
+        topic = kafka.topic(2)
+        kafka.send(topic, "old", partition=0)
+        kafka.send(topic, "new", partition=1)
+        job = plan(building(kafka, topic), {f"{topic}/0": [0, None]})
+        assert job.epoch() + job.epoch() == ["old", "new"]
+
+    def test_may_be_named_one_by_one(self, kafka, plan):
+        topic = kafka.topic(3)
+        for partition in range(3):
+            kafka.send(topic, str(partition), partition=partition)
+        wanted = {KafkaTopicPartition(topic, 0), KafkaTopicPartition(topic, 2)}
+        assert plan(building(kafka).set_partitions(wanted)).epoch() == ["0", "2"]
+
+    def test_of_a_topic_that_is_read_no_more_stay_where_they_are(self, kafka, plan):
+        kept, left = kafka.topic(), kafka.topic()
+        kafka.send(kept, "a")
+        kafka.send(left, "b")
+        job = plan(building(kafka, kept), {f"{kept}/0": [0, None], f"{left}/0": [0, None]})
+        assert job.epoch() == ["a"]
+        assert job.positions[f"{left}/0"] == [0, None]
+
+    def test_of_a_pattern_that_matches_nothing_yet_are_waited_for(self, kafka, plan):
+        job = plan(building(kafka).set_topic_pattern("not-there-yet-.*"))
+        assert job.epoch() == []
+
+
+class TestStartAndStop:
+    def test_at_the_latest(self, kafka, plan):
+        topic = kafka.topic()
+        kafka.send(topic, "old")
+        job = plan(building(kafka, topic).set_starting_offsets(KafkaOffsetsInitializer.latest()))
+        kafka.send(topic, "new")
+        assert job.epoch() == ["new"]
+
+    def test_at_given_offsets_and_elsewhere_as_the_strategy_says(self, kafka, plan):
+        topic = kafka.topic(2)
+        kafka.send(topic, *"abc", partition=0)
+        kafka.send(topic, *"de", partition=1)
+        starting = KafkaOffsetsInitializer.offsets({KafkaTopicPartition(topic, 0): 2})
+        assert plan(building(kafka, topic).set_starting_offsets(starting)).epoch() == ["c", "d", "e"]
+
+    def test_at_what_the_group_committed_or_as_the_strategy_says(self, kafka, plan):
+        topic = kafka.topic(2)
+        kafka.send(topic, *"abc", partition=0)
+        kafka.send(topic, *"de", partition=1)
+        first = plan(building(kafka, topic).set_group_id(topic))
+        first.source.commit({f"{topic}/0": [1, None]})
+        first.source.close()
+        starting = KafkaOffsetsInitializer.committed_offsets(KafkaOffsetResetStrategy.LATEST)
+        job = plan(building(kafka, topic).set_group_id(topic).set_starting_offsets(starting))
+        assert job.positions == {f"{topic}/0": [1, None], f"{topic}/1": [2, None]}
+
+    def test_at_a_time_after_the_last_record_is_at_the_end(self, kafka, plan):
+        # The mock brokers find no record by its time, so they always answer that there is none.
+        topic = kafka.topic()
+        kafka.send(topic, "old", timestamp=1000)
+        job = plan(building(kafka, topic).set_starting_offsets(KafkaOffsetsInitializer.timestamp(2000)))
+        kafka.send(topic, "new", timestamp=3000)
+        assert job.epoch() == ["new"]
+
+    def test_without_a_second_choice_is_refused_where_the_group_committed_nothing(self, kafka, plan):
+        topic = kafka.topic()
+        builder = building(kafka, topic).set_group_id(topic)
+        with pytest.raises(KafkaError, match=rf"'{topic}', partition 0: the group has committed no offset.*EARLIEST"):
+            plan(builder.set_starting_offsets(KafkaOffsetsInitializer.committed_offsets()))
+
+    def test_a_bounded_source_stops_at_what_was_there_when_it_started_also_after_a_restart(self, kafka, plan):
+        topic = kafka.topic()
+        kafka.send(topic, *"abc")
+        builder = building(kafka, topic).set_bounded(KafkaOffsetsInitializer.latest())
+        job = plan(builder)
+        assert job.source.bounded
+        assert job.epoch(2) == ["a", "b"]
+        assert not job.source.ends(f"{topic}/0", job.positions[f"{topic}/0"])
+        kafka.send(topic, "after")
+        restarted = plan(builder, job.positions)
+        assert restarted.epoch() == ["c"]
+        assert restarted.source.ends(f"{topic}/0", restarted.positions[f"{topic}/0"])
+        assert restarted.epoch() == []
+
+    def test_an_unbounded_source_waits_for_the_offset_it_stops_at(self, kafka, plan):
+        topic = kafka.topic()
+        kafka.send(topic, "a")
+        stopping = KafkaOffsetsInitializer.offsets({KafkaTopicPartition(topic, 0): 2})
+        job = plan(building(kafka, topic).set_unbounded(stopping))
+        assert not job.source.bounded
+        assert job.epoch() == ["a"]
+        kafka.send(topic, "b", "c")
+        assert job.epoch() == ["b"]
+        assert job.source.ends(f"{topic}/0", job.positions[f"{topic}/0"])
+
+    def test_a_bounded_source_does_not_stop_where_nothing_is_yet(self, kafka, plan):
+        topic = kafka.topic()
+        kafka.send(topic, "a")
+        stopping = KafkaOffsetsInitializer.offsets({KafkaTopicPartition(topic, 0): 2})
+        with pytest.raises(KafkaError, match=r"no offset 2 yet; the next one will be 1\. .*set_unbounded"):
+            plan(building(kafka, topic).set_bounded(stopping))
+
+
+class TestRecords:
+    def test_have_the_time_that_kafka_has_for_them(self, kafka, plan):
+        topic = kafka.topic()
+        kafka.send(topic, "a", timestamp=1234)
+        job = plan(building(kafka, topic))
+        job.epoch()
+        [chunk] = [chunk for part in job.last for chunk in read_split(job.reader, *part)]
+        assert chunk.records == [("a", 1234)]
+        assert job.source.gives_time
+
+    def test_may_come_with_all_that_kafka_knows_of_them(self, kafka, plan):
+        topic = kafka.topic()
+        kafka.send(topic, '{"n": 1}', key="k", timestamp=5, headers=[("h", b"1"), ("h", b"2")])
+        kafka.send(topic, None, key="k", timestamp=6)
+        schema = KafkaRecordDeserializationSchema.records(JsonSchema(), SimpleStringSchema())
+        builder = KafkaSource.builder().set_bootstrap_servers(kafka.servers).set_topics(topic).set_deserializer(schema)
+        assert plan(builder).epoch() == [
+            KafkaRecord("k", {"n": 1}, 5, topic, 0, 0, [("h", b"1"), ("h", b"2")]),
+            KafkaRecord("k", None, 6, topic, 0, 1, []),
+        ]
+
+    def test_are_bytes_where_the_user_wants_them_so(self, kafka, plan):
+        topic = kafka.topic()
+        kafka.send(topic, b"\xff", None)
+        assert plan(building(kafka, topic).set_value_only_deserializer(ByteArraySchema())).epoch() == [b"\xff", None]
+
+    def test_that_cannot_be_decoded_are_named_with_their_place(self, kafka, plan):
+        topic = kafka.topic()
+        kafka.send(topic, '{"n": 1}', '{"n": ', key="k")
+        job = plan(building(kafka, topic).set_value_only_deserializer(JsonSchema()))
+        with pytest.raises(
+            UnreadableRecord, match=rf'(?s)cannot read {topic}/0, offset 1: .*truncated.*The record: \{{"n":'
+        ):
+            job.epoch()
+
+    def test_have_no_time_in_a_job_that_makes_no_watermarks(self, kafka, plan):
+        topic = kafka.topic()
+        kafka.send(topic, "a", timestamp=1234)
+        source = building(kafka, topic).build().without_time()
+        [chunk] = list(read_split(source, f"{topic}/0", "[0, null]", "[1, null]"))
+        source.close()
+        assert chunk.records == ["a"]
+        assert not source.gives_time
+
+
+class TestWhatIsMissing:
+    def test_a_topic_that_does_not_exist_is_named_before_a_record_is_read(self, kafka, plan):
+        with pytest.raises(KafkaError, match=rf"no topic 'nobody-made-this' at {kafka.servers}.*Create it"):
+            plan(building(kafka, kafka.topic(), "nobody-made-this"))
+        # Nor did asking for it make it.
+        with pytest.raises(KafkaError, match="no topic 'nobody-made-this'"):
+            plan(building(kafka, "nobody-made-this"))
+
+    def test_a_topic_that_is_gone_is_named_when_the_job_goes_on(self, kafka, plan):
+        topic = kafka.topic()
+        job = plan(building(kafka, topic))
+        job.epoch()
+        kafka.delete(topic)
+        with pytest.raises(KafkaError, match=f"no topic '{topic}'"):
+            plan(building(kafka, topic), job.positions).epoch()
+
+    def test_a_partition_that_does_not_exist_is_named(self, kafka, plan):
+        topic = kafka.topic(2)
+        with pytest.raises(KafkaError, match=rf"no partition 2 in topic '{topic}'.*it has 2"):
+            plan(building(kafka).set_partitions({KafkaTopicPartition(topic, 2)}))
+
+    def test_a_bounded_pattern_that_matches_no_topic_is_refused(self, kafka, plan):
+        builder = building(kafka).set_topic_pattern("nothing-like-this").set_bounded(KafkaOffsetsInitializer.latest())
+        with pytest.raises(KafkaError, match="matches 'nothing-like-this'"):
+            plan(builder)
+
+    def test_records_that_retention_removed_before_they_were_read_are_never_passed_over(self, kafka, plan):
+        topic = kafka.topic()
+        kafka.send(topic, *"abcdef")
+        job = plan(building(kafka, topic))
+        job.epoch(2)
+        kafka.delete_records(topic, 0, before=4)
+        with pytest.raises(
+            OffsetGone, match=rf"'{topic}', partition 0: offset 2 is gone: .* offsets 4 to 5, so .* removed 2 offsets"
+        ):
+            job.epoch()
+
+    def test_a_topic_that_was_made_anew_is_not_taken_for_the_old_one(self, kafka, plan):
+        topic = kafka.topic()
+        kafka.send(topic, *"abc")
+        job = plan(building(kafka, topic))
+        job.epoch()
+        kafka.delete(topic)
+        kafka.topic(name=topic)
+        kafka.send(topic, "x")
+        with pytest.raises(OffsetGone, match=r"offset 3 is gone: the partition holds offsets 0 to 0, so .* made anew"):
+            job.epoch()
+
+    def test_a_cluster_that_does_not_answer_is_named(self, plan):
+        builder = KafkaSource.builder().set_bootstrap_servers("127.0.0.1:1").set_topics("t")
+        builder.set_value_only_deserializer(SimpleStringSchema()).set_property("socket.timeout.ms", "1000")
+        with pytest.raises(
+            KafkaError, match=r"127\.0\.0\.1:1 cannot learn which topics there are: .*brokers run there"
+        ):
+            plan(builder)
+
+
+class TestABroker:
+    def test_that_is_no_leader_for_a_moment_costs_no_record(self, kafka, plan):
+        topic = kafka.topic()
+        kafka.send(topic, *"abc")
+        job = plan(building(kafka, topic))
+        kafka.refuse(LIST_OFFSETS, NOT_LEADER)
+        kafka.refuse(FETCH, NOT_LEADER, NOT_LEADER)
+        assert job.epoch() == ["a", "b", "c"]
+
+    def test_that_does_not_let_us_read_is_told_with_the_place(self, kafka, plan):
+        topic = kafka.topic()
+        kafka.send(topic, *"abc")
+        job = plan(building(kafka, topic))
+        job.epoch(1)
+        kafka.refuse(FETCH, *[TOPIC_AUTHORIZATION_FAILED] * 3)
+        with pytest.raises(
+            KafkaError, match=rf"cannot read topic '{topic}', partition 0 from offset 1 on: .*uthorization"
+        ):
+            job.epoch()
+
+
+class TestBuilding:
+    @pytest.mark.parametrize(
+        ("build", "message"),
+        [
+            (lambda b: b.build(), "needs servers: set_bootstrap_servers"),
+            (lambda b: b.set_bootstrap_servers("h:1").build(), "what to read: set_topics"),
+            (lambda b: b.set_bootstrap_servers("h:1").set_topics("t").build(), "needs a deserializer"),
+            (lambda b: b.set_topics("t").set_topic_pattern("t"), "either topics, or a pattern, or partitions"),
+            (lambda b: b.set_topics(), "at least one topic"),
+            (lambda b: b.set_value_only_deserializer(str), "SimpleStringSchema"),
+            (lambda b: b.set_deserializer(SimpleStringSchema()), "set_value_only_deserializer"),
+        ],
+    )
+    def test_says_what_is_missing(self, build, message):
+        with pytest.raises(Exception, match=message):
+            build(KafkaSource.builder())
+
+    def test_needs_a_group_to_start_where_the_group_is(self, kafka):
+        builder = building(kafka, "t").set_starting_offsets(KafkaOffsetsInitializer.committed_offsets())
+        with pytest.raises(Exception, match="needs a group: set_group_id"):
+            builder.build()
+
+    def test_names_a_property_that_only_the_java_client_has_and_what_to_set_instead(self, kafka):
+        builder = building(kafka, "t").set_property("sasl.jaas.config", "user and hunter2")
+        with pytest.raises(KafkaError, match=r"property sasl\.jaas\.config .*Set sasl\.mechanism") as raised:
+            builder.build()
+        assert "hunter2" not in str(raised.value)
+
+    def test_shows_no_password_anywhere(self, kafka):
+        builder = building(kafka, "t").set_properties(
+            {"security.protocol": "sasl_plaintext", "sasl.mechanism": "PLAIN"}
+        )
+        builder.set_property("sasl.username", "me").set_property("sasl.password", "hunter2")
+        source = builder.set_property("socket.timeout.ms", "1000").build()
+        with pytest.raises(KafkaError) as raised:
+            source.start(1)
+        source.close()
+        assert all("hunter2" not in text for text in (str(raised.value), repr(source), repr(source._client)))

@@ -1,0 +1,239 @@
+"""Sinks on Spark: transactions of a user's system, and every writer of Spark's through the write-ahead log."""
+
+import os
+import uuid
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from decimal import Decimal
+
+import pytest
+from pyspark.sql.datasource import DataSource, DataSourceWriter, WriterCommitMessage
+
+from penstock.checkpoint.epochs import Settings
+from penstock.common import Row, Types
+from penstock.datastream import RuntimeExecutionMode, StreamExecutionEnvironment, TwoPhaseCommitSinkFunction
+from penstock.spark.writing import SparkWriterFailed
+from penstock.state.storage import LocalStorage
+from penstock.testing import JobHarness
+
+pytestmark = pytest.mark.spark
+
+
+class Renamed(TwoPhaseCommitSinkFunction):
+    """A transaction is a file that gets another name."""
+
+    def __init__(self, directory):
+        self.directory = str(directory)
+
+    def path(self, transaction, state=""):
+        return os.path.join(self.directory, state + transaction)
+
+    def begin_transaction(self):
+        return uuid.uuid4().hex
+
+    def invoke(self, transaction, value, context):
+        with open(self.path(transaction, "open-"), "a") as file:
+            file.write(f"{value}\n")
+
+    def pre_commit(self, transaction):
+        os.rename(self.path(transaction, "open-"), self.path(transaction, "prepared-"))
+
+    def commit(self, transaction):
+        os.rename(self.path(transaction, "prepared-"), self.path(transaction))
+
+    def abort(self, transaction):
+        for state in ("open-", "prepared-"):
+            if os.path.exists(self.path(transaction, state)):
+                os.remove(self.path(transaction, state))
+
+
+def test_transactions_are_begun_in_workers_and_committed_by_the_driver(make_env, tmp_path):
+    env = make_env(records=10, checkpoints=True)
+    (tmp_path / "target").mkdir()
+    env.from_collection(range(40)).rebalance().add_sink(Renamed(tmp_path / "target"))
+    env.execute()
+    shown = list((tmp_path / "target").iterdir())
+    assert [path.name for path in shown if "-" in path.name] == []
+    assert sorted(int(line) for path in shown for line in path.read_text().split()) == list(range(40))
+
+
+@dataclass
+class Point:
+    id: int
+    name: str
+
+
+def records():
+    """All shapes that a record may have."""
+    return [
+        Row(id=0, name="Row"),
+        (1, "tuple"),
+        {"id": 2, "name": "dict"},
+        Point(3, "dataclass"),
+        *((number, "more") for number in range(4, 20)),
+    ]
+
+
+NAMED = dict.fromkeys(range(4, 20), "more") | {0: "Row", 1: "tuple", 2: "dict", 3: "dataclass"}
+
+
+@pytest.mark.parametrize("checkpoints", [False, True])
+def test_files_have_every_row_once_and_a_directory_for_each_epoch(make_env, tmp_path, checkpoints):
+    env = make_env(records=5, checkpoints=checkpoints)
+    path = str(tmp_path / "rows")
+    env.from_collection(records()).rebalance().to_spark("id long, name string").format("parquet").save(path)
+    env.execute()
+    rows = env.spark.read.parquet(path)
+    assert {row.id: row.name for row in rows.collect()} == NAMED
+    assert rows.count() == 20
+    assert rows.select("epoch").distinct().count() == 4
+
+
+def test_large_epochs_are_read_from_the_logs_files(make_env, tmp_path):
+    env = make_env(records=60_000, checkpoints=True)
+    path = str(tmp_path / "rows")
+    stream = env.from_collection(range(100_000), Types.LONG()).map(lambda n: (n, "x" * 40))
+    stream.to_spark("n long, text string").option("compression", "none").save(path)
+    env.execute()
+    rows = env.spark.read.parquet(path)
+    assert rows.selectExpr("count(*)", "count(distinct n)", "sum(n)").first()[:3] == (100_000, 100_000, 4999950000)
+
+
+def test_values_of_all_kinds_come_back(make_env, tmp_path):
+    row = (
+        True,
+        1,
+        2,
+        1.5,
+        Decimal("12.50"),
+        b"\x00",
+        date(2026, 1, 2),
+        datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC),
+        datetime(2026, 1, 2, 3, 4, 5),
+        [1, None],
+        {"a": 1},
+        Row(x="y", z=None),
+        None,
+    )
+    schema = (
+        "b boolean, i int, s short, d double, dec decimal(10,2), bin binary, day date, at timestamp, "
+        "local timestamp_ntz, ints array<int>, by map<string, int>, inner struct<x: string, z: int>, nothing string"
+    )
+    env = make_env()
+    env.from_collection([row]).to_spark(schema).save(str(tmp_path / "rows"))
+    env.execute()
+    found = env.spark.read.parquet(str(tmp_path / "rows")).first()
+    assert found.asDict()["at"].timestamp() == row[7].timestamp()
+    assert found[:6] == (True, 1, 2, 1.5, Decimal("12.50"), bytearray(b"\x00"))
+    assert found.day == row[6]
+    assert found["local"] == row[8]
+    assert (found.ints, found.by, tuple(found.inner), found.nothing) == ([1, None], {"a": 1}, ("y", None), None)
+
+
+def test_a_table_of_the_catalog(make_env, session):
+    env = make_env(records=7)
+    env.from_collection(records()).to_spark("id long, name string").save_as_table("penstock_rows")
+    try:
+        env.execute()
+        assert session.table("penstock_rows").count() == 20
+    finally:
+        session.sql("DROP TABLE IF EXISTS penstock_rows")
+
+
+def test_a_function_of_the_epochs_rows(make_env):
+    env = make_env(records=10)
+    seen = []
+
+    def take(df, epoch):
+        seen.append((epoch.number, epoch.again, sorted(row.id for row in df.collect()), epoch.key))
+
+    env.from_collection(records()).to_spark("id long, name string").foreach_epoch(take)
+    env.execute()
+    assert [each[:3] for each in seen] == [(1, False, list(range(10))), (2, False, list(range(10, 20)))]
+    assert len({key for *_, key in seen}) == 2
+
+
+def test_a_batch_is_handed_over_whole(make_env):
+    env = make_env(records=10).set_runtime_mode(RuntimeExecutionMode.BATCH)
+    seen = []
+    rows = env.from_collection(records()).to_spark("id long, name string")
+    rows.foreach_epoch(lambda df, epoch: seen.append(sorted(row.id for row in df.collect())))
+    env.execute()
+    assert seen == [list(range(20))]
+
+
+class Inspected(DataSource):
+    """Writes its options and how many rows it got into a directory."""
+
+    @classmethod
+    def name(cls):
+        return "delta"
+
+    def writer(self, schema, overwrite):
+        return _Writer(self.options)
+
+
+class _Writer(DataSourceWriter):
+    def __init__(self, options):
+        self.options = options
+
+    def write(self, rows):
+        message = WriterCommitMessage()
+        message.count = len(list(rows))
+        return message
+
+    def commit(self, messages):
+        rows = sum(message.count for message in messages)
+        with open(os.path.join(self.options["place"], self.options["txnversion"]), "x") as file:
+            file.write(f"{self.options['txnappid']} {rows}")
+
+
+def test_delta_is_told_which_job_and_epoch_it_is(make_env, session, tmp_path):
+    session.dataSource.register(Inspected)
+    env = make_env(records=10)
+    stream = env.from_collection(records()).to_spark("id long, name string").format("delta")
+    stream.option("place", str(tmp_path)).mode("append").save()
+    env.execute()
+    told = {name: (tmp_path / name).read_text().split() for name in ("1", "2")}
+    assert told["1"][0] == told["2"][0]
+    assert [rows for _, rows in told.values()] == ["10", "10"]
+
+
+@pytest.mark.parametrize("point", ["driver.collected", "driver.published", "driver.committed"])
+def test_a_driver_that_dies_writes_an_epochs_directory_again(session, tmp_path, point):
+    env = StreamExecutionEnvironment.get_execution_environment()
+    env._spark = session
+    path = str(tmp_path / "rows")
+    stream = env.from_collection(range(20)).rebalance().map(lambda n: (n, str(n % 3)))
+    stream.to_spark("n long, rest string").format("json").partition_by("rest").save(path)
+    storage = LocalStorage(tmp_path / "checkpoints")
+    with JobHarness(env, parallelism=2, storage=storage, settings=Settings(inline_bytes=0)) as job:
+        job.epoch(5)
+        job.crash_at(point)
+        job.epoch(5)
+        job.run(5)
+    rows = session.read.json(path)
+    assert sorted(row.n for row in rows.collect()) == list(range(20))
+    assert rows.select("epoch").distinct().count() == 4
+
+
+def test_a_damaged_file_of_the_log_is_named(session, tmp_path):
+    env = StreamExecutionEnvironment.get_execution_environment()
+    env._spark = session
+    env.from_collection(range(20)).map(lambda n: (n,)).to_spark("n long").save(str(tmp_path / "rows")).uid("out")
+    storage = LocalStorage(tmp_path / "checkpoints")
+    with JobHarness(env, storage=storage, settings=Settings(inline_bytes=0)) as job:
+        job.epoch(5)
+        [name] = storage.list("ahead/")
+        with open(storage.root / name, "r+b") as file:
+            file.seek(30)
+            file.write(b"x")
+        with pytest.raises(SparkWriterFailed, match=rf"{name}', which sink 'out' needs to commit epoch 1, is damaged"):
+            job.crash()
+
+
+def test_what_spark_refuses_names_the_sink_and_the_epoch(make_env):
+    env = make_env()
+    env.from_collection([(1, "a")]).to_spark("id long, name string").format("nonesuch").save("/x").uid("out")
+    with pytest.raises(SparkWriterFailed, match=r"The sink 'out' \(nonesuch /x\) could not write epoch 1: .*nonesuch"):
+        env.execute()

@@ -1,0 +1,161 @@
+"""Flow control in whole jobs: sources are held back by what the stages behind them can do. Time is the test's own."""
+
+from typing import Any
+
+import pytest
+
+from penstock.common import Configuration
+from penstock.connectors.generated import DataGeneratorSource, NumberSequenceSource
+from penstock.datastream import StreamExecutionEnvironment
+from penstock.testing import JobHarness
+
+
+def environment(**settings: str) -> StreamExecutionEnvironment:
+    given = {key.replace("__", ".").replace("_", "-"): value for key, value in settings.items()}
+    return StreamExecutionEnvironment.get_execution_environment(Configuration.from_dict(given))
+
+
+def one_source(**settings: str) -> JobHarness:
+    env = environment(penstock__flow__target_epoch_time="1 s", **settings)
+    stream = env.from_source(DataGeneratorSource(lambda n: n, 10**9)).uid("numbers")
+    return JobHarness(stream.key_by(lambda n: n % 7).map(lambda n: 1).uid("work"), parallelism=2)
+
+
+def run(job: JobHarness, epochs: int) -> tuple[list[int], list[float]]:
+    """Records and seconds of so many epochs."""
+    ran = [job.epoch() for _ in range(epochs)]
+    assert None not in ran
+    return [each.records for each in ran if each], [each.duration_ms / 1000 for each in ran if each]
+
+
+def test_a_stage_slowed_tenfold_is_given_less_and_epochs_take_their_time_again() -> None:
+    with one_source() as job:
+        job.set_pace(0.001, "work")
+        _, before = run(job, 8)
+        credits = job.metrics()["numbers.credits"]
+        assert 0.8 <= before[-1] <= 1.2
+        job.set_pace(0.01, "work")
+        _, took = run(job, 3)
+        assert took[0] > 5
+        assert job.metrics()["numbers.credits"] < credits / 5
+        assert took[-1] <= 1.5
+        # And more again, when it has recovered.
+        job.set_pace(0.001, "work")
+        run(job, 10)
+        assert job.metrics()["numbers.credits"] > 0.9 * credits
+
+
+def test_no_epoch_has_more_records_than_credits() -> None:
+    with one_source() as job:
+        job.set_pace(0.0005, "work")
+        for _ in range(10):
+            allowed = job.metrics().get("numbers.credits", 10_000)
+            records, _ = run(job, 1)
+            assert records[0] <= allowed
+
+
+def test_the_slowest_stage_has_the_least_capacity() -> None:
+    with one_source() as job:
+        job.set_pace(0.001, "work").set_pace(0.0001, "numbers")
+        run(job, 5)
+        assert job.metrics()["numbers.capacity"] == pytest.approx(10_000)
+        # Two subtasks share seven keys: the stage does more than one could, and less than both.
+        assert 1000 < job.metrics()["work.capacity"] < 2000
+
+
+def test_a_burst_of_a_hundred_times_the_rate_is_worked_off_in_epochs_of_the_same_length() -> None:
+    env = environment(penstock__flow__enabled="true")
+    with JobHarness(env.from_collection([]).uid("in").map(lambda v: v).uid("work")) as job:
+        job.set_pace(0.001, "work")
+        for _ in range(5):
+            job.push(*range(500))
+            run(job, 1)
+        assert job.metrics()["in.backPressure"] == 0
+        job.push(*range(50_000))
+        took = []
+        while job.backlog():
+            took += run(job, 1)[1]
+            job.push(*range(500))
+            assert job.metrics()["in.credits"] <= 1000
+            assert job.metrics()["in.backlog"] <= 50_000 - 400 * len(took)
+            if job.metrics()["in.backlog"] < 1000:
+                break
+        assert job.metrics()["in.backPressure"] > 0
+        assert len(took) > 50
+        assert max(took) <= 1.5
+        run(job, 5)
+        assert sorted(set(job.output)) == list(range(50_000))
+        assert job.metrics()["in.numRecordsIn"] == 50_000 + 500 * (5 + len(took))
+
+
+def two_sources() -> JobHarness:
+    env = environment(penstock__flow__target_epoch_time="1 s")
+    both = env.from_collection([]).uid("full").union(env.from_collection([]).uid("quiet"))
+    return JobHarness(both.map(lambda v: v).rebalance().map(lambda v: v).uid("work"))
+
+
+def test_the_fuller_source_is_given_more_and_the_other_does_not_starve() -> None:
+    with two_sources() as job:
+        job.set_pace(0.001, "work")
+        job.push(*range(40_000), source="full")
+        for _ in range(6):
+            job.push(*range(10), source="quiet")
+            job.epoch()
+        metrics = job.metrics()
+        assert metrics["full.credits"] > 5 * metrics["quiet.credits"]
+        assert metrics["quiet.credits"] >= 10
+        assert (metrics["quiet.backlog"], metrics["quiet.backPressure"]) == (0, 0)
+        assert metrics["full.backlog"] > 0
+        assert metrics["full.backPressure"] > 0.5
+
+
+def test_max_records_is_the_most_whatever_there_is_time_for() -> None:
+    with one_source(penstock__epoch__max_records="300") as job:
+        job.set_pace(0.001, "work")
+        assert run(job, 4)[0] == [300] * 4
+        job.set_pace(0.1, "work")
+        run(job, 1)
+        assert run(job, 1)[0][0] < 50
+
+
+def test_credits_begin_anew_with_a_driver_and_records_stay_what_they_are() -> None:
+    env = environment(penstock__flow__target_epoch_time="1 s")
+    with JobHarness(env.from_source(NumberSequenceSource(1, 30_000)).uid("numbers")) as job:
+        job.set_pace(0.001, "numbers")
+        job.epoch()
+        job.epoch()
+        job.crash_at("driver.collected")
+        assert job.epoch() is None
+        job.crash()
+        job.end()
+        assert sorted(job.output) == list(range(1, 30_001))
+
+
+def test_without_being_asked_for_the_harness_takes_what_waits() -> None:
+    env = environment(execution__checkpointing__interval="1 s")
+    with JobHarness(env.from_collection([]).uid("in")) as job:
+        job.push(*range(20_000))
+        assert job.epoch().records == 20_000
+        assert "in.credits" not in job.metrics()
+
+
+def test_credits_are_no_accumulators() -> None:
+    with one_source() as job:
+        run(job, 1)
+        assert type(job.metrics()["numbers.credits"]) is int
+        assert "numbers.credits" not in job.metrics().counters()
+        assert "numbers.numRecordsIn" in job.metrics().counters()
+
+
+def test_a_function_cannot_take_the_names_of_flow_control() -> None:
+    from penstock.datastream import MapFunction
+
+    class Greedy(MapFunction):
+        def open(self, runtime_context: Any) -> None:
+            runtime_context.get_metrics_group().gauge("credits", lambda: 1)
+
+        def map(self, value: Any) -> Any:
+            return value
+
+    with JobHarness(environment().from_collection([1]).map(Greedy())) as job, pytest.raises(Exception, match="credits"):
+        job.epoch()
