@@ -93,13 +93,16 @@ class JobHarness:
         if isinstance(stream, DataStream):
             stream._end("Collect", self._sink)
         self._directory = tempfile.mkdtemp(prefix="penstock-harness-")
-        # A test that does not close its harness leaves no files either.
-        self._remove_files = weakref.finalize(self, shutil.rmtree, self._directory, ignore_errors=True)
         self._backend = Backend(backend, [f"{self._directory}/replicas"])
         self._settings = replace(settings or Settings(), backend=self._backend)
+        holder: object = self
         if storage is None:
-            storage = DriverStorage() if backend == "memory" else LocalStorage(f"{self._directory}/checkpoints")
+            holder = storage = (
+                DriverStorage() if backend == "memory" else LocalStorage(f"{self._directory}/checkpoints")
+            )
         self.storage = storage
+        # A test that does not close its harness leaves no files either. But another harness may have its storage.
+        self._remove_files = weakref.finalize(holder, shutil.rmtree, self._directory, ignore_errors=True)
         self._restore = (
             None if from_savepoint is None else RestoreSettings(from_savepoint, allow_non_restored_state, claim_mode)
         )
