@@ -14,7 +14,7 @@ BACKEND ?= filesystem
 ENDS ?= files
 MUTATIONS ?= 10000
 
-.PHONY: help install run test test-plain test-spark test-slow lint format bench bench-batch bench-state bench-savepoint bench-tables chaos fuzz compatibility clean java
+.PHONY: help install run test test-plain test-spark test-slow lint format bench bench-batch bench-state bench-savepoint bench-tables bench-io chaos fuzz compatibility clean java
 
 help:
 	@echo 'make install   set up $(VENV) (and Java, where it is missing)'
@@ -28,6 +28,7 @@ help:
 	@echo 'make bench-savepoint  what savepoints and rescaling cost a running job'
 	@echo 'make bench-tables  a million keys to pandas and Arrow'
 	@echo 'make chaos     kill and damage a running job, check what it gives; KILLS=20 SEED=7 BACKEND=filesystem ENDS=files'
+	@echo 'make bench-io  what files and PostgreSQL as sinks cost a job'
 	@echo 'make fuzz      damage a savepoint in many ways, see that each is refused; MUTATIONS=10000'
 	@echo 'make compatibility   write docs/compatibility.md anew from PyFlink and this code'
 	@echo 'make clean     remove $(VENV), caches and build output'
@@ -72,6 +73,9 @@ bench-batch: $(STAMP)
 
 bench-tables: $(STAMP)
 	$(PY) -m bench.tables $(if $(CHECK),--check)
+
+bench-io: $(STAMP)
+	$(PY) -m bench.io $(if $(CHECK),--check)
 
 bench: $(STAMP)
 	$(PY) -m bench $(if $(CHECK),--check)

@@ -11,8 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from statistics import median
 
-from chaos import oracle, storage_faults
-from chaos.committed import committed_states, saved_states
+from chaos import storage_faults
 from chaos.damage import drop_replicas, lineages
 from chaos.ends.files import FileEnds
 from chaos.ends.served import ServedEnds
@@ -24,8 +23,7 @@ from chaos.processes import Driver, Process
 from chaos.program import SOURCE
 from chaos.progress import Outcome, Progress
 from chaos.requests import DRAIN, Request, ask
-from penstock.checkpoint.savepoints import list_savepoints, savepoint_storage
-from penstock.connectors.files.part_files import token_of
+from chaos.verdict import check_finished, check_savepoints
 from penstock.errors import PenstockError
 from penstock.state.storage import LocalStorage
 from penstock.testing.snapshots import last_manifest
@@ -334,55 +332,10 @@ class Rig:
         for driver in self._dead:
             self.progress.left_behind += len(driver.end_all(30))
         self.observer.look()
-        self._check_savepoints()
-        assert self.progress.total is not None
-        wanted = oracle.expected(range(self.progress.total))
-        runs = self.ends.output()
-        if self._backend == "memory":
-            # Every driver is a run of its own, and the last one must have given everything.
-            last = max(runs, key=lambda run: runs[run].lines.total(), default=None)
-            self.progress.violations += oracle.check_output(runs, wanted, last)
-            return
-        lineage = lineages(self.work / "checkpoints")[-1]
-        if set(runs) == {"all"}:
-            # A table does not say which run a row is of.
-            runs_of_job, output = runs, runs["all"]
-        elif self.progress.left and len(runs) <= len(self.progress.left) + 1:
-            runs_of_job = {"all": oracle.together(runs)}
-            output = runs_of_job["all"]
-        else:
-            runs_of_job = runs
-            token = token_of(last_manifest(LocalStorage(lineage)).lineage, "files")
-            output = runs.get(token, oracle.Output())
-        self.progress.violations += oracle.check_output(runs_of_job, wanted)
-        states, timers = committed_states(lineage, self.ends.where())
-        self.progress.violations += oracle.check_states(states, wanted, output)
-        self.progress.violations += [f"a timer is still set: {timer}" for timer in timers[:5]]
-        if self.ends.output() != runs:
-            self.progress.violations.append("reading the state of the finished job changed its output")
-        if isinstance(self.ends, ServedEnds):
-            self.progress.violations += self.ends.check(wanted)
-
-    def _check_savepoints(self) -> None:
-        """Each is one, with what the records that it has read make of state, or says that it is not complete."""
-        elsewhere = {**self.ends.where(), "out": str(self.work / "unused")}
-        for found in list_savepoints(savepoint_storage(str(self.work / "savepoints"))):
-            if found.metadata is None:
-                if "is not complete" not in found.problem:
-                    self.progress.violations.append(f"{found.where}: {found.problem}")
-                continue
-            held, numbers = saved_states(found.where, elsewhere)
-            records = found.metadata.sources[SOURCE].records
-            if len(numbers) != records or (isinstance(self.ends, FileEnds) and numbers != list(range(records))):
-                self.progress.violations.append(
-                    f"{found.where}: it has read {records} records, and holds state of {len(numbers)}"
-                )
-            wanted = oracle.expected(numbers).states
-            self.progress.violations += [
-                f"{found.where}: '{name}' of '{operator}' is not what the records make that it has read"
-                for operator, name in held
-                if held[operator, name] != wanted[operator, name]
-            ]
+        progress = self.progress
+        assert progress.total is not None
+        progress.violations += check_savepoints(self.work, self.ends)
+        progress.violations += check_finished(self.work, self.ends, self._backend, progress.total, len(progress.left))
 
     def _stop_all(self) -> None:
         if self._driver is not None:

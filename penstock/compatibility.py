@@ -136,7 +136,13 @@ ABSENT: tuple[tuple[str, str], ...] = (
         f"write a data source with Spark's Python data source API and read it through env.from_spark(df); {_SINK}",
     ),
     (
-        "datastream.connectors.cassandra datastream.connectors.elasticsearch datastream.connectors.jdbc",
+        "datastream.connectors.jdbc",
+        "Not there: it wraps a Java sink. For PostgreSQL use "
+        "penstock.datastream.connectors.postgres.PostgresSink(connection, table, key=...), which is exactly-once. "
+        f"For other databases: {_SINK}",
+    ),
+    (
+        "datastream.connectors.cassandra datastream.connectors.elasticsearch",
         f"Not there: it wraps a Java sink; {_SINK}",
     ),
     (

@@ -7,6 +7,7 @@ commits them for their group when the transaction is committed; if it is aborted
 import socket
 import struct
 import threading
+from contextlib import suppress
 
 import confluent_kafka
 
@@ -40,7 +41,8 @@ class Relay:
             _start(_copy, broker, client)
 
     def _requests(self, client, broker):
-        with broker, client:
+        # A client that goes away may take its connection with it in the middle of anything.
+        with broker, client, suppress(ConnectionError):
             stream = client.makefile("rb")
             while len(size := stream.read(4)) == 4:
                 request = stream.read(struct.unpack(">i", size)[0])
@@ -109,12 +111,9 @@ class _Fields:
 
 
 def _copy(source, target):
-    try:
+    with suppress(OSError):
         while data := source.recv(1 << 16):
             target.sendall(data)
-    except OSError:
-        # The client went away.
-        pass
 
 
 def _start(function, *arguments):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 import random
 import shutil
 import tempfile
@@ -42,12 +44,14 @@ class PostgresEnds(ServedEnds):
     def __init__(self, work: Path) -> None:
         super().__init__(work)
         self._visible = 0
-        place = work / "server"
-        if not place.exists():
-            # Elsewhere, for the server may run as a user who may not look into the work directory.
-            place.parent.mkdir(parents=True, exist_ok=True)
-            place.write_text(tempfile.mkdtemp(prefix="penstock-chaos-postgres-"))
-        self.directory = Path(place.read_text())
+        # Elsewhere, for the server may run as a user who may not look into the work directory.
+        digest = hashlib.blake2b(os.fsencode(work), digest_size=6).hexdigest()
+        self.directory = Path(tempfile.gettempdir(), f"penstock-chaos-postgres-{digest}")
+        begun = work / "postgres"
+        if not begun.exists():
+            shutil.rmtree(self.directory, ignore_errors=True)
+            self.directory.mkdir()
+            begun.touch()
         self._server = PostgresServer(fsync=True, directory=self.directory)
 
     def where(self) -> dict[str, str]:

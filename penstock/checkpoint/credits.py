@@ -16,6 +16,8 @@ _GROWTH = 8
 """At most so many times the credits of the epoch before: what is measured at a few records may not hold for many."""
 _MEMORY = 0.5
 """What an epoch counts in the average, against the one after it."""
+_FADING = 0.9
+"""What is left of the fixed part of an epoch after another one that did not show it."""
 
 
 class Stage:
@@ -42,6 +44,10 @@ class Controller:
         self.total = first
         """Credits for the next epoch, of all sources together."""
         self._stages: dict[str, Stage] = {}
+        self._before = 0, 0.0
+        """Records and seconds of an epoch, to compare with that of fewer records."""
+        self._fixed = 0.0
+        """What the stages take without any record, as far as it shows."""
 
     @property
     def capacity(self) -> dict[str, float]:
@@ -56,14 +62,34 @@ class Controller:
         for name, seconds in stages.items():
             self._stages.setdefault(name, Stage()).add(records, seconds)
         spent = sum(stages.values())
-        work = self._work(max(0.0, duration - spent))
+        fixed = self._fixed_part(records, spent)
+        work = self._work(max(0.0, duration - spent) + fixed)
         cost = sum(self._stages[name].cost for name in stages)
-        wanted = math.inf if cost <= 0 else work / cost - unheld
-        if spent <= work and 2 * (records - unheld) >= self.total:
-            self.total = max(self.total, int(min(wanted, self.total * _GROWTH)))
+        if fixed:
+            cost *= 1 - fixed / spent
+        # What cannot be held back may be all there is time for: a tenth is for the others still.
+        wanted = math.inf if cost <= 0 else max(work / cost - unheld, 0.1 * work / cost)
+        if spent - fixed <= work and 2 * (records - unheld) >= self.total:
+            self.total = max(self.total, int(min(wanted, self.total * (2 if fixed else _GROWTH))))
         else:
             # Too slow; or few came, which is no reason to have more at once when many do.
             self.total = max(1, int(min(wanted, self.total)))
+
+    def _fixed_part(self, records: int, spent: float) -> float:
+        """Of what the stages took. It shows where fewer records did not take less, as on a machine that is busy with
+        other things; fewer still would be of no use then. Half an epoch is the most that is believed."""
+        more, longer = self._before
+        self._fixed *= _FADING
+        if spent > 1.5 * self._target:
+            # Something has become slower, and it is best to think that it is for every record.
+            self._before, self._fixed = (records, spent), 0.0
+            return 0.0
+        if records <= 0.8 * more:
+            slope = max(0.0, (longer - spent) / (more - records))
+            self._fixed = min(max(self._fixed, spent - slope * records), self._target / 2)
+        if not 0.8 * more < records < more or spent > longer:
+            self._before = records, spent
+        return min(self._fixed, 0.95 * spent)
 
     def _work(self, overhead: float) -> float:
         """The seconds that are left for records. Fewer records would not make an epoch shorter that is planned and

@@ -216,6 +216,9 @@ class EpochDriver:
         another driver has gone on meanwhile.
         """
         found = latest(self.storage)
+        if self.whole:
+            # A batch whose sinks failed is run again: nothing of it is in storage.
+            self.last = None
         if self._recovered:
             check_owner(self.storage, None if found is None else found[0], self.last, self.token)
         self._recovered = True

@@ -79,7 +79,8 @@ class SocketTextSource(Source):
         return {self._name: {"line": 0, "lines": [], "ended": False}}
 
     def advance(self, positions: Positions, limit: int | None) -> Positions:
-        position = positions[self._name]
+        # Another program may have read from another address.
+        position = positions.get(self._name) or self.start(1)[self._name]
         if position["ended"]:
             return positions
         if not self._first <= position["line"] <= self._first + len(self._lines):
@@ -101,7 +102,7 @@ class SocketTextSource(Source):
         ended = self._closed and len(lines) == len(self._lines)
         if not lines and not ended:
             return positions
-        return {**positions, self._name: {"line": position["line"] + len(lines), "lines": lines, "ended": ended}}
+        return {self._name: {"line": position["line"] + len(lines), "lines": lines, "ended": ended}}
 
     def close(self) -> None:
         if self._connection is not None:

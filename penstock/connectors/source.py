@@ -69,6 +69,13 @@ class Source(ABC):
         box = self.letters or LetterBox(type(self).__name__)
         return box.letter(split, position, raw, reason)
 
+    def without_time(self) -> Source:
+        """The source for a job in which nobody makes watermarks of timestamps: it may then leave them out.
+
+        Each costs: records go on one by one, and exchanges write their times beside them.
+        """
+        return self
+
     def backlog(self, positions: Positions) -> int | None:
         """How many records wait behind these positions, as far as can be told at little cost; None if it cannot.
 

@@ -112,18 +112,26 @@ class DataStream:
         return self._env
 
     def get_name(self) -> str:
-        return self._node.name
+        return self._declared.name
+
+    @property
+    def _declared(self) -> Node:
+        """The operator or source that the user's call made: `from_source` adds one for watermarks to its source."""
+        node = self._node
+        return self._env._graph.nodes[node.inputs[0].node] if node.of_source else node
 
     def name(self, name: str) -> DataStream:
         """Name the operator, for plans, errors and the web page."""
-        self._node.name = name
+        self._declared.name = name
         return self
 
     def uid(self, uid: str) -> DataStream:
         """The operator's identity: its state is found by it when the program changes."""
         if not isinstance(uid, str) or not uid:
             raise GraphError(f"A uid is a non-empty string, not {uid!r}.")
-        self._node.given_uid = uid
+        self._declared.given_uid = uid
+        if self._node.of_source:
+            self._node.given_uid = f"{uid} watermarks"
         return self
 
     def set_parallelism(self, parallelism: int) -> DataStream:
@@ -230,24 +238,17 @@ class DataStream:
         if not isinstance(output_tag, OutputTag):
             raise GraphError(f"get_side_output needs an OutputTag, not {type(output_tag).__name__}.")
         node = self._node
-        letters = self._dead_letters(node, output_tag)
-        if letters is not None:
-            return DataStream(self._env, [letters])
+        if isinstance(node.operator, TimestampsOperator) and len(node.inputs) == 1:
+            # It has no side outputs of its own; those of the source before it are meant.
+            node = self._env._graph.nodes[node.inputs[0].node]
+        if node.source is not None:
+            return DataStream(self._env, [_dead_letters(node, output_tag)])
         if not isinstance(node.operator, (ProcessOperator, CoProcessOperator, WindowOperator, IntervalJoinOperator)):
             raise GraphError(
                 f"'{node.name}' has no side outputs: only process functions can yield `tag, value`, and only windows "
-                f"and interval joins have late data. A source has dead letters, of the tag that from_source was given."
+                f"and interval joins have late data."
             )
         return DataStream(self._env, [Input(node.id, _FORWARD, output_tag)])
-
-    def _dead_letters(self, node: Node, tag: OutputTag) -> Input | None:
-        """The side output of the source that this stream is of, also behind the watermarks that from_source adds."""
-        if isinstance(node.operator, TimestampsOperator):
-            node = self._env._graph.nodes[node.inputs[0].node]
-        if node.source is None or node.source.dead_letters != tag:
-            return None
-        typed = tag if tag.declared is not None else OutputTag(tag.tag_id, DeadLetter)
-        return Input(node.id, _FORWARD, typed)
 
     def assign_timestamps_and_watermarks(self, watermark_strategy: WatermarkStrategy) -> DataStream:
         """Give each record its event time, and say how far event time has come.
@@ -552,6 +553,19 @@ class KeyedStream(DataStream):
 
 def _time_windows(size: Length, slide: Length | None) -> WindowAssigner[Any, Any]:
     return TumblingEventTimeWindows.of(size) if slide is None else SlidingEventTimeWindows.of(size, slide)
+
+
+def _dead_letters(node: Node, tag: OutputTag) -> Input:
+    assert node.source is not None
+    asked = node.source.dead_letters
+    if asked != tag:
+        raise GraphError(
+            f"Source '{node.name}' has no side output {tag!r}"
+            + (f": its dead letters are {asked!r}." if asked is not None else "."),
+            fix=f"Ask for its dead letters: env.from_source(..., dead_letters={tag!r}).",
+            places=(calling_place(), node.place),
+        )
+    return Input(node.id, _FORWARD, tag if tag.declared is not None else OutputTag(tag.tag_id, DeadLetter))
 
 
 def _count_windows(size: int, slide: int) -> WindowAssigner[Any, Any]:

@@ -330,7 +330,9 @@ class StreamExecutionEnvironment:
         # A strategy that makes no watermarks and assigns no timestamps changes nothing.
         if watermark_strategy is None or watermark_strategy == WatermarkStrategy.no_watermarks():
             return stream
-        return stream.assign_timestamps_and_watermarks(watermark_strategy)
+        timed = stream.assign_timestamps_and_watermarks(watermark_strategy)
+        timed._node.of_source = True
+        return timed
 
     def from_sequence(self, start: int, end: int) -> DataStream:
         """The whole numbers from `start` to `end`, both included."""

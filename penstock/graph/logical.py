@@ -83,6 +83,8 @@ class Node:
     """Given or derived; set by `resolve_uids`."""
     place: Place | None = None
     """The user's line that declared it."""
+    of_source: bool = False
+    """Whether it is a part of the source that it reads: what the user says of this stream is said of the source."""
 
 
 class LogicalGraph:

@@ -50,6 +50,7 @@ class _Builder:
         self.max_parallelism = max_parallelism
         self.chaining = chaining
         self.batch = batch
+        self.assigns_time = any(isinstance(node.operator, TimestampsOperator) for node in graph.nodes.values())
         self.chains: list[Chain] = []
         self.edges: list[Edge] = []
         self.place: dict[int, tuple[Chain, int | None]] = {}
@@ -91,12 +92,15 @@ class _Builder:
         chain.source_place = node.place
         chain.reader = node.source.reader
         chain.copied = chain.reader == "chunks" or not getattr(node.source.origin, "isStreaming", True)
-        chain.gives_time = getattr(node.source.origin, "gives_time", False)
+        origin = node.source.origin
+        if chain.reader == "splits" and not self.assigns_time:
+            origin = origin.without_time()
+        chain.gives_time = getattr(origin, "gives_time", False)
         if node.source.dead_letters is not None:
             self._check_read(node, node.source.dead_letters)
             chain.dead_letters = True
         if node.source.reader == "splits":
-            chain.pickled_source = dump_named(node.source.origin, node.source.origin, node.name, node.uid)
+            chain.pickled_source = dump_named(origin, origin, node.name, node.uid)
         self.place[node.id] = chain, None
 
     def _check_read(self, node: Node, tag: OutputTag) -> None:

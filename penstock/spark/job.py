@@ -517,6 +517,7 @@ class Job:
                 warnings.warn(f"Job '{self.spec.name}' is over, but not its checkpoints: {error}", stacklevel=2)
 
     def _close_storage(self) -> None:
+        self._credits.close()
         self._bases.cancel()
         self._saving.cancel()
         self.driver.stop()

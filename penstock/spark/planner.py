@@ -115,6 +115,8 @@ class Planner(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._source.commit(end)
 
     def stop(self) -> None:
+        if self._credits is not None:
+            self._credits.close()
         if self._opened is not None:
             self._opened.close()
 

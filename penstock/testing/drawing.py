@@ -6,8 +6,6 @@ import json
 import pickle
 from typing import Any
 
-import cloudpickle
-
 from penstock.connectors.dead_letters import LetterBox
 from penstock.connectors.source import Source, ranges, read_split
 from penstock.runtime.moment import OfSplit
@@ -15,9 +13,10 @@ from penstock.runtime.plan import Chain
 
 
 class DrawnSource:
-    def __init__(self, source: Source, chain: Chain, parallelism: int) -> None:
+    def __init__(self, chain: Chain, parallelism: int) -> None:
+        assert chain.pickled_source is not None
         # As on Spark, what runs is a copy of what the program holds.
-        self.source: Source = pickle.loads(cloudpickle.dumps(source))
+        self.source: Source = pickle.loads(chain.pickled_source)
         self.source.letters = LetterBox.of(chain)
         self.positions = self._logged(self.source.start(parallelism))
         """Up to where it was drawn. May be set: then it goes on from there."""

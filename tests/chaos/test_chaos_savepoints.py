@@ -11,6 +11,7 @@ from chaos import oracle
 from chaos.program import build
 from chaos.requests import RESCALE, Request, answered, ask, asked, take_back
 from chaos.rig import Rig
+from chaos.verdict import check_savepoints
 from penstock.checkpoint.savepoints import METADATA, load_savepoint, publish_metadata, savepoint_storage
 from penstock.datastream import StreamExecutionEnvironment
 from penstock.errors import PenstockError
@@ -36,8 +37,7 @@ def the_savepoint(rig: Rig) -> Any:
 
 
 def test_a_savepoint_that_holds_what_it_has_read_is_right(rig: Rig) -> None:
-    rig._check_savepoints()
-    assert rig.progress.violations == []
+    assert check_savepoints(rig.work, rig.ends) == []
 
 
 def test_one_that_has_read_more_than_it_holds_is_found(rig: Rig) -> None:
@@ -46,20 +46,19 @@ def test_one_that_has_read_more_than_it_holds_is_found(rig: Rig) -> None:
     source = msgspec.structs.replace(metadata.sources["numbers"], records=metadata.sources["numbers"].records + 40)
     storage.delete(METADATA)
     publish_metadata(storage, msgspec.structs.replace(metadata, sources={"numbers": source}))
-    rig._check_savepoints()
-    assert "it has read 120 records, and holds state of 80" in rig.progress.violations[0]
+    [violation] = check_savepoints(rig.work, rig.ends)
+    assert "it has read 120 records, and holds state of 80" in violation
 
 
 def test_one_that_is_not_complete_is_none_and_a_damaged_one_is_found(rig: Rig) -> None:
     storage = the_savepoint(rig)
     data = bytearray(storage.read(METADATA))
     storage.delete(METADATA)
-    rig._check_savepoints()
-    assert rig.progress.violations == []
+    assert check_savepoints(rig.work, rig.ends) == []
     data[-1] ^= 1
     storage.write(METADATA, bytes(data))
-    rig._check_savepoints()
-    assert "is damaged" in rig.progress.violations[0]
+    [violation] = check_savepoints(rig.work, rig.ends)
+    assert "is damaged" in violation
 
 
 def test_what_two_runs_of_a_stopped_job_gave_is_looked_at_together(tmp_path: Path) -> None:

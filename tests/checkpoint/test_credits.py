@@ -89,6 +89,16 @@ def test_where_planning_takes_longer_than_an_epoch_should_records_still_flow():
     assert job.controller.total >= 95
 
 
+def test_stages_that_take_their_time_without_records_do_not_starve_those_there_are():
+    """As on a machine that is busy with other things: fewer and fewer records would not make epochs shorter."""
+    job = Job(overhead=0.5, count=1e-5)
+    for _ in range(40):
+        records = job.controller.total
+        spent = 0.5 + 1e-5 * records
+        job.controller.observe(records, 0, {"count": spent}, 0.5 + spent)
+    assert job.controller.total > 10_000
+
+
 def test_a_record_that_takes_longer_than_an_epoch_should_comes_alone():
     job = Job(count=7.0).run(10)
     assert job.controller.total == 1
@@ -97,6 +107,11 @@ def test_a_record_that_takes_longer_than_an_epoch_should_comes_alone():
 def test_what_cannot_be_held_back_leaves_less_for_the_others():
     alone, beside = Job(count=1e-4).run(10), Job(count=1e-4).run(10, unheld=4000)
     assert abs(alone.controller.total - beside.controller.total - 4000) < 100
+
+
+def test_what_cannot_be_held_back_does_not_starve_the_others():
+    job = Job(count=1e-4).run(20, unheld=1_000_000)
+    assert job.controller.total >= 500
 
 
 epochs = st.lists(
@@ -111,7 +126,7 @@ def test_credits_are_never_none_and_never_jump(epochs, target):
         before = controller.total
         controller.observe(records, records // 3, {"first": first, "second": second}, first + second + more)
         assert 1 <= controller.total <= 8 * before
-        if records and first + second > target:
+        if records and first + second > 1.5 * target:
             assert controller.total <= before
 
 

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from files_helpers import BASE, lines
 
+from penstock.checkpoint.failed import UserFunctionFailed
 from penstock.common import Duration, Encoder, Time, WatermarkStrategy
 from penstock.connectors.dead_letters import UnreadableRecord
 from penstock.connectors.source import Positions
@@ -21,6 +22,7 @@ from penstock.datastream.connectors.file_system import FileSink
 from penstock.datastream.window import TumblingEventTimeWindows
 from penstock.errors import PenstockError
 from penstock.graph.logical import GraphError
+from penstock.runtime.failures import Party, describe_failure
 from penstock.runtime.moment import Timestamped
 from penstock.testing import JobHarness
 
@@ -82,8 +84,14 @@ class TestWithoutLetters:
         with pytest.raises(UnreadableRecord, match=r"The record: x{200}… \(10,000 bytes\)"):
             JobHarness(environment().from_source(Messages(["x" * 10_000]))).run()
 
-    def test_no_restart_is_tried_for_the_record_would_come_again(self):
-        assert UnreadableRecord.lasting
+    def test_in_a_task_the_source_has_failed_and_no_restart_is_tried(self):
+        with pytest.raises(UnreadableRecord) as caught:
+            list(Messages(["x"]).read("0", None, 1))
+        failure = describe_failure(caught.value, [], Party("orders", "orders-uid", is_source=True), 0)
+        failed = UserFunctionFailed((failure,), 3)
+        assert failed.context() == "Source 'orders' (uid 'orders-uid') failed in subtask 0 of epoch 3."
+        # The record would only come again.
+        assert failed.lasting
 
     def test_a_source_can_be_read_without_a_job(self):
         with pytest.raises(UnreadableRecord, match="Source 'Messages' cannot read topic/0, offset 0"):
@@ -289,10 +297,12 @@ class TestRefused:
 
     def test_a_side_output_that_the_source_does_not_have(self):
         stream, _ = read(["1"])
-        with pytest.raises(GraphError, match="of the tag that from_source was given"):
+        with pytest.raises(
+            GraphError, match=r"'messages' has no side output .*'other'.*: its dead letters are .*'broken'"
+        ):
             stream.get_side_output(OutputTag("other"))
-        with pytest.raises(GraphError, match="has no side outputs"):
-            environment().from_source(Messages()).get_side_output(BROKEN)
+        with pytest.raises(GraphError, match=r"'Messages' has no side output .* dead_letters=OutputTag\('broken'\)"):
+            environment().from_source(Messages(), MONOTONOUS).get_side_output(BROKEN)
 
     def test_a_source_that_keeps_a_letter_to_itself(self):
         class Careless(Messages):

@@ -4,7 +4,9 @@ import pytest
 
 from penstock.common import Duration, Time, WatermarkStrategy
 from penstock.common.serialization import JsonSchema, SimpleStringSchema
-from penstock.datastream import StreamExecutionEnvironment
+from penstock.connectors.dead_letters import UnreadableRecord
+from penstock.connectors.kafka.reader import OffsetGone
+from penstock.datastream import OutputTag, StreamExecutionEnvironment
 from penstock.datastream.connectors import DeliveryGuarantee
 from penstock.datastream.connectors.kafka import (
     KafkaOffsetsInitializer,
@@ -82,12 +84,48 @@ def test_a_job_that_goes_on_reads_what_comes_later(kafka):
         assert harness.output == ["a", "b"]
 
 
-def test_a_record_that_cannot_be_decoded_fails_the_job_with_its_place(kafka):
+def test_a_record_that_cannot_be_decoded_goes_aside_where_the_program_asks_for_it(kafka):
+    topic = kafka.topic()
+    kafka.send(topic, '{"n": 1}', "nonsense", '{"n": 3}', timestamp=5)
+    broken = OutputTag("broken")
+    env = StreamExecutionEnvironment.get_execution_environment()
+    strategy = WatermarkStrategy.for_monotonous_timestamps()
+    stream = env.from_source(source(kafka, topic, JsonSchema()), strategy, "in", dead_letters=broken)
+    letters = stream.get_side_output(broken).map(lambda letter: (letter.split, letter.position, letter.raw))
+    with JobHarness(stream.union(letters)) as harness:
+        harness.run()
+    assert harness.output == [{"n": 1}, {"n": 3}, (f"{topic}/0", "offset 1", b"nonsense")]
+
+
+def test_a_record_that_cannot_be_decoded_else_fails_the_job_and_is_named(kafka):
     topic = kafka.topic()
     kafka.send(topic, '{"n": 1}', "nonsense")
     env = StreamExecutionEnvironment.get_execution_environment()
     with (
         JobHarness(env.from_source(source(kafka, topic, JsonSchema()), None, "in")) as harness,
-        pytest.raises(Exception, match=rf"topic '{topic}', partition 0, offset 1: .*value b'nonsense'"),
+        pytest.raises(UnreadableRecord, match=rf"(?s)Source 'in' .*{topic}/0, offset 1: .*The record: nonsense"),
     ):
         harness.run()
+
+
+def test_what_retention_removed_before_it_was_read_fails_the_job_and_is_named(kafka):
+    topic = kafka.topic()
+    kafka.send(topic, *"abcd")
+    env = StreamExecutionEnvironment.get_execution_environment()
+    with JobHarness(env.from_source(source(kafka, topic), None, "in").uid("in")) as harness:
+        harness.epoch(1)
+        kafka.delete_records(topic, 0, before=3)
+        wanted = rf"Source 'in' \(uid 'in'\): topic '{topic}', partition 0: offset 1 is gone: .* holds offsets 3 to 3"
+        with pytest.raises(OffsetGone, match=wanted):
+            harness.epoch(1)
+
+
+def test_a_job_without_watermarks_pays_for_no_timestamps(kafka):
+    topic = kafka.topic()
+    env = StreamExecutionEnvironment.get_execution_environment()
+    stream = env.from_source(source(kafka, topic), WatermarkStrategy.no_watermarks(), "in")
+    with JobHarness(stream) as harness:
+        assert not harness._graph.timed
+    stream = env.from_source(source(kafka, topic), WatermarkStrategy.for_monotonous_timestamps(), "in")
+    with JobHarness(stream) as harness:
+        assert harness._graph.timed

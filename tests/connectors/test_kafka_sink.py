@@ -222,6 +222,21 @@ class TestMessages:
         assert numbers(kafka, topic) == [1]
 
 
+class TestStarting:
+    @pytest.mark.parametrize("guarantee", DeliveryGuarantee)
+    def test_names_a_topic_that_does_not_exist_before_a_record_is_read(self, kafka, guarantee):
+        sink = sink_to(kafka, to_topic("nobody-made-this-either"), guarantee)
+        with pytest.raises(
+            KafkaError, match=r"no topic 'nobody-made-this-either' at .* Create it, or correct the name\."
+        ):
+            job(sink)
+
+    def test_names_a_cluster_that_does_not_answer(self):
+        builder = KafkaSink.builder().set_bootstrap_servers("127.0.0.1:1").set_record_serializer(to_topic("t"))
+        with pytest.raises(KafkaError, match=r"KafkaSink at 127\.0\.0\.1:1 cannot learn which topics there are"):
+            job(builder.set_property("socket.timeout.ms", "1000").build())
+
+
 class TestBuilding:
     @pytest.mark.parametrize(
         ("build", "message"),

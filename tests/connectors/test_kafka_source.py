@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.common.serialization import ByteArraySchema, JsonSchema, SimpleStringSchema
+from penstock.connectors.dead_letters import UnreadableRecord
 from penstock.connectors.kafka.client import KafkaError
 from penstock.connectors.kafka.kafka_source import share
 from penstock.connectors.kafka.reader import OffsetGone
-from penstock.connectors.kafka.records import UndecodableRecord
 from penstock.connectors.source import ranges, read_split
 from penstock.datastream.connectors.kafka import (
     KafkaOffsetResetStrategy,
@@ -21,6 +21,11 @@ from penstock.datastream.connectors.kafka import (
     KafkaSource,
     KafkaTopicPartition,
 )
+
+FETCH, LIST_OFFSETS = 1, 2
+"""Requests of Kafka's protocol."""
+NOT_LEADER, TOPIC_AUTHORIZATION_FAILED = 6, 29
+"""Its errors."""
 
 
 def building(kafka, *topics):
@@ -111,7 +116,7 @@ class TestAnEpoch:
         kafka.send_in_transaction(topic, "c")
         job = plan(building(kafka, topic))
         assert job.epoch() == ["a", "b", "c"]
-        assert job.positions == {f"{topic}-0": [5, None]}
+        assert job.positions == {f"{topic}/0": [5, None]}
         kafka.send(topic, "d")
         assert job.epoch() == ["d"]
 
@@ -168,7 +173,7 @@ class TestPositions:
         topic = kafka.topic()
         kafka.send(topic, *"abc")
         builder = building(kafka, topic).set_group_id("g").set_starting_offsets(KafkaOffsetsInitializer.latest())
-        job = plan(builder, {f"{topic}-0": [1, None]})
+        job = plan(builder, {f"{topic}/0": [1, None]})
         assert job.epoch() == ["b", "c"]
 
     @given(
@@ -197,13 +202,13 @@ class TestPartitions:
         while len(found) < 2:
             found += job.epoch()
         assert found == ["a", "b"]
-        assert job.positions == {f"{prefix}-0": [0, None], f"{prefix}-more-0": [1, None], f"{prefix}-more-1": [1, None]}
+        assert job.positions == {f"{prefix}/0": [0, None], f"{prefix}-more/0": [1, None], f"{prefix}-more/1": [1, None]}
 
     def test_that_appeared_while_the_job_was_down_are_found_at_once(self, kafka, plan):
         topic = kafka.topic(2)
         kafka.send(topic, "old", partition=0)
         kafka.send(topic, "new", partition=1)
-        job = plan(building(kafka, topic), {f"{topic}-0": [0, None]})
+        job = plan(building(kafka, topic), {f"{topic}/0": [0, None]})
         assert job.epoch() + job.epoch() == ["old", "new"]
 
     def test_may_be_named_one_by_one(self, kafka, plan):
@@ -217,9 +222,9 @@ class TestPartitions:
         kept, left = kafka.topic(), kafka.topic()
         kafka.send(kept, "a")
         kafka.send(left, "b")
-        job = plan(building(kafka, kept), {f"{kept}-0": [0, None], f"{left}-0": [0, None]})
+        job = plan(building(kafka, kept), {f"{kept}/0": [0, None], f"{left}/0": [0, None]})
         assert job.epoch() == ["a"]
-        assert job.positions[f"{left}-0"] == [0, None]
+        assert job.positions[f"{left}/0"] == [0, None]
 
     def test_of_a_pattern_that_matches_nothing_yet_are_waited_for(self, kafka, plan):
         job = plan(building(kafka).set_topic_pattern("not-there-yet-.*"))
@@ -246,11 +251,11 @@ class TestStartAndStop:
         kafka.send(topic, *"abc", partition=0)
         kafka.send(topic, *"de", partition=1)
         first = plan(building(kafka, topic).set_group_id(topic))
-        first.source.commit({f"{topic}-0": [1, None]})
+        first.source.commit({f"{topic}/0": [1, None]})
         first.source.close()
         starting = KafkaOffsetsInitializer.committed_offsets(KafkaOffsetResetStrategy.LATEST)
         job = plan(building(kafka, topic).set_group_id(topic).set_starting_offsets(starting))
-        assert job.positions == {f"{topic}-0": [1, None], f"{topic}-1": [2, None]}
+        assert job.positions == {f"{topic}/0": [1, None], f"{topic}/1": [2, None]}
 
     def test_at_a_time_after_the_last_record_is_at_the_end(self, kafka, plan):
         # The mock brokers find no record by its time, so they always answer that there is none.
@@ -273,11 +278,11 @@ class TestStartAndStop:
         job = plan(builder)
         assert job.source.bounded
         assert job.epoch(2) == ["a", "b"]
-        assert not job.source.ends(f"{topic}-0", job.positions[f"{topic}-0"])
+        assert not job.source.ends(f"{topic}/0", job.positions[f"{topic}/0"])
         kafka.send(topic, "after")
         restarted = plan(builder, job.positions)
         assert restarted.epoch() == ["c"]
-        assert restarted.source.ends(f"{topic}-0", restarted.positions[f"{topic}-0"])
+        assert restarted.source.ends(f"{topic}/0", restarted.positions[f"{topic}/0"])
         assert restarted.epoch() == []
 
     def test_an_unbounded_source_waits_for_the_offset_it_stops_at(self, kafka, plan):
@@ -289,7 +294,7 @@ class TestStartAndStop:
         assert job.epoch() == ["a"]
         kafka.send(topic, "b", "c")
         assert job.epoch() == ["b"]
-        assert job.source.ends(f"{topic}-0", job.positions[f"{topic}-0"])
+        assert job.source.ends(f"{topic}/0", job.positions[f"{topic}/0"])
 
     def test_a_bounded_source_does_not_stop_where_nothing_is_yet(self, kafka, plan):
         topic = kafka.topic()
@@ -329,9 +334,19 @@ class TestRecords:
         topic = kafka.topic()
         kafka.send(topic, '{"n": 1}', '{"n": ', key="k")
         job = plan(building(kafka, topic).set_value_only_deserializer(JsonSchema()))
-        wanted = rf"topic '{topic}', partition 0, offset 1: .*key b'k', value b'\{{\"n\": '.*truncated"
-        with pytest.raises(UndecodableRecord, match=wanted):
+        with pytest.raises(
+            UnreadableRecord, match=rf'(?s)cannot read {topic}/0, offset 1: .*truncated.*The record: \{{"n":'
+        ):
             job.epoch()
+
+    def test_have_no_time_in_a_job_that_makes_no_watermarks(self, kafka, plan):
+        topic = kafka.topic()
+        kafka.send(topic, "a", timestamp=1234)
+        source = building(kafka, topic).build().without_time()
+        [chunk] = list(read_split(source, f"{topic}/0", "[0, null]", "[1, null]"))
+        source.close()
+        assert chunk.records == ["a"]
+        assert not source.gives_time
 
 
 class TestWhatIsMissing:
@@ -389,6 +404,27 @@ class TestWhatIsMissing:
             KafkaError, match=r"127\.0\.0\.1:1 cannot learn which topics there are: .*brokers run there"
         ):
             plan(builder)
+
+
+class TestABroker:
+    def test_that_is_no_leader_for_a_moment_costs_no_record(self, kafka, plan):
+        topic = kafka.topic()
+        kafka.send(topic, *"abc")
+        job = plan(building(kafka, topic))
+        kafka.refuse(LIST_OFFSETS, NOT_LEADER)
+        kafka.refuse(FETCH, NOT_LEADER, NOT_LEADER)
+        assert job.epoch() == ["a", "b", "c"]
+
+    def test_that_does_not_let_us_read_is_told_with_the_place(self, kafka, plan):
+        topic = kafka.topic()
+        kafka.send(topic, *"abc")
+        job = plan(building(kafka, topic))
+        job.epoch(1)
+        kafka.refuse(FETCH, *[TOPIC_AUTHORIZATION_FAILED] * 3)
+        with pytest.raises(
+            KafkaError, match=rf"cannot read topic '{topic}', partition 0 from offset 1 on: .*uthorization"
+        ):
+            job.epoch()
 
 
 class TestBuilding:

@@ -8,12 +8,16 @@ from dataclasses import dataclass
 
 import psycopg
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from chaos.servers.postgres import PostgresServer
 from penstock.common.row import Row
 from penstock.common.typeinfo import Types
 from penstock.connectors.postgres import ledger
-from penstock.datastream import StreamExecutionEnvironment
+from penstock.connectors.postgres.encoding import RowEncoder
+from penstock.connectors.postgres.target import find_target
+from penstock.datastream import RuntimeExecutionMode, StreamExecutionEnvironment
 from penstock.datastream.connectors.postgres import PostgresSink
 from penstock.errors import PenstockError
 from penstock.testing import JobHarness
@@ -226,6 +230,30 @@ class TestAServerThatIsKilled:
             assert rows(db) == list(range(20))
 
 
+class Forgetful(PostgresSink):
+    """Fails when its first commit is done, as if the answer had been lost for longer than it waits."""
+
+    failed = False
+
+    def commit(self, commits):
+        super().commit(commits)
+        if not Forgetful.failed:
+            Forgetful.failed = True
+            raise ConnectionError("no answer")
+
+
+def test_a_batch_that_is_run_again_does_not_write_again(db, postgres):
+    Forgetful.failed = False
+    env = StreamExecutionEnvironment.get_execution_environment()
+    env.set_runtime_mode(RuntimeExecutionMode.BATCH)
+    env.get_configuration().set_string("restart-strategy.type", "fixed-delay")
+    env.from_collection([(n, "") for n in range(10)]).rebalance().sink_to(Forgetful(postgres, "numbers"))
+    with JobHarness(env) as harness:
+        harness.run()
+        assert harness.restarts == 1
+    assert rows(db) == list(range(10))
+
+
 class Mood(enum.Enum):
     GLAD = "glad"
 
@@ -291,6 +319,37 @@ class TestRecords:
         self.write(PostgresSink(postgres, "typed"), record)
         [found] = db.execute("SELECT * FROM typed").fetchall()
         assert found == (*record[:19], "glad", *record[20:])
+
+    def test_come_back_as_they_were_whatever_they_hold(self, db, postgres):
+        db.execute(
+            "CREATE TABLE typed (place int, t text, i int8, f float8, num numeric, raw bytea, tz timestamptz, "
+            "iv interval, j jsonb, words text[])"
+        )
+        texts = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=6)
+        values = st.tuples(
+            st.none() | texts,
+            st.integers(-(2**63), 2**63 - 1),
+            st.floats(allow_nan=False),
+            st.decimals(allow_nan=False, allow_infinity=False, min_value=-(10**30), max_value=10**30),
+            st.binary(max_size=6),
+            st.datetimes(timezones=st.just(dt.UTC)),
+            st.timedeltas(dt.timedelta(days=-(10**6)), dt.timedelta(days=10**6)),
+            st.dictionaries(texts, st.integers(-9, 9) | texts | st.none(), max_size=2),
+            st.lists(st.none() | texts, max_size=2),
+        )
+        target = find_target(db, "typed", None, None, None, "test", "here")
+        encoder = RowEncoder(target.table, target.columns, "test")
+
+        @settings(max_examples=60)
+        @given(st.lists(values, min_size=1, max_size=5))
+        def run(records):
+            records = [(place, *record) for place, record in enumerate(records)]
+            db.execute("TRUNCATE typed")
+            with db.cursor() as cursor, cursor.copy("COPY typed FROM STDIN") as copy:
+                copy.write(encoder.encode(records))
+            assert db.execute("SELECT * FROM typed ORDER BY place").fetchall() == records
+
+        run()
 
     def test_of_other_numeric_types_are_taken_if_they_mean_the_same(self, db, postgres):
         db.execute("CREATE TABLE others (f8 float8, num numeric(4, 1), u uuid)")

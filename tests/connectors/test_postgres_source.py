@@ -1,6 +1,9 @@
 """PostgresSource: every row of an append table once, however transactions overlap, and the same at every replay."""
 
 import pickle
+from concurrent.futures import ThreadPoolExecutor
+from random import Random
+from threading import Semaphore
 
 import psycopg
 import pytest
@@ -9,6 +12,8 @@ from hypothesis import strategies as st
 
 from chaos.servers.postgres import PostgresServer
 from penstock.common.row import Row
+from penstock.connectors.postgres.settled import Settling
+from penstock.connectors.postgres.table import find_table
 from penstock.connectors.source import ranges, read_split
 from penstock.datastream import StreamExecutionEnvironment
 from penstock.datastream.connectors.postgres import PostgresSource
@@ -215,6 +220,32 @@ class TestTransactionsThatCommitOutOfOrder:
             assert reader().words() == ["a"]
 
 
+class Interrupted:
+    """A connection; behind its first query others do something."""
+
+    def __init__(self, connection, step):
+        self.connection, self.step = connection, step
+
+    def execute(self, *query):
+        found = self.connection.execute(*query)
+        step, self.step = self.step, lambda: None
+        step()
+        return found
+
+
+def test_what_others_do_between_two_questions_is_not_missed(db, postgres):
+    insert(db, "before")
+    with psycopg.connect(postgres) as slow:
+
+        def others():
+            insert(slow, "slow")
+            insert(db, "fast")
+
+        settling = Settling(find_table(db, "events", "test", "here"), "id")
+        assert settling.look(Interrupted(db, others)) != 3
+    assert settling.look(db) == 3
+
+
 STEPS = st.lists(
     st.one_of(
         st.tuples(st.sampled_from(["insert", "insert", "insert", "commit", "commit"]), st.integers(0, 3)),
@@ -313,6 +344,36 @@ def test_every_committed_row_is_read_once_and_in_order_whatever_the_interleaving
             read.source.close()
 
     run()
+
+
+def test_every_row_is_read_once_while_threads_write_them(db, reader, postgres):
+    def write(number):
+        random = Random(number)
+        with psycopg.connect(postgres) as session:
+            for place in range(150):
+                if place % 10 == 0:
+                    # So that there are epochs in between.
+                    turns.acquire()
+                for part in range(random.randrange(1, 4)):
+                    insert(session, f"{number}.{place}.{part}")
+                if random.random() < 0.1:
+                    session.rollback()
+                else:
+                    session.commit()
+
+    read = reader()
+    words = []
+    turns = Semaphore(4)
+    with ThreadPoolExecutor(4) as writers:
+        running = [writers.submit(write, number) for number in range(4)]
+        while not all(each.done() for each in running):
+            words += read.words()
+            turns.release(4)
+        for each in running:
+            each.result()
+    while more := read.words():
+        words += more
+    assert words == [word for (word,) in db.execute("SELECT word FROM events ORDER BY id")]
 
 
 class TestABoundedSource:

@@ -120,6 +120,20 @@ class TestReading:
         after.positions = before.positions
         assert [n for epoch in after.epochs(None) for n in epoch] == [2]
 
+    def test_that_was_bounded_goes_on_unbounded_and_the_other_way_round(self, redis_server):
+        fill(redis_server, "numbers", range(1, 4))
+        reader = Reader(numbers_source(redis_server, "numbers"))
+        assert reader.epochs(None) == [[1, 2, 3]]
+        fill(redis_server, "numbers", [4, 5])
+        endless = Reader(numbers_source(redis_server, "numbers", bounded=False))
+        endless.positions = reader.positions
+        assert [n for epoch in endless.epochs(1) for n in epoch] == [4, 5]
+        assert not endless.planner.ends("numbers", endless.positions["numbers"])
+        fill(redis_server, "numbers", [6, 7])
+        reader.positions = endless.positions
+        assert [n for epoch in reader.epochs(1) for n in epoch] == [6, 7]
+        assert reader.planner.ends("numbers", reader.positions["numbers"])
+
     def test_knows_how_many_entries_wait(self, redis_server):
         fill(redis_server, "a", range(1, 1501))
         fill(redis_server, "b", range(1, 11))

@@ -200,6 +200,17 @@ class TestAConnection:
         assert other.positions[f"127.0.0.1:{sender.port}"]["line"] == 2
         other.source.close()
 
+    def test_to_another_address_than_before_begins_anew(self, sender):
+        before = {"elsewhere:1": {"line": 7, "lines": ["x"], "ended": False}}
+        planner = Planner(SocketTextSource("127.0.0.1", sender.port), before)
+        planner.plan()
+        sender.send(b"1\n")
+        sender.hang_up()
+        assert planner.next() == ["1"]
+        if not planner.ended:
+            planner.next()
+        assert planner.ended
+
     @pytest.mark.parametrize(
         ("arguments", "message"),
         [

@@ -146,6 +146,16 @@ class TestSplits:
     def job(self, env, strategy=None, **options):
         return JobHarness(seen(env.from_source(Shelves(), strategy or bounded(0), "shelves")), **options)
 
+    def test_a_source_with_watermarks_has_the_name_and_the_uid_that_it_was_given(self):
+        env = StreamExecutionEnvironment.get_execution_environment()
+        stream = env.from_source(Shelves(), bounded(0)).name("books").uid("books-1")
+        env._graph.resolve_uids()
+        assert [(node.name, node.uid) for node in env._graph.nodes.values()] == [
+            ("books", "books-1"),
+            ("Timestamps/Watermarks", "books-1 watermarks"),
+        ]
+        assert stream.get_name() == "books"
+
     def test_the_one_that_is_furthest_behind_counts(self, env, shelves):
         with self.job(env) as job:
             shelves["a"], shelves["b"] = [100], [50]

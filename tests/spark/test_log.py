@@ -1,9 +1,13 @@
 """What of Spark's log goes into manifests: what is new, however long Spark leaves old entries lying."""
 
+import json
 from pathlib import Path
 
 from penstock.checkpoint.manifest import Manifest
+from penstock.connectors.generated import DataGeneratorSource
+from penstock.datastream import StreamExecutionEnvironment
 from penstock.spark.log import SparkLog
+from penstock.spark.sources import came_to_an_end, may_come_to_an_end
 
 BATCHES = 35
 COMPACT_EVERY = 10
@@ -40,3 +44,24 @@ def test_an_epoch_that_was_not_published_has_its_files_again(tmp_path: Path) -> 
         (log.root / path).parent.mkdir(parents=True)
         (log.root / path).write_text(path)
     assert log.appeared(0) == log.appeared(0) == {"offsets/0": b"offsets/0", "sources/0/0": b"sources/0/0"}
+
+
+def test_a_job_whose_sources_may_end_finds_in_the_log_whether_they_have(tmp_path: Path) -> None:
+    env = StreamExecutionEnvironment.get_execution_environment()
+    env.socket_text_stream("localhost", 9999).uid("lines").union(env.from_collection(["x"]).uid("others")).print()
+    env._physical()
+    assert may_come_to_an_end(env._graph)
+    log = SparkLog(tmp_path / "log")
+    assert log.offsets() == []
+    assert not came_to_an_end(env._graph, ["lines", "others"], log.offsets())
+    for batch, ended in ((9, False), (10, True)):
+        position = {"localhost:9999": {"line": batch, "lines": [], "ended": ended}}
+        (log.root / "offsets").mkdir(parents=True, exist_ok=True)
+        (log.root / f"offsets/{batch}").write_text(f'v1\n{{}}\n{json.dumps(position)}\n{{"logOffset":0}}')
+        assert came_to_an_end(env._graph, ["lines", "others"], log.offsets()) is ended
+
+
+def test_a_job_with_a_source_that_never_ends_does_not_end(tmp_path: Path) -> None:
+    env = StreamExecutionEnvironment.get_execution_environment()
+    env.socket_text_stream("localhost", 9999).union(env.from_source(DataGeneratorSource(str))).print()
+    assert not may_come_to_an_end(env._graph)

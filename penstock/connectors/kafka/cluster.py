@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
@@ -11,6 +12,20 @@ from penstock.connectors.kafka.offsets import KafkaTopicPartition, Offsets
 
 _LATEST, _EARLIEST = -1, -2
 """Times that stand for the ends of a partition, in Kafka's protocol."""
+
+
+_PASSING = {
+    "NOT_LEADER_FOR_PARTITION",
+    "LEADER_NOT_AVAILABLE",
+    "REPLICA_NOT_AVAILABLE",
+    "FENCED_LEADER_EPOCH",
+    "UNKNOWN_LEADER_EPOCH",
+    "OFFSET_NOT_AVAILABLE",
+    "REQUEST_TIMED_OUT",
+    "_TRANSPORT",
+}
+"""Errors that pass while a partition gets another leader. librdkafka asks again for records, but not for offsets."""
+_PAUSE_S = 0.1
 
 
 class Subscription(NamedTuple):
@@ -27,10 +42,12 @@ class Subscription(NamedTuple):
 
 
 class Cluster:
-    """One client that reads nothing. Offsets of all partitions are asked for together: one request to each broker."""
+    """A client that reads nothing. Offsets of all partitions are asked for together: one request to each broker."""
 
-    def __init__(self, client: KafkaClient) -> None:
+    def __init__(self, client: KafkaClient, or_else: str = "") -> None:
+        """`or_else`: what may be done about a topic that does not exist, besides creating it."""
         self._client = client
+        self._or_else = or_else
         self._confluent = confluent_kafka()
         self._consumer = client.consumer(
             {
@@ -95,19 +112,27 @@ class Cluster:
     def _offsets(self, partitions: list[KafkaTopicPartition], timestamp: int) -> Offsets:
         if not partitions:
             return {}
+        asked = [self._named(each, timestamp) for each in partitions]
+        deadline = time.monotonic() + self._client.timeout
+        while True:
+            found, problem = self._ask_for_offsets(asked)
+            if problem is None:
+                return {KafkaTopicPartition(each.topic, each.partition): each.offset for each in found}
+            if problem.name() not in _PASSING or time.monotonic() > deadline:
+                raise self._client.failed("learn which offsets its partitions hold", problem)
+            # Serves the callback that hears what the brokers say, and waits.
+            self._consumer.poll(_PAUSE_S)
+
+    def _ask_for_offsets(self, asked: list[Any]) -> tuple[list[Any], Any]:
+        """What the brokers answer, and the error among it, if there is one."""
         try:
-            asked = [self._named(each, timestamp) for each in partitions]
             found = self._consumer.offsets_for_times(asked, timeout=self._client.timeout)
         except self._confluent.KafkaException as error:
-            self._consumer.poll(0)
-            raise self._client.failed("learn which offsets its partitions hold", error) from None
-        for each in found:
-            if each.error is not None:
-                if each.error.code() == self._confluent.KafkaError.UNKNOWN_TOPIC_OR_PART:
-                    raise self._no_topic(each.topic, each.error)
-                at = KafkaTopicPartition(each.topic, each.partition)
-                raise self._client.failed(f"learn which offsets {at} holds", each.error)
-        return {KafkaTopicPartition(each.topic, each.partition): each.offset for each in found}
+            return [], error.args[0]
+        wrong = next((each for each in found if each.error is not None), None)
+        if wrong is not None and wrong.error.code() == self._confluent.KafkaError.UNKNOWN_TOPIC_OR_PART:
+            raise self._no_topic(wrong.topic, wrong.error)
+        return found, None if wrong is None else wrong.error
 
     def _metadata(self, topic: str | None = None) -> Any:
         try:
@@ -128,7 +153,7 @@ class Cluster:
     def _no_topic(self, topic: str, error: Any) -> KafkaError:
         return KafkaError(
             f"{self._client.owner}: there is no topic '{topic}' at {self._client.servers} ({error.str()}).",
-            fix="Create it, or correct the name; set_topic_pattern(...) waits for topics that do not exist yet.",
+            fix=f"Create it, or correct the name{self._or_else}.",
         )
 
     def _committed(self, error: Any, partitions: list[Any]) -> None:

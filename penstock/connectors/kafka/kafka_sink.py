@@ -11,6 +11,7 @@ import msgspec
 from penstock.checkpoint.committing import Commit
 from penstock.connectors.delivery import DeliveryGuarantee
 from penstock.connectors.kafka.client import KafkaClient, KafkaError, confluent_kafka
+from penstock.connectors.kafka.cluster import Cluster, Subscription
 from penstock.connectors.kafka.serializing import KafkaRecordSerializationSchema, Message
 from penstock.connectors.kafka.transactions import TransactionFenced, Transactions
 from penstock.connectors.sink import AT_LEAST_ONCE, EXACTLY_ONCE, Sink, SinkWriter
@@ -53,6 +54,14 @@ class KafkaSink(Sink):
     @staticmethod
     def builder() -> KafkaSinkBuilder:
         return KafkaSinkBuilder()
+
+    def start(self) -> None:
+        """Raises if a topic that is known beforehand does not exist, or the cluster does not let us ask for it."""
+        cluster = Cluster(self._client)
+        try:
+            cluster.partitions(Subscription(topics=self._serializer.topics))
+        finally:
+            cluster.close()
 
     def create_writer(self, context: RuntimeContext) -> SinkWriter:
         if self._exactly_once:

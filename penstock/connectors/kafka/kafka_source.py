@@ -8,17 +8,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
+from copy import copy
 from typing import Any
 
 from penstock.connectors.kafka.client import KafkaClient, KafkaError
 from penstock.connectors.kafka.cluster import Cluster, Subscription
-from penstock.connectors.kafka.offsets import KafkaOffsetsInitializer, KafkaTopicPartition
+from penstock.connectors.kafka.offsets import KafkaOffsetsInitializer, KafkaTopicPartition, Offsets
 from penstock.connectors.kafka.reader import PartitionReader, offset_gone
-from penstock.connectors.kafka.records import KafkaRecordDeserializationSchema, undecodable
+from penstock.connectors.kafka.records import KafkaRecordDeserializationSchema
 from penstock.connectors.source import Positions, Source
 from penstock.errors import PenstockError
 from penstock.runtime.moment import Timestamped
 
+_NO_TIME = 0, 0
+"""As confluent's messages say it."""
 _DISCOVERY_MS = 300_000
 """As in Flink: how often a source that goes on looks for new partitions."""
 
@@ -33,7 +36,7 @@ class KafkaSource(Source):
     replayable = True
     why = "Kafka keeps the records; its offsets are in every checkpoint, and it reads again from there"
     gives_time = True
-    """Records have the time that Kafka has for them."""
+    """Records have the time that Kafka has for them, in jobs that use it."""
 
     def __init__(
         self,
@@ -57,6 +60,8 @@ class KafkaSource(Source):
         self._connected: Cluster | None = None
         self._reader: PartitionReader | None = None
         self._looked: float | None = None
+        self._ends: Offsets = {}
+        """Where the next record would be, when that was last asked."""
 
     @staticmethod
     def builder() -> KafkaSourceBuilder:
@@ -87,8 +92,11 @@ class KafkaSource(Source):
         return ahead | {at.split: [offset, None] for at, offset in new.items()}
 
     def backlog(self, positions: Positions) -> int:
-        """How many offsets lie between these positions and what the partitions hold."""
-        return sum(self._waiting(positions).values())
+        """How many offsets lie between these positions and what the partitions held when they were last asked."""
+        if not self._ends:
+            self._waiting(positions)
+        ends = {at.split: end for at, end in self._ends.items()}
+        return sum(_left(position, ends.get(split, 0)) for split, position in positions.items())
 
     def commit(self, positions: Positions) -> None:
         """For those who watch the group: a job goes on from its own checkpoint, not from this."""
@@ -105,16 +113,25 @@ class KafkaSource(Source):
 
     def _decoded(self, partition: KafkaTopicPartition, start: int, end: int) -> Iterator[Any]:
         if self._reader is None:
+            if self.letters is not None:
+                # By the name that the user gave it.
+                self._client.owner = self.letters.who
             self._reader = PartitionReader(self._client)
-        decode = self._deserializer.from_message
+        decode, timed = self._deserializer.from_message, self.gives_time
         for message in self._reader.read(partition, start, end):
             try:
                 value = decode(message)
             except Exception as error:
-                # Whatever the user's deserializer raises is told with the place of the record.
-                raise undecodable(message, error) from error
-            kind, timestamp = message.timestamp()
+                # Whatever a deserializer raises, the record is what it does not take.
+                yield self.unreadable(partition.split, f"offset {message.offset()}", message.value() or b"", error)
+                continue
+            kind, timestamp = message.timestamp() if timed else _NO_TIME
             yield Timestamped(value, timestamp) if kind else value
+
+    def without_time(self) -> KafkaSource:
+        other = copy(self)
+        other.gives_time = False
+        return other
 
     def ends(self, split: str, position: Any) -> bool:
         offset, stop = position
@@ -132,7 +149,8 @@ class KafkaSource(Source):
     @property
     def _cluster(self) -> Cluster:
         if self._connected is None:
-            self._connected = Cluster(self._client)
+            or_else = "; set_topic_pattern(...) waits for topics that do not exist yet"
+            self._connected = Cluster(self._client, or_else)
         return self._connected
 
     def _look(self) -> list[KafkaTopicPartition]:
@@ -145,18 +163,24 @@ class KafkaSource(Source):
         """By split, how many offsets there are that were not read. What is subscribed to no more stays where it is."""
         places = {KafkaTopicPartition.of_split(split): position for split, position in positions.items()}
         asked = [at for at, (offset, stop) in places.items() if stop is None or offset < stop]
-        ends = self._cluster.latest([at for at in asked if self._subscription.holds(at)])
+        self._ends = self._cluster.latest([at for at in asked if self._subscription.holds(at)])
         waiting = {}
-        for at, end in ends.items():
-            offset, stop = places[at]
+        for at, end in self._ends.items():
+            offset = places[at][0]
             if end < offset:
                 first = self._cluster.earliest([at])[at]
                 raise offset_gone("KafkaSource", at, offset, first, end)
-            waiting[at.split] = (end if stop is None else min(end, stop)) - offset
+            waiting[at.split] = _left(places[at], end)
         return waiting
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_connected": None, "_reader": None, "_looked": None}
+        return {**self.__dict__, "_connected": None, "_reader": None, "_looked": None, "_ends": {}}
+
+
+def _left(position: tuple[int, int | None], end: int) -> int:
+    """How many offsets there are to read up to `end`, or to where the source stops."""
+    offset, stop = position
+    return max(0, (end if stop is None else min(end, stop)) - offset)
 
 
 def share(limit: int, waiting: dict[str, int]) -> dict[str, int]:

@@ -17,12 +17,12 @@ class KafkaTopicPartition:
 
     @property
     def split(self) -> str:
-        """The name of the split; topics may have hyphens, numbers not."""
-        return f"{self.topic}-{self.partition}"
+        """The name of the split. No topic has a slash."""
+        return f"{self.topic}/{self.partition}"
 
     @staticmethod
     def of_split(split: str) -> KafkaTopicPartition:
-        topic, _, partition = split.rpartition("-")
+        topic, _, partition = split.rpartition("/")
         return KafkaTopicPartition(topic, int(partition))
 
     def __str__(self) -> str:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import reprlib
 from abc import ABC, abstractmethod
 from typing import Any, NamedTuple
 
 from penstock.common.serialization import DeserializationSchema
-from penstock.connectors.kafka.client import KafkaError
-from penstock.connectors.kafka.offsets import KafkaTopicPartition
 from penstock.errors import PenstockError
 
 
@@ -22,10 +19,6 @@ class KafkaRecord(NamedTuple):
     partition: int
     offset: int
     headers: list[tuple[str, bytes | None]]
-
-
-class UndecodableRecord(KafkaError):
-    """A message that the deserializer does not take. It comes again whenever it is read."""
 
 
 class KafkaRecordDeserializationSchema(ABC):
@@ -78,16 +71,6 @@ class _Records(KafkaRecordDeserializationSchema):
         return record._replace(value=value, key=key)
 
 
-def undecodable(message: Any, error: Exception) -> UndecodableRecord:
-    """Says where the message is and what it holds."""
-    at = KafkaTopicPartition(message.topic(), message.partition())
-    return UndecodableRecord(
-        f"KafkaSource: {at}, offset {message.offset()}: the deserializer does not take the record "
-        f"(key {_brief.repr(message.key())}, value {_brief.repr(message.value())}): {type(error).__name__}: {error}.",
-        fix="Give the source a deserializer that takes such records, or read ByteArraySchema() and decode in flat_map.",
-    )
-
-
 def _record(message: Any) -> KafkaRecord:
     kind, timestamp = message.timestamp()
     return KafkaRecord(
@@ -107,8 +90,3 @@ def _checked(schema: Any) -> DeserializationSchema:
             f"A DeserializationSchema is needed, such as SimpleStringSchema() or JsonSchema(), not {schema!r}."
         )
     return schema  # type: ignore[no-any-return]
-
-
-_brief = reprlib.Repr()
-_brief.maxstring = _brief.maxother = 120
-"""Long enough to know a record by, short enough for one line."""

@@ -28,6 +28,9 @@ class KafkaTopicSelector(ABC):
 class KafkaRecordSerializationSchema(ABC):
     """Makes a message of a record. Pickled into the job; subclass it for more than the builder can do."""
 
+    topics: tuple[str, ...] = ()
+    """Those that are known beforehand: they must exist when the job starts."""
+
     @abstractmethod
     def serialize(self, value: Any) -> Message:
         """The same message for the same record."""
@@ -93,6 +96,7 @@ class _Built(KafkaRecordSerializationSchema):
         self._topic = topic
         self._key = key
         self._value = value
+        self.topics = (topic,) if isinstance(topic, str) else ()
 
     def serialize(self, value: Any) -> Message:
         topic = self._topic

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _LARGEST = "SELECT max({key}) FROM {table}"
 _WRITERS = """
 WITH RECURSIVE family(oid) AS (
-    SELECT %s::oid UNION SELECT inhrelid FROM pg_inherits JOIN family ON inhparent = family.oid
+    SELECT %s::regclass::oid UNION SELECT inhrelid FROM pg_inherits JOIN family ON inhparent = family.oid
 )
 SELECT DISTINCT virtualtransaction FROM pg_locks
 WHERE locktype = 'relation' AND mode = 'RowExclusiveLock' AND granted AND relation IN (SELECT oid FROM family)
@@ -49,8 +49,9 @@ class Settling:
     """Called by one planner, again and again."""
 
     def __init__(self, table: Table, key: str) -> None:
-        self._table = table.oid
         self._largest = sql(_LARGEST, key=key, table=table.names)
+        # By its name, as the largest number is: another table may take the name.
+        self._name = sql("{table}", table=table.names).as_string()
         self._settled: int | None = None
         self._candidate: int | None = None
         self._awaited: set[str] = set()
@@ -81,7 +82,7 @@ class Settling:
             self._settled, self._candidate = self._candidate, None
 
     def _writers(self, connection: psycopg.Connection[Any]) -> set[str]:
-        return {name for (name,) in connection.execute(_WRITERS, [self._table])}
+        return {name for (name,) in connection.execute(_WRITERS, [self._name])}
 
 
 def check_settles(connection: psycopg.Connection[Any], table: Table, key: str, who: str, trusted: bool) -> None:

@@ -207,6 +207,8 @@ class _Writer(SinkWriter):
         self._encoder = RowEncoder(target.table, target.columns, _WHO)
         self._values = values_of(target.names)
         self._kept = (RowKind.INSERT,) if target.key is None else (RowKind.INSERT, RowKind.UPDATE_AFTER)
+        self._taken_as_is = -1 if self._encoder.mutable else len(target.columns)
+        """The length of a tuple that nothing can change any more and nothing needs to be done to."""
         self._log = log
         self._rows: list[tuple[Any, ...]] = []
 
@@ -214,7 +216,17 @@ class _Writer(SinkWriter):
         self._rows = []
         self._log.begin(epoch)
 
+    # A tuple of a text and two numbers: 0.7 µs, encoded.
     def write(self, value: Any) -> None:
+        rows = self._rows
+        rows.append(value if type(value) is tuple and len(value) == self._taken_as_is else self._row(value))
+        if len(rows) == _BATCH:
+            # Not the record to be named if one does not fit: the encoder names that one.
+            del value
+            self._flush()
+
+    def _row(self, value: Any) -> tuple[Any, ...]:
+        """The record's values as they are now: it may be changed afterwards."""
         if type(value) is Row and value._row_kind not in self._kept:
             raise PenstockError(
                 f"{_WHO} adds rows{' and replaces them' if len(self._kept) > 1 else ''}, and the record {value!r} "
@@ -222,16 +234,8 @@ class _Writer(SinkWriter):
                 fix="Leave such records out before the sink with filter(...).",
             )
         row = tuple(self._values(value))
-        if self._encoder.mutable:
-            row = self._fixed(row)
-        rows = self._rows
-        rows.append(row)
-        if len(rows) == _BATCH:
-            # Not the record to be named if one does not fit: the encoder names that one.
-            del value
-            self._flush()
-
-    def _fixed(self, row: tuple[Any, ...]) -> tuple[Any, ...]:
+        if not self._encoder.mutable:
+            return row
         fields = list(row)
         for index in self._encoder.mutable:
             fields[index] = self._encoder.field(index, row[index], row)

@@ -116,8 +116,8 @@ class RedisStreamSource(Source):
 
     def advance(self, positions: Positions, limit: int | None) -> Positions:
         """Streams share the limit evenly; what some leave of it, the others may have."""
-        ahead = dict(positions)
         hungry = [stream for stream in self._streams if stream in positions]
+        ahead = {**positions, **{stream: self._fitted(stream, positions[stream]) for stream in hungry}}
         while hungry and limit != 0:
             share = None if limit is None else -(-limit // len(hungry))
             fed, hungry = hungry, []
@@ -156,7 +156,7 @@ class RedisStreamSource(Source):
     def commit(self, positions: Positions) -> None:
         if self._trims:
             for stream, position in positions.items():
-                if position["read"]:
+                if position["read"] and stream in self._streams:
                     self._server.ask(partial(_trim, stream, position["id"]), _about(stream))
 
     def _beginning(self, stream: str) -> dict[str, Any]:
@@ -176,6 +176,17 @@ class RedisStreamSource(Source):
         if self.bounded:
             position["until"] = page.newest
         return position
+
+    def _fitted(self, stream: str, position: dict[str, Any]) -> dict[str, Any]:
+        """The position, if the source was bounded when it was made and is not now, or the other way round."""
+        if self.bounded == ("until" in position):
+            return position
+        if not self.bounded:
+            return {key: value for key, value in position.items() if key != "until"}
+        page = self._page(stream, position["id"], "+", 1)
+        if page is None:
+            raise self._absent(stream)
+        return {**position, "until": page.newest}
 
     def _further(self, stream: str, position: dict[str, Any], share: int | None) -> dict[str, Any]:
         """The position after at most `share` more entries."""

@@ -1,0 +1,1 @@
+"""What sinks cost a job: files in two phases, and PostgreSQL."""

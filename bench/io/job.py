@@ -1,0 +1,56 @@
+"""One job with one sink or another: a running count per key, every record to the sink.
+
+Run by the parent as `python -m bench.io.job SINK INPUT WORK WARMUP CONNINFO`. Without state it would be faster, and any
+sink a larger part of it; but who writes to a file or a database exactly once has counted something.
+"""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from bench.penstock_count import configuration, run_timed
+from bench.result import Result
+from bench.settings import PARALLELISM, both_ways_conf, read_epochs, session
+from penstock.common import Types
+from penstock.common.serialization import Encoder
+from penstock.datastream import KeyedProcessFunction, RuntimeContext, StreamExecutionEnvironment
+from penstock.datastream.connectors import DiscardingSink, Sink
+from penstock.datastream.connectors.file_system import BucketAssigner, FileSink
+from penstock.datastream.connectors.postgres import PostgresSink
+from penstock.datastream.state import ValueStateDescriptor
+
+COLUMNS = "key text, value bigint, n bigint"
+
+
+class Count(KeyedProcessFunction):
+    def open(self, runtime_context: RuntimeContext) -> None:
+        self.n = runtime_context.get_state(ValueStateDescriptor("n", Types.LONG()))
+
+    def process_element(self, value: Any, ctx: Any) -> Iterator[tuple[str, int, int]]:
+        n = (self.n.value() or 0) + 1
+        self.n.update(n)
+        yield value[0], value[1], n
+
+
+def sink_for(name: str, work: Path, conninfo: str) -> Sink:
+    if name == "files":
+        builder = FileSink.for_row_format(str(work / "output"), Encoder.simple_string_encoder())
+        return builder.with_bucket_assigner(BucketAssigner.base_path_bucket_assigner()).build()
+    return PostgresSink(conninfo, "counts") if name == "postgres" else DiscardingSink()
+
+
+def main(sink: str, input_dir: Path, work: Path, warmup: int, conninfo: str) -> None:
+    spark = session(both_ways_conf(work))
+    env = StreamExecutionEnvironment.get_execution_environment(configuration(work))
+    env.set_parallelism(PARALLELISM)
+    records = env.from_spark(read_epochs(spark, input_dir), bounded=True)
+    counts = records.key_by(lambda row: row[0]).process(Count()).uid("count")
+    counts.sink_to(sink_for(sink, work, conninfo)).uid("sink")
+    seconds = run_timed(env)
+    spark.stop()
+    Result.of_epochs(input_dir, seconds, warmup).print()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]), int(sys.argv[4]), sys.argv[5])

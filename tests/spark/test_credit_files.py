@@ -1,0 +1,88 @@
+"""Credits and backlogs between a driver and the planners of its sources; no JVM takes part."""
+
+import base64
+import pickle
+from pathlib import Path
+from typing import Any
+
+from penstock.connectors.generated import DataGeneratorSource, NumberSequenceSource
+from penstock.connectors.source import Positions
+from penstock.spark.credit_files import CreditFiles, CreditsOfSource
+from penstock.spark.planner import PlannedSource, Planner, ReadAllAvailable, ReadMaxRows
+
+
+def test_what_is_granted_is_read_and_what_waits_is_told(tmp_path: Path) -> None:
+    driver = CreditFiles(tmp_path, ["a source", "another/one"])
+    planner = CreditsOfSource(driver.path("another/one") or "")
+    assert planner.limit(None) is None
+    assert driver.backlog("another/one") is None
+    for number in (1, 0, 2**62):
+        driver.grant("another/one", number)
+        planner.tell(number + 7)
+        assert planner.limit(None) == number
+        assert driver.backlog("another/one") == number + 7
+    assert planner.limit(5) == 5
+    planner.tell(None)
+    assert driver.backlog("another/one") == 2**62 + 7
+    assert driver.backlog("a source") is None
+    assert driver.path("not held back") is None
+
+
+def test_without_its_file_a_source_gives_what_it_has(tmp_path: Path) -> None:
+    planner = CreditsOfSource(str(tmp_path / "gone" / "source-0"))
+    assert planner.limit(None) is None
+    assert planner.limit(9) == 9
+    planner.tell(3)
+
+
+def test_a_driver_that_has_closed_them_is_told_nothing(tmp_path: Path) -> None:
+    driver = CreditFiles(tmp_path, ["in"])
+    driver.grant("in", 5)
+    driver.close()
+    driver.grant("in", 6)
+    assert driver.backlog("in") is None
+    assert CreditsOfSource(driver.path("in") or "").limit(None) == 5
+
+
+class Counting(NumberSequenceSource):
+    """Counts how often it was asked what waits."""
+
+    asked = 0
+
+    def backlog(self, positions: Positions) -> int | None:
+        type(self).asked += 1
+        return super().backlog(positions)
+
+
+def planner(source: Any, **options: str) -> Planner:
+    options |= {
+        "name": "in",
+        "parallelism": "2",
+        "penstock.secret.source": base64.b64encode(pickle.dumps(source)).decode(),
+    }
+    return PlannedSource(options).streamReader(None)
+
+
+def test_a_planner_goes_by_credits_and_never_beyond_its_own_limit(tmp_path: Path) -> None:
+    driver = CreditFiles(tmp_path, ["in"])
+    driver.grant("in", 10)
+    planned = planner(Counting(1, 100), credits=driver.path("in") or "", limit="30")
+    start = planned.initialOffset()
+    first = planned.latestOffset(start, ReadMaxRows(30))
+    assert (driver.backlog("in"), Counting.asked) == (90, 1)
+    driver.grant("in", 1000)
+    second = planned.latestOffset(first, ReadMaxRows(30))
+    assert driver.backlog("in") == 60
+    last = planned.latestOffset(second, ReadAllAvailable())
+    assert (driver.backlog("in"), Counting.asked) == (0, 3)
+    # Spark asks again and again while nothing comes: that must cost nothing.
+    assert planned.latestOffset(last, ReadAllAvailable()) == last
+    assert Counting.asked == 3
+    planned.stop()
+
+
+def test_a_source_that_cannot_say_what_waits_tells_nothing(tmp_path: Path) -> None:
+    driver = CreditFiles(tmp_path, ["in"])
+    planned = planner(DataGeneratorSource(str), credits=driver.path("in") or "")
+    planned.latestOffset(planned.initialOffset(), ReadAllAvailable())
+    assert driver.backlog("in") is None
