@@ -31,9 +31,9 @@ from penstock.datastream.functions import (
     ProcessFunction,
     ReduceFunction,
     SinkFunction,
-    TwoPhaseCommitSinkFunction,
 )
 from penstock.datastream.joins import IntervalJoin
+from penstock.datastream.two_phase_commit import TwoPhaseCommitSinkFunction
 from penstock.datastream.window_joins import CoGroupedStreams, JoinedStreams
 from penstock.datastream.windowed import AllWindowedStream, WindowedStream
 from penstock.graph.logical import (
