@@ -13,12 +13,12 @@ from pathlib import Path
 
 import psycopg
 from rich.console import Console
-from tests.postgres_server import PostgresServer
 
 from bench.io.job import COLUMNS
 from bench.result import Result
 from bench.rows import Rows, run_json
 from bench.workload import LARGE_EPOCH, Workload, write_input
+from chaos.servers.postgres import PostgresServer
 
 SINKS = ("discarding", "files", "postgres")
 ROUNDS = 2
