@@ -169,6 +169,17 @@ def test_a_stopped_job_is_finished_and_a_cancelled_one_cancelled(make_env: Any, 
         run(make_env(checkpoints=True), "a", 1, cancel)
 
 
+def test_a_job_can_be_stopped_before_its_query_has_started(make_env: Any, tmp_path: Path) -> None:
+    _, path = run(make_env(checkpoints=True), "a", 1, stop(tmp_path))
+    env = make_env(checkpoints=True, **beginning_with(path))
+    env.from_source(Ids("a")).uid("a").key_by(lambda value: value[0]).process(Number()).uid("number").print()
+    # What it begins with is all there is to save, so it has nothing to wait for.
+    client = env.execute_async("stopped at once")
+    Savepoint.load(client.stop_with_savepoint(False, str(tmp_path)).result())
+    client.get_job_execution_result().result()
+    assert client.get_job_status().result() is JobStatus.FINISHED
+
+
 class Tallying(KeyedProcessFunction):
     """Counts per key in an object of this class."""
 
