@@ -49,6 +49,7 @@ def main() -> int:
                     work = Path(directory) / f"{sink}-{number}"
                     work.mkdir()
                     seconds[sink] += _run(sink, inputs, work, workload.warmup, server)
+                    err.log(f"{sink}: {', '.join(f'{each:.2f}' for each in seconds[sink])} s")
                 status.update("COPY")
                 seconds["copy"] += _copy(server, workload)
     finally:
