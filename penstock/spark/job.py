@@ -437,7 +437,8 @@ class Job:
                 writer = writer.trigger(processingTime=f"{self.spec.interval_ms} milliseconds")
             try:
                 self._query = writer.start()
-                if self._cancelled.is_set():
+                # Whoever ended the job meanwhile did not see this query.
+                if self._given_up:
                     self._query.stop()
                 while not self._query.awaitTermination(_TICK_S):
                     self._wake_up()
