@@ -71,13 +71,19 @@ def s3(s3_options: dict[str, str]) -> Callable[..., ObjectStorage]:
 
 
 @pytest.fixture(scope="session")
-def kafka() -> Iterator[Any]:
-    """Mock brokers of librdkafka; see kafka_cluster.py for what they do not do."""
+def shared_kafka() -> Iterator[Any]:
     from kafka_cluster import MockCluster
 
     cluster = MockCluster()
     yield cluster
     cluster.close()
+
+
+@pytest.fixture
+def kafka(shared_kafka: Any) -> Iterator[Any]:
+    """Mock brokers of librdkafka, the same for all tests; see kafka_cluster.py for what they do not do."""
+    yield shared_kafka
+    shared_kafka.refuse_no_more()
 
 
 @pytest.fixture(scope="session")

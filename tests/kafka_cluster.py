@@ -40,6 +40,7 @@ class MockCluster:
             ctypes.c_char_p(b"127.0.0.1"),
             ctypes.c_int(self._relay.port),
         )
+        self._refused = set()
         self._call("rd_kafka_mock_start_request_tracking", None, self._cluster)
         self._producer = confluent_kafka.Producer({"bootstrap.servers": self.servers})
 
@@ -60,6 +61,7 @@ class MockCluster:
 
     def refuse(self, request, *codes):
         """Answer the next requests of this kind (a number of Kafka's protocol) with errors."""
+        self._refused.add(request)
         self._call(
             "rd_kafka_mock_push_request_errors_array",
             ctypes.c_int,
@@ -68,6 +70,11 @@ class MockCluster:
             ctypes.c_size_t(len(codes)),
             (ctypes.c_int * len(codes))(*codes),
         )
+
+    def refuse_no_more(self):
+        for request in self._refused:
+            self._call("rd_kafka_mock_clear_request_errors", None, self._cluster, ctypes.c_int16(request))
+        self._refused.clear()
 
     def requests(self):
         """The kinds of requests there were since this was last called, in order."""

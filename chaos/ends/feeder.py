@@ -96,8 +96,11 @@ class Feeder:
                 if numbers:
                     self._put(number, numbers, dice)
                 with self._changed:
-                    self._reached[number] = numbers[-1] + 1 if numbers else max(limit, self._reached[number])
-                    self._changed.notify_all()
+                    before = self._reached[number]
+                    self._reached[number] = numbers[-1] + 1 if numbers else max(limit, before)
+                    # Lanes that have nothing to do must not wake each other for ever.
+                    if self._reached[number] != before:
+                        self._changed.notify_all()
                     if not numbers:
                         self._changed.wait(_POLL_S)
         except Exception as error:  # told by whoever asks for it

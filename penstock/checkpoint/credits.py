@@ -67,7 +67,8 @@ class Controller:
         cost = sum(self._stages[name].cost for name in stages)
         if fixed:
             cost *= 1 - fixed / spent
-        wanted = math.inf if cost <= 0 else work / cost - unheld
+        # What cannot be held back may be all there is time for: a tenth is for the others still.
+        wanted = math.inf if cost <= 0 else max(work / cost - unheld, 0.1 * work / cost)
         if spent - fixed <= work and 2 * (records - unheld) >= self.total:
             self.total = max(self.total, int(min(wanted, self.total * (2 if fixed else _GROWTH))))
         else:

@@ -116,7 +116,10 @@ class SocketTextSource(Source):
             if self._connection is None and not self._connected():
                 return
             assert self._connection is not None
-            if not select.select([self._connection], [], [], 0 if taken else _GLANCE_S)[0]:
+            # Not select(), which knows no descriptor above 1023.
+            glance = select.poll()
+            glance.register(self._connection, select.POLLIN)
+            if not glance.poll(0 if taken else _GLANCE_S * 1000):
                 return
             try:
                 data = self._connection.recv(64 << 10)

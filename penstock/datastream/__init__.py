@@ -43,7 +43,6 @@ from penstock.datastream.functions import (
     ReduceFunction,
     RuntimeContext,
     SinkFunction,
-    TwoPhaseCommitSinkFunction,
     WindowFunction,
 )
 from penstock.datastream.iterations import Superstep, iterate_bounded
@@ -60,6 +59,7 @@ from penstock.datastream.state_backend import (
 )
 from penstock.datastream.time_domain import TimeDomain
 from penstock.datastream.timerservice import TimerService
+from penstock.datastream.two_phase_commit import TwoPhaseCommitSinkFunction
 from penstock.datastream.window import (
     CountWindow,
     GlobalWindow,

@@ -31,9 +31,9 @@ from penstock.datastream.functions import (
     ProcessFunction,
     ReduceFunction,
     SinkFunction,
-    TwoPhaseCommitSinkFunction,
 )
 from penstock.datastream.joins import IntervalJoin
+from penstock.datastream.two_phase_commit import TwoPhaseCommitSinkFunction
 from penstock.datastream.window_joins import CoGroupedStreams, JoinedStreams
 from penstock.datastream.windowed import AllWindowedStream, WindowedStream
 from penstock.graph.logical import (
@@ -238,25 +238,17 @@ class DataStream:
         if not isinstance(output_tag, OutputTag):
             raise GraphError(f"get_side_output needs an OutputTag, not {type(output_tag).__name__}.")
         node = self._node
-        letters = self._dead_letters(node, output_tag)
-        if letters is not None:
-            return DataStream(self._env, [letters])
+        if isinstance(node.operator, TimestampsOperator) and len(node.inputs) == 1:
+            # It has no side outputs of its own; those of the source before it are meant.
+            node = self._env._graph.nodes[node.inputs[0].node]
+        if node.source is not None:
+            return DataStream(self._env, [_dead_letters(node, output_tag)])
         if not isinstance(node.operator, (ProcessOperator, CoProcessOperator, WindowOperator, IntervalJoinOperator)):
             raise GraphError(
                 f"'{node.name}' has no side outputs: only process functions can yield `tag, value`, and only windows "
-                f"and interval joins have late data. A source has dead letters, of the tag that from_source was given."
+                f"and interval joins have late data."
             )
         return DataStream(self._env, [Input(node.id, _FORWARD, output_tag)])
-
-    def _dead_letters(self, node: Node, tag: OutputTag) -> Input | None:
-        """The side output of the source that this stream is of, also behind the watermarks that from_source adds."""
-        if isinstance(node.operator, TimestampsOperator):
-            # Those that from_source adds, and those that a program puts behind it.
-            node = self._env._graph.nodes[node.inputs[0].node]
-        if node.source is None or node.source.dead_letters != tag:
-            return None
-        typed = tag if tag.declared is not None else OutputTag(tag.tag_id, DeadLetter)
-        return Input(node.id, _FORWARD, typed)
 
     def assign_timestamps_and_watermarks(self, watermark_strategy: WatermarkStrategy) -> DataStream:
         """Give each record its event time, and say how far event time has come.
@@ -561,6 +553,19 @@ class KeyedStream(DataStream):
 
 def _time_windows(size: Length, slide: Length | None) -> WindowAssigner[Any, Any]:
     return TumblingEventTimeWindows.of(size) if slide is None else SlidingEventTimeWindows.of(size, slide)
+
+
+def _dead_letters(node: Node, tag: OutputTag) -> Input:
+    assert node.source is not None
+    asked = node.source.dead_letters
+    if asked != tag:
+        raise GraphError(
+            f"Source '{node.name}' has no side output {tag!r}"
+            + (f": its dead letters are {asked!r}." if asked is not None else "."),
+            fix=f"Ask for its dead letters: env.from_source(..., dead_letters={tag!r}).",
+            places=(calling_place(), node.place),
+        )
+    return Input(node.id, _FORWARD, tag if tag.declared is not None else OutputTag(tag.tag_id, DeadLetter))
 
 
 def _count_windows(size: int, slide: int) -> WindowAssigner[Any, Any]:

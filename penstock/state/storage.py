@@ -7,6 +7,7 @@ import os
 import secrets
 import shutil
 import threading
+import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
@@ -395,6 +396,8 @@ class DriverStorage(Storage):
         """`host` is where tasks reach the driver, and the only address it listens on."""
         self._objects: dict[str, bytes] = {}
         self._server = ObjectServer(self._objects, host)
+        # One that nobody closed has a thread that would listen to the end of the process.
+        weakref.finalize(self, self._server.close)
         self._publishing = threading.Lock()
 
     def __repr__(self) -> str:

@@ -53,6 +53,7 @@ from penstock.state.overlay import TIMER_KINDS, Overlay
 from penstock.state.replica import Replicas
 from penstock.state.storage import DriverStorage, LocalStorage, Storage
 from penstock.state.ttl import timed_name
+from penstock.testing.credits import Credits
 from penstock.testing.drawing import DrawnSource
 from penstock.testing.engine import LocalEngine
 from penstock.testing.pace import Pace
@@ -93,13 +94,16 @@ class JobHarness:
         if isinstance(stream, DataStream):
             stream._end("Collect", self._sink)
         self._directory = tempfile.mkdtemp(prefix="penstock-harness-")
-        # A test that does not close its harness leaves no files either.
-        self._remove_files = weakref.finalize(self, shutil.rmtree, self._directory, ignore_errors=True)
         self._backend = Backend(backend, [f"{self._directory}/replicas"])
         self._settings = replace(settings or Settings(), backend=self._backend)
+        owner: object = self
         if storage is None:
             storage = DriverStorage() if backend == "memory" else LocalStorage(f"{self._directory}/checkpoints")
+            # A harness that goes on from this one's checkpoints may outlive it.
+            owner = storage
         self.storage = storage
+        # A test that does not close its harness leaves no files either.
+        self._remove_files = weakref.finalize(owner, shutil.rmtree, self._directory, ignore_errors=True)
         self._restore = (
             None if from_savepoint is None else RestoreSettings(from_savepoint, allow_non_restored_state, claim_mode)
         )
@@ -131,7 +135,7 @@ class JobHarness:
         self._take: dict[str, int] = {}
         self._pace = Pace(self._wait)
         self._flow = flow_if_asked(config)
-        self._granted: dict[str, int] = {}
+        self._credits = Credits(self.backlog)
         self._clock_ms: int | None = None
         self._restarts = Restarts(restart_strategy(config, checkpointing=False))
         self.last_failure: Exception | None = None
@@ -152,7 +156,7 @@ class JobHarness:
             prepare=lambda parameters, chains: self._engine.prepare(parameters, chains),
             clock=lambda: self._now() / 1000,
             wait=self._wait,
-            flow=None if self._flow is None else FlowControl(self._flow, self._log, self),
+            flow=None if self._flow is None else FlowControl(self._flow, self._log, self._credits),
         )
         if self._restore is not None:
             driver = self._driver
@@ -510,12 +514,8 @@ class JobHarness:
 
     def _limit(self, uid: str, records: int | None) -> int | None:
         """What an epoch may have of a source, for which `records` were asked."""
-        granted = self._granted.get(uid)
+        granted = self._credits.granted.get(uid)
         return records if granted is None else granted if records is None else min(granted, records)
-
-    def grant(self, uid: str, records: int) -> None:
-        """Called by the driver: the credits of a source for the next epoch."""
-        self._granted[uid] = records
 
     def backlog(self, source: str | None = None) -> int | None:
         """How many records wait in a source; None where it cannot say."""

@@ -21,7 +21,7 @@ from penstock.checkpoint.committing import Committer
 from penstock.checkpoint.manifest import Committable
 from penstock.connectors.sink import Sink
 from penstock.connectors.two_phase import TwoPhaseCommitSink
-from penstock.datastream.functions import TwoPhaseCommitSinkFunction
+from penstock.datastream.two_phase_commit import TwoPhaseCommitSinkFunction
 from penstock.errors import PenstockError
 from penstock.runtime.context import RuntimeContext
 from penstock.runtime.metrics import MetricRegistry

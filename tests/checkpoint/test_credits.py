@@ -109,6 +109,11 @@ def test_what_cannot_be_held_back_leaves_less_for_the_others():
     assert abs(alone.controller.total - beside.controller.total - 4000) < 100
 
 
+def test_what_cannot_be_held_back_does_not_starve_the_others():
+    job = Job(count=1e-4).run(20, unheld=1_000_000)
+    assert job.controller.total >= 500
+
+
 epochs = st.lists(
     st.tuples(st.integers(0, 10**7), st.floats(0, 100), st.floats(0, 100), st.floats(0, 100)), max_size=30
 )

@@ -15,6 +15,7 @@ from chaos.servers.postgres import PostgresServer
 from penstock.common.row import Row
 from penstock.common.typeinfo import Types
 from penstock.connectors.postgres import ledger
+from penstock.connectors.postgres import sink as postgres_sink
 from penstock.connectors.postgres.encoding import RowEncoder
 from penstock.connectors.postgres.target import find_target
 from penstock.datastream import RuntimeExecutionMode, StreamExecutionEnvironment
@@ -367,6 +368,13 @@ class TestRecords:
             # Dealt out in turn: 1 and 3 to the first subtask, 2 to the second.
             harness.epoch()
         assert rows(db, "totals", "total") == [2]
+
+    def test_of_one_key_that_are_further_apart_than_a_task_remembers_leave_the_last(self, db, postgres, monkeypatch):
+        monkeypatch.setattr(postgres_sink, "_KEYS", 3)
+        records = [(f"word {n % 4}", n) for n in range(40)]
+        with job(PostgresSink(postgres, "totals", key="word"), records) as harness:
+            harness.epoch()
+        assert rows(db, "totals", "word, total") == [(f"word {n}", 36 + n) for n in range(4)]
 
     def test_with_nothing_but_a_key_are_there_once(self, db, postgres):
         db.execute("CREATE TABLE seen (n int PRIMARY KEY)")

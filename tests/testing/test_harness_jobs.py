@@ -1,5 +1,6 @@
 """Whole programs in the harness: results, state and output whatever the parallelism, the epochs and the crashes."""
 
+import gc
 import pickle
 from collections import Counter
 from decimal import Decimal
@@ -771,3 +772,21 @@ class TestAStateWhoseTypeChanged:
                 after.push(1, 2, 3)
                 with pytest.raises(PenstockError, match=r"State 'last' of operator .* is stored as 'value long'"):
                     after.epoch()
+
+
+class Last(KeyedProcessFunction):
+    def open(self, runtime_context):
+        self.last = runtime_context.get_state(ValueStateDescriptor("last", int))
+
+    def process_element(self, value, ctx):
+        self.last.update(value)
+
+
+def test_a_harness_that_is_gone_leaves_its_checkpoints_to_the_one_that_goes_on_from_them():
+    job = keyed_harness(Last(), backend="filesystem")
+    job.push(1).epoch()
+    storage = job.storage
+    del job
+    gc.collect()
+    with keyed_harness(Last(), backend="filesystem", storage=storage) as after:
+        assert after.state("last", 1) == 1

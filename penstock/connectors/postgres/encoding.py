@@ -13,6 +13,7 @@ import json
 import math
 import uuid
 from collections.abc import Callable, Sequence
+from itertools import chain
 from typing import Any
 
 from penstock.connectors.postgres.connection import PostgresRefused, driver
@@ -39,6 +40,7 @@ class RowEncoder:
         self._table = table
         self._columns = columns
         self._who = who
+        self._line = "\t".join(["%s"] * len(columns)) + "\n"
         self._one = [_encoder(column) for column in columns]
         self._many = [_BULK.get(column.type) if column.kind == "b" else None for column in columns]
         self.mutable = [
@@ -46,18 +48,20 @@ class RowEncoder:
         ]
         """Columns whose values may change after they were given."""
 
-    # Four columns, a number, a text, a float and a time: 0.9 µs a record.
+    # All in one format is half of what joining the fields of each record takes.
     def encode(self, rows: list[tuple[Any, ...]]) -> bytes:
         """Each row has a value for each column, or a `Text`."""
-        fields = []
+        fields: list[Any] = []
+        as_they_are = True
         for index, values in enumerate(zip(*rows)):
             many = self._many[index]
             texts = None if many is None else many(values, self._columns[index])
             if texts is None:
                 texts = [self._field(index, value, rows[number]) for number, value in enumerate(values)]
+            as_they_are = as_they_are and texts is values
             fields.append(texts)
-        text = "\n".join(map("\t".join, zip(*fields)))
-        return f"{text}\n".encode()
+        lines = rows if as_they_are else zip(*fields)
+        return (self._line * len(rows) % tuple(chain.from_iterable(lines))).encode()
 
     def field(self, index: int, value: Any, row: Sequence[Any]) -> Text:
         """The value of one column, as it is now."""
@@ -102,18 +106,18 @@ def _shown(value: Any) -> str:
 
 
 # -- many values ---------------------------------------------------------------------------------------------------
-# Each gives None where it cannot tell that all are well, or how to write them.
+# Each gives the values if str() writes them as COPY reads them, or their texts; None where it cannot tell for all.
 
 
 def _integers(values: tuple[Any, ...], column: Column) -> Any:
     limit = 1 << _INTEGERS[column.type]
     if set(map(type, values)) == {int} and -limit <= min(values) and max(values) < limit:
-        return map(str, values)
+        return values
     return None
 
 
 def _floats(values: tuple[Any, ...], column: Column) -> Any:
-    return map(repr, values) if set(map(type, values)) == {float} else None
+    return values if set(map(type, values)) == {float} else None
 
 
 def _texts(values: tuple[Any, ...], column: Column) -> Any:
@@ -128,7 +132,7 @@ def _texts(values: tuple[Any, ...], column: Column) -> Any:
 
 def _zoned(values: tuple[Any, ...], column: Column) -> Any:
     if set(map(type, values)) == {datetime.datetime} and None not in {value.tzinfo for value in values}:
-        return map(str, values)
+        return map(datetime.datetime.isoformat, values)
     return None
 
 

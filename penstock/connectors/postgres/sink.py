@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Iterable, Iterator
+from itertools import islice
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from penstock.checkpoint.committing import Commit
@@ -35,8 +37,12 @@ if TYPE_CHECKING:
     import psycopg
 
 _WHO = "PostgresSink"
-_BATCH = 2000
-"""Records that are encoded together: enough that what is done once for all of them costs nothing."""
+_BATCH = 500
+"""Records that are encoded together: 0.5 µs each; with 2,000, which the processor's caches do not hold, 0.6 µs."""
+_KEYS = 50_000
+"""Keys whose last record a task remembers."""
+_CHUNK = 1 << 16
+"""Bytes that are put aside, and sent, together."""
 _COPY = "COPY {table} ({columns}) FROM STDIN"
 _STAGE = "CREATE TEMP TABLE {staged} ON COMMIT DROP AS SELECT {columns} FROM {table} WITH NO DATA"
 _NUMBER = "ALTER TABLE {staged} ADD COLUMN {order} bigint GENERATED ALWAYS AS IDENTITY"
@@ -101,7 +107,7 @@ class PostgresSink(Sink):
             target = self._session.run(lambda connection: self._target(connection, _WHO), "looking at the table")
         finally:
             self._session.close()
-        return _Writer(target, WriteAhead(context))
+        return (_Writer if target.key is None else _LatestWriter)(target, WriteAhead(context))
 
     # -- in the driver ---------------------------------------------------------------------------------------------
 
@@ -211,12 +217,13 @@ class _Writer(SinkWriter):
         """The length of a tuple that nothing can change any more and nothing needs to be done to."""
         self._log = log
         self._rows: list[tuple[Any, ...]] = []
+        self._chunk = bytearray()
 
     def begin_epoch(self, epoch: EpochInfo) -> None:
-        self._rows = []
+        self._rows, self._chunk = [], bytearray()
         self._log.begin(epoch)
 
-    # A tuple of a text and two numbers: 0.7 µs, encoded.
+    # A tuple of a text and two numbers: 0.5 µs, encoded.
     def write(self, value: Any) -> None:
         rows = self._rows
         rows.append(value if type(value) is tuple and len(value) == self._taken_as_is else self._row(value))
@@ -244,11 +251,50 @@ class _Writer(SinkWriter):
     def _flush(self) -> None:
         rows, self._rows = self._rows, []
         if rows:
-            self._log.add(self._encoder.encode(rows))
+            self._encode(rows)
+
+    def _encode(self, rows: list[tuple[Any, ...]]) -> None:
+        self._chunk += self._encoder.encode(rows)
+        if len(self._chunk) >= _CHUNK:
+            self._put_aside()
+
+    def _put_aside(self) -> None:
+        chunk, self._chunk = self._chunk, bytearray()
+        self._log.add(bytes(chunk))
 
     def prepare_commit(self) -> bytes | None:
         self._flush()
+        if self._chunk:
+            self._put_aside()
         return self._log.seal()
+
+
+class _LatestWriter(_Writer):
+    """Puts aside only the last record of a key, as long as it remembers the key: the server sorts out the rest."""
+
+    def __init__(self, target: Target, log: WriteAhead) -> None:
+        super().__init__(target, log)
+        assert target.key is not None
+        self._key_of = itemgetter(*map(target.names.index, target.key))
+        self._latest: dict[Any, tuple[Any, ...]] = {}
+
+    def begin_epoch(self, epoch: EpochInfo) -> None:
+        super().begin_epoch(epoch)
+        self._latest = {}
+
+    def write(self, value: Any) -> None:
+        row = value if type(value) is tuple and len(value) == self._taken_as_is else self._row(value)
+        latest = self._latest
+        latest[self._key_of(row)] = row
+        if len(latest) == _KEYS:
+            # As above.
+            del value, row
+            self._flush()
+
+    def _flush(self) -> None:
+        rows, self._latest = iter(self._latest.values()), {}
+        while batch := list(islice(rows, _BATCH)):
+            self._encode(batch)
 
 
 __all__ = ["PostgresSink"]
