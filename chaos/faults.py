@@ -203,6 +203,7 @@ class Faults:
             if ended:
                 return []
             time.sleep(0.02)
+        driver.tell_stacks()
         raise Violation(f"the job was to stop, and has not answered for {_ENDS_S:.0f} s; see {driver.log}")
 
     def _kill_jvm(self, driver: Driver) -> str:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
+import signal
 import sys
 import tempfile
 import threading
@@ -148,5 +150,7 @@ def run_in_harness(
 
 
 if __name__ == "__main__":
+    # The rig asks a driver that hangs where it is.
+    faulthandler.register(signal.SIGUSR1)
     arguments = json.loads(Path(sys.argv[1]).read_text())
     (run_in_harness if arguments["master"] == HARNESS else run)(**arguments)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import queue
+import shutil
 import signal
 import subprocess
 import sys
@@ -161,6 +162,14 @@ class Driver:
         self.python.send(signal.SIGKILL)
         if jvm is not None:
             jvm.send(signal.SIGKILL)
+
+    def tell_stacks(self) -> None:
+        """Let every thread of Python and of the JVM say where it is: into the log, and a file beside it."""
+        jvm = self.jvm()
+        self.python.send(signal.SIGUSR1)
+        if jvm is not None and (program := shutil.which("jstack")) is not None:
+            with self.log.with_suffix(".jvm").open("wb") as file, suppress(subprocess.TimeoutExpired):
+                subprocess.run([program, str(jvm.pid)], stdout=file, stderr=file, timeout=30)
 
     def wait(self, seconds: float) -> int | None:
         try:

@@ -232,6 +232,7 @@ class Rig:
                 if driver.wait(0) is not None and driver.events.empty():
                     raise DriverEnded from None
                 if time.monotonic() > deadline:
+                    driver.tell_stacks()
                     raise Violation(
                         f"no '{what}' from the driver for {_PATIENCE_S:.0f} s; the end of {driver.log}:\n"
                         f"{tail(driver.log)}"
@@ -322,6 +323,7 @@ class Rig:
                 raise DriverEnded
             driver.look()
             if time.monotonic() > deadline:
+                driver.tell_stacks()
                 raise Violation(
                     f"the job has read {read} of {total} records, and no more for {_PATIENCE_S:.0f} s; the end of "
                     f"{driver.log}:\n{tail(driver.log)}"

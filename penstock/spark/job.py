@@ -437,7 +437,7 @@ class Job:
                 writer = writer.trigger(processingTime=f"{self.spec.interval_ms} milliseconds")
             try:
                 self._query = writer.start()
-                # Who stops the job looks for a query first, and may have found none.
+                # Whoever ended the job meanwhile did not see this query.
                 if self._given_up:
                     self._query.stop()
                 while not self._query.awaitTermination(_TICK_S):

@@ -1,6 +1,7 @@
 """Savepoints of jobs on Spark: made while they run, and begun with by programs that have changed meanwhile."""
 
 import os
+import queue
 import threading
 from collections import defaultdict
 from collections.abc import Callable
@@ -17,6 +18,7 @@ from penstock.datastream.connectors import Source
 from penstock.datastream.connectors.file_system import FileSource, StreamFormat
 from penstock.datastream.state import ValueStateDescriptor
 from penstock.errors import PenstockError
+from penstock.spark.log import SparkLog
 
 pytestmark = pytest.mark.spark
 
@@ -169,15 +171,26 @@ def test_a_stopped_job_is_finished_and_a_cancelled_one_cancelled(make_env: Any, 
         run(make_env(checkpoints=True), "a", 1, cancel)
 
 
-def test_a_job_can_be_stopped_before_its_query_has_started(make_env: Any, tmp_path: Path) -> None:
-    _, path = run(make_env(checkpoints=True), "a", 1, stop(tmp_path))
+def test_a_job_that_is_stopped_before_its_query_has_started_ends(
+    make_env: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, path = run(make_env(checkpoints=True), "a", 2, stop(tmp_path))
+    started: queue.Queue[Any] = queue.Queue()
+    rewrite = SparkLog.rewrite
+
+    def rewrite_and_be_stopped(log: SparkLog, *rest: Any) -> None:
+        rewrite(log, *rest)
+        # The job stands on its checkpoint, and the query comes next.
+        assert started.get(timeout=60)._job._stopping.wait(60)
+
+    monkeypatch.setattr(SparkLog, "rewrite", rewrite_and_be_stopped)
     env = make_env(checkpoints=True, **beginning_with(path))
-    env.from_source(Ids("a")).uid("a").key_by(lambda value: value[0]).process(Number()).uid("number").print()
-    # What it begins with is all there is to save, so it has nothing to wait for.
-    client = env.execute_async("stopped at once")
-    Savepoint.load(client.stop_with_savepoint(False, str(tmp_path)).result())
-    client.get_job_execution_result().result()
-    assert client.get_job_status().result() is JobStatus.FINISHED
+    results = python_source(env, "a", Path()).key_by(lambda value: value[0]).process(Number()).uid("number")
+    client = results.execute_and_collect("again")._client
+    started.put(client)
+    second = client.stop_with_savepoint(False, str(tmp_path)).result()
+    assert Savepoint.load(second).metadata.checkpoint == Savepoint.load(path).metadata.checkpoint
+    assert client.status() is JobStatus.FINISHED
 
 
 class Tallying(KeyedProcessFunction):
