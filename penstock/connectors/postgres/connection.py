@@ -120,13 +120,14 @@ class Session:
                     self.close()
                     raise
                 self.close()
-                if time.monotonic() + pause > until:
+                left = until - time.monotonic()
+                if left <= 0:
                     raise PostgresError(
                         f"{self._server._whose}: {doing} failed: PostgreSQL at {self._server.where} was not to be "
                         f"reached for {self._server.retry_seconds:g} s: {said(error)}",
                         fix="Start the server, or give it longer with retry_seconds=...; then start the job again.",
                     ) from None
-                time.sleep(pause)
+                time.sleep(min(pause, left))
                 pause = min(2 * pause, _LAST_PAUSE)
             except BaseException:
                 # The connection may be in the middle of something.

@@ -95,7 +95,7 @@ class Server:
                 exceptions.OutOfMemoryError,
             ) as error:
                 tried = monotonic() - since
-                if tried + pause > self._retry_s:
+                if tried >= self._retry_s:
                     raise RedisUnavailable(
                         f"{self.party}: Redis at {self.name} did not serve for {tried:.1f} s, for {about}: {error}",
                         fix="See that it runs, and that the hosts of driver and tasks can reach it. How long it is "
@@ -103,7 +103,7 @@ class Server:
                     ) from None
             except exceptions.ResponseError as error:
                 raise self.refusal(str(error), about) from error
-            sleep(pause)
+            sleep(min(pause, self._retry_s - tried))
             pause = min(2 * pause, _LONGEST_PAUSE_S)
 
     def close(self) -> None:
