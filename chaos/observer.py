@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import threading
 from pathlib import Path
 
@@ -79,9 +80,10 @@ class Observer:
 
     def _look_at_lineage(self, lineage: Path) -> None:
         manifests = []
-        for path in lineage.rglob("*"):
+        # Not rglob, which raises when a directory goes while it looks: a job that has finished removes its own.
+        for path in (Path(folder, name) for folder, _, names in os.walk(lineage) for name in names):
             relative = path.relative_to(lineage)
-            if path.name.startswith(".") or path.is_dir() or relative.parts[0] not in ("manifests", "deltas", "bases"):
+            if path.name.startswith(".") or relative.parts[0] not in ("manifests", "deltas", "bases"):
                 continue
             if self._changed(path, self._published):
                 self._wrong(f"{path} is published, and changed")
