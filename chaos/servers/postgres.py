@@ -37,7 +37,7 @@ _BIN = POSTGRES_VERSIONS[TARGET_POSTGRES_VERSION]
 _ACCOUNT = "pgserver"
 """PostgreSQL refuses to run as root; then it runs as this user, which is made if need be."""
 _USER = "postgres"
-_SETTINGS = {"max_connections": "60", "max_prepared_transactions": "10"}
+_SETTINGS = {"max_connections": "200", "max_prepared_transactions": "10"}
 _WATCHER = 'exec 2> /dev/null; cat > /dev/null; kill -QUIT "$(head -n 1 "$0/data/postmaster.pid")"'
 _REMOVER = '; rm -rf "$0"'
 

@@ -464,6 +464,8 @@ class JobHarness:
         try:
             self._engine.close()
         finally:
+            for drawn in self._drawn.values():
+                drawn.source.close()
             self._driver.stop()
             self.storage.close()
             self._remove_files()

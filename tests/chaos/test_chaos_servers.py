@@ -50,13 +50,14 @@ def test_a_job_whose_sink_forgets_what_it_wrote_is_found_out(tmp_path: Path) -> 
             with psycopg.connect(rig.ends.where()["address"]) as connection:
                 connection.execute("DELETE FROM penstock_ledger")
 
-    plan = make_plan(5, 2, ["driver", "server"], [HARNESS], SERVER_MIX)
+    # Several: one that dies before it has committed its last epoch forgets nothing.
+    plan = make_plan(5, 4, ["driver"], [HARNESS], SERVER_MIX)
     rig = Rig(tmp_path / "work", "filesystem", plan, forget, make_ends=PostgresEnds)
     try:
         assert rig.run()
     finally:
         rig.ends.remove()
-    assert any(violation.startswith("twice: ") for violation in rig.progress.violations)
+    assert any(violation.startswith("twice: ") for violation in rig.progress.violations), rig.progress.violations
 
 
 def test_what_cannot_be_with_a_server_is_refused(tmp_path: Path) -> None:

@@ -3,12 +3,15 @@
 import contextlib
 import io
 import json
+import logging
 import runpy
 import sys
 import traceback
 
 
 def main() -> None:
+    # The examples send all logs to their output. What jobs say of themselves when they start is not Flink's.
+    logging.getLogger("penstock").setLevel(logging.WARNING)
     for line in sys.stdin:
         request = json.loads(line)
         out, err = io.StringIO(), io.StringIO()
