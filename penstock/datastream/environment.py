@@ -54,7 +54,7 @@ from penstock.datastream.data_stream import DataStream
 from penstock.datastream.execution_mode import RuntimeExecutionMode
 from penstock.datastream.externalized_checkpoint_retention import ExternalizedCheckpointRetention
 from penstock.datastream.flow_settings import flow_settings
-from penstock.datastream.guarantees import guarantee_of, log_guarantee, read_whole
+from penstock.datastream.guarantees import guarantee_of, is_whole, log_guarantee
 from penstock.datastream.state_backend import StateBackend
 from penstock.errors import PenstockError
 from penstock.graph.logical import FORWARD, Entry, GraphError, Input, LogicalGraph, Partitioning
@@ -372,7 +372,7 @@ class StreamExecutionEnvironment:
         settings, root = self._settings(name)
         interval = self.get_checkpoint_interval()
         restore = restore_settings(self._configuration)
-        whole = restore is None and self._is_batch() and read_whole(self._graph)
+        whole = is_whole(self._graph, physical, self._configuration)
         if whole:
             settings, root, interval = replace(settings, timeout_ms=_NEVER_MS), None, -1
         self._warn_of_derived_uids(root)

@@ -32,11 +32,12 @@ _AGAIN = "and what its sinks have shown comes again"
 
 def guarantee_of(name: str, logical: LogicalGraph, physical: PhysicalGraph, configuration: Configuration) -> JobTold:
     """Asked before the job is run, and instead of it. Only a program with DataFrames needs Spark for it."""
-    checkpoints = _checkpoints(logical, physical, configuration)
+    whole = is_whole(logical, physical, configuration)
+    checkpoints = _checkpoints(configuration, whole)
     early = checkpointing_mode(configuration) is CheckpointingMode.AT_LEAST_ONCE
     nodes = list(logical.in_order())
     sources = [_source(node) for node in nodes if node.source is not None]
-    flow = flow_told(logical, configuration, _is_whole(logical, physical, configuration))
+    flow = flow_told(logical, configuration, whole)
     return job_told(name, checkpoints, flow, sources, _sinks(nodes, early, checkpoints))
 
 
@@ -46,8 +47,8 @@ def log_guarantee(told: JobTold) -> None:
     _logger.log(logging.WARNING if losing else logging.INFO, "%s", in_a_line(told))
 
 
-def _checkpoints(logical: LogicalGraph, physical: PhysicalGraph, configuration: Configuration) -> CheckpointsTold:
-    if _is_whole(logical, physical, configuration):
+def _checkpoints(configuration: Configuration, whole: bool) -> CheckpointsTold:
+    if whole:
         return CheckpointsTold(
             EXACTLY_ONCE, "a batch needs none: its output is shown when all of it is there, and not before"
         )
@@ -66,14 +67,12 @@ def _checkpoints(logical: LogicalGraph, physical: PhysicalGraph, configuration: 
     )
 
 
-def _is_whole(logical: LogicalGraph, physical: PhysicalGraph, configuration: Configuration) -> bool:
-    return physical.batch and restore_settings(configuration) is None and read_whole(logical)
-
-
-def read_whole(logical: LogicalGraph) -> bool:
-    """Whether all sources can be read as one Spark job, and there are any."""
+def is_whole(logical: LogicalGraph, physical: PhysicalGraph, configuration: Configuration) -> bool:
+    """Whether the job is a batch of which all sources can be read as one Spark job, and there are any."""
     from penstock.spark.bounded import read_at_once
 
+    if not physical.batch or restore_settings(configuration) is not None:
+        return False
     origins = [node.source.origin for node in logical.nodes.values() if node.source is not None]
     return bool(origins) and all(map(read_at_once, origins))
 

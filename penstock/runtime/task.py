@@ -233,13 +233,13 @@ class Task:
     def prepare(self, epoch: TaskEpoch) -> Iterator[ExchangeRow]:
         """Open the chain as an epoch does, with what the last checkpoint holds of it, and no more. Gives a failure."""
         try:
-            self._open(epoch)
+            self.open(epoch)
             self._run.prepared_for = epoch.lineage, epoch.number
         except Exception as error:  # as in an epoch
             yield self._failure(error)
 
-    def _open(self, epoch: TaskEpoch) -> bool:
-        """Whether the chain holds what the last checkpoint has of it; if not, its functions are new where it matters.
+    def open(self, epoch: TaskEpoch) -> bool:
+        """Whether the chain, now open, holds what the last checkpoint has of it; if not, functions are new if need be.
 
         Raises StateTypeChanged for a state whose stored values cannot become those of its declared type.
         """
@@ -270,7 +270,7 @@ class Task:
         exchanges = self._exchanges = run.exchanges(self._producer, out)
         run.moment.processing_time = epoch.timestamp
         try:
-            stands = self._open(epoch)
+            stands = self.open(epoch)
             roots = run.connect(exchanges)
             if run.overlay is not None:
                 replicas = epoch.state.replicas(run.chain.operators[0].uid, run.chain.max_parallelism)

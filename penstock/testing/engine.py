@@ -18,7 +18,7 @@ from penstock.runtime.chain import ChainRun
 from penstock.runtime.moment import OfSplit
 from penstock.runtime.plan import PhysicalGraph
 from penstock.runtime.rows import METRICS, ExchangeRow
-from penstock.runtime.task import Task, TaskEpoch, fit_types, restore_forms, restored
+from penstock.runtime.task import Task, TaskEpoch
 from penstock.state.access import StateAccess
 from penstock.state.backends import Backend, ReplicaStore
 from penstock.state.storage import Storage
@@ -125,14 +125,9 @@ class LocalEngine:
         for (number, _), run in self.runs.items():
             if number == chain:
                 return run
-        run = self.runs[chain, 0] = ChainRun(self._graph, self._graph.chains[chain], 0)
-        history = self.state_access(parameters).history
-        if run.overlay is not None:
-            restore_forms(run, history, parameters.timestamp)
-        last = 0 if parameters.wanted is None else parameters.wanted.id
-        run.open(lambda uid: restored(run.chain, 0, uid, last, history))
-        if run.overlay is not None:
-            fit_types(run, history.types(run.operators[0].uid))
+        run = ChainRun(self._graph, self._graph.chains[chain], 0)
+        Task(run, 0).open(self._epoch(parameters, "look"))
+        self.runs[chain, 0] = run
         return run
 
     def close(self) -> None:

@@ -572,7 +572,7 @@ class JobHarness:
 
     def _parameters(self) -> EpochParameters:
         return EpochParameters(
-            0,
+            self._driver.next_number,
             False,
             self._driver.version,
             "",

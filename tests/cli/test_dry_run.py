@@ -2,7 +2,6 @@
 
 import json
 import os
-import sys
 import textwrap
 from dataclasses import dataclass
 
@@ -79,17 +78,10 @@ def path(tmp_path):
 
 
 @pytest.fixture
-def dry_run(tmp_path, path, monkeypatch):
+def dry_run(path, invoke):
     def dry_run(*options, price="float", seen="int", opening="pass", uid="totals"):
-        program = tmp_path / "job.py"
-        program.write_text(textwrap.dedent(PROGRAM).format(price=price, seen=seen, opening=opening, uid=uid))
-        # run_program makes itself at home in the process.
-        monkeypatch.setattr("sys.path", ["", *sys.path])
-        monkeypatch.setattr("sys.argv", [])
-        monkeypatch.setenv("PYTHONPATH", "")
-        monkeypatch.setenv("PENSTOCK_SETTINGS", "")
-        monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])
-        return CliRunner().invoke(app, ["run", "--dry-run", "-s", path, *options, str(program)])
+        program = textwrap.dedent(PROGRAM).format(price=price, seen=seen, opening=opening, uid=uid)
+        return invoke(program, "run", "--dry-run", "-s", path, *options)
 
     return dry_run
 

@@ -1,12 +1,8 @@
 """`penstock info` says what a program's job promises, and runs nothing of it."""
 
 import json
-import textwrap
 
 import pytest
-from typer.testing import CliRunner
-
-from penstock.cli.main import app
 
 PROGRAM = """
     import sys
@@ -26,17 +22,9 @@ PROGRAM = """
 
 
 @pytest.fixture
-def call(tmp_path, monkeypatch):
+def call(invoke):
     def call(*arguments, program=PROGRAM):
-        path = tmp_path / "job.py"
-        path.write_text(textwrap.dedent(program))
-        # run_program makes itself at home in the process.
-        monkeypatch.setattr("sys.path", ["", *__import__("sys").path])
-        monkeypatch.setattr("sys.argv", [])
-        for name in ("PYTHONPATH", "PENSTOCK_SETTINGS"):
-            monkeypatch.setenv(name, "")
-        monkeypatch.setitem(__import__("sys").modules, "__main__", __import__("sys").modules["__main__"])
-        return CliRunner().invoke(app, ["info", *arguments[:-1], str(path), *arguments[-1:]])
+        return invoke(program, "info", *arguments[:-1], arguments=list(arguments[-1:]))
 
     return call
 

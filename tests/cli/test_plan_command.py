@@ -1,12 +1,8 @@
 """`penstock plan` shows a program's job and runs nothing of it."""
 
 import json
-import textwrap
 
 import pytest
-from typer.testing import CliRunner
-
-from penstock.cli.main import app
 
 PROGRAM = """
     import sys
@@ -27,16 +23,9 @@ PROGRAM = """
 
 
 @pytest.fixture
-def call(tmp_path, monkeypatch):
+def call(invoke):
     def call(*arguments, program=PROGRAM):
-        path = tmp_path / "job.py"
-        path.write_text(textwrap.dedent(program))
-        # run_program makes itself at home in the process.
-        monkeypatch.setattr("sys.path", ["", *__import__("sys").path])
-        monkeypatch.setattr("sys.argv", [])
-        monkeypatch.setenv("PYTHONPATH", "")
-        monkeypatch.setitem(__import__("sys").modules, "__main__", __import__("sys").modules["__main__"])
-        return CliRunner().invoke(app, ["plan", *arguments[:-1], str(path), *arguments[-1:]])
+        return invoke(program, "plan", *arguments[:-1], arguments=list(arguments[-1:]))
 
     return call
 

@@ -231,7 +231,8 @@ class PostgresSource(Source):
             return self._session.run(work, doing)
         except driver().Error as error:
             raise PostgresError(
-                f"{_WHO}: {doing} of table '{self._name}' in {self._server!r} failed: {error}"
+                f"{_WHO}: {doing} of table '{self._name}' in {self._server!r} failed: {error}",
+                fix="See to what the server says. Nothing is lost: the job reads on from its last checkpoint.",
             ) from None
 
     def _described(self, connection: psycopg.Connection[Any]) -> Table:
