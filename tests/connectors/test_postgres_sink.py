@@ -50,9 +50,10 @@ def job(sink, records=range(40), **options):
 
 class TestAJobThatCrashes:
     @pytest.mark.parametrize("point", POINTS)
-    @pytest.mark.parametrize("backend", ["memory", "filesystem"])
-    def test_writes_every_record_once_wherever_that_is(self, db, postgres, point, backend):
-        with job(PostgresSink(postgres, "numbers"), parallelism=3, backend=backend) as harness:
+    @pytest.mark.parametrize(("backend", "late"), [("memory", False), ("filesystem", False), ("filesystem", True)])
+    def test_writes_every_record_once_wherever_that_is(self, db, postgres, point, backend, late):
+        sink = PostgresSink(postgres, "numbers")
+        with job(sink, parallelism=3, backend=backend, commits_late=late) as harness:
             harness.epoch(10)
             harness.crash_at(point)
             harness.epoch(10)
