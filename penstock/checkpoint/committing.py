@@ -87,6 +87,7 @@ class Committer:
         nobody's."""
         with suppress(Exception):  # the user's sink, which is asked again
             self.join()
+        self._under_way = None
         self._cleaned_up = False
 
     def commit(self, epoch: int, committables: Iterable[Committable], again: bool = False) -> None:
@@ -100,24 +101,33 @@ class Committer:
             sink.commit(commits)
 
     def publish(self, manifest: Manifest) -> None:
-        """The manifest is published: commit what it holds, or begin to."""
+        """The manifest is published: commit what it holds, or begin to. Raises what a sink failed with."""
+        self._under_way = manifest, self._begin(manifest)
+        self.check()
+
+    def _begin(self, manifest: Manifest) -> Future[None]:
         now: list[Committable] = []
         beside: list[Committable] = []
         for each in manifest.committables:
             (beside if self._executor is not None and self._sinks[each.uid].beside else now).append(each)
-        self.commit(manifest.id, now)
-        if self._executor is None or not beside:
-            self._committed(manifest)
-        else:
-            self._under_way = manifest, self._executor.submit(self.commit, manifest.id, beside)
+        done: Future[None] = Future()
+        try:
+            self.commit(manifest.id, now)
+        except Exception as error:  # the user's sink
+            done.set_exception(error)
+            return done
+        if self._executor is not None and beside:
+            return self._executor.submit(self.commit, manifest.id, beside)
+        done.set_result(None)
+        return done
 
     def join(self) -> None:
-        """Wait until nothing is being committed any more. Raises what a sink failed with."""
+        """Wait until nothing is being committed any more. Raises what a sink failed with, and again to whoever comes
+        until it is forgotten: no epoch may follow one that is not committed."""
         if self._under_way is not None:
             manifest, work = self._under_way
-            # Whoever recovers commits it again.
-            self._under_way = None
             work.result()
+            self._under_way = None
             self._committed(manifest)
 
     def check(self) -> None:

@@ -130,8 +130,8 @@ def test_the_next_one_runs_beside_them_and_is_published_behind_them(job, table, 
 
 def test_a_failure_comes_with_the_next_epoch_and_before_its_records(job, table):
     table.refuses = True
-    table.may_commit.set()
     job.push(1).epoch()
+    table.may_commit.set()
     job._driver._committer._under_way[1].exception(60)
     with pytest.raises(ConnectionError, match="nobody listens"):
         job.push(2).epoch()
@@ -164,6 +164,30 @@ def test_a_failure_is_heard_of_without_another_epoch(job, table):
     job._driver._committer._under_way[1].exception(60)
     with pytest.raises(ConnectionError, match="nobody listens"):
         job._driver.check_commits()
+
+
+@pytest.mark.parametrize("beside", [True, False])
+def test_no_epoch_follows_one_that_was_not_committed(job, table, beside, tmp_path):
+    table.beside = beside
+    table.refuses = True
+    job.push(1)
+    if beside:
+        job.epoch()
+        table.may_commit.set()
+    else:
+        table.may_commit.set()
+        with pytest.raises(ConnectionError):
+            job.epoch()
+    # Who asks for a savepoint hears of it, and the job has to hear of it as well.
+    with pytest.raises(ConnectionError):
+        job.savepoint(str(tmp_path))
+    with pytest.raises(ConnectionError):
+        job.push(2).epoch()
+    assert (published(job), table.rows) == (1, [])
+    job._driver.recover()
+    job.epoch()
+    job.end()
+    assert table.rows == [1, 2, "over"]
 
 
 @pytest.mark.parametrize("what", ["savepoint", "end", "recover", "close", "stop", "finish_sinks"])
