@@ -44,6 +44,9 @@ run: $(STAMP)
 test: $(STAMP)
 	@$(MAKE) --no-print-directory -j3 --output-sync=target test-plain test-spark test-slow
 
+# Where the environment forbids to keep what is compiled, every process that a test starts would compile Penstock anew.
+test-plain test-spark test-slow: export PYTHONDONTWRITEBYTECODE =
+
 test-plain: $(STAMP)
 	$(PY) -m pytest -m 'not spark' -p no:cacheprovider $(ARGS) || [ $$? -eq 5 ]
 
