@@ -1,17 +1,18 @@
 """One job with one sink or another: a running count per key, every record to the sink.
 
-Run by the parent as `python -m bench.io.job SINK INPUT WORK WARMUP CONNINFO`. Without state it would be faster, and any
-sink a larger part of it; but who writes to a file or a database exactly once has counted something.
+Without state it would be faster, and any sink a larger part of it; but who writes to a file or a database exactly once
+has counted something.
 """
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from pyspark.sql import SparkSession
+
 from bench.penstock_count import configuration, run_timed
 from bench.result import Result
-from bench.settings import PARALLELISM, both_ways_conf, read_epochs, session
+from bench.settings import PARALLELISM, read_epochs
 from penstock.common import Types
 from penstock.common.serialization import Encoder
 from penstock.datastream import KeyedProcessFunction, RuntimeContext, StreamExecutionEnvironment
@@ -40,17 +41,11 @@ def sink_for(name: str, work: Path, conninfo: str) -> Sink:
     return PostgresSink(conninfo, "counts") if name == "postgres" else DiscardingSink()
 
 
-def main(sink: str, input_dir: Path, work: Path, warmup: int, conninfo: str) -> None:
-    spark = session(both_ways_conf(work))
+def run(spark: SparkSession, sink: str, input_dir: Path, work: Path, warmup: int, conninfo: str) -> list[float]:
+    """The seconds of each measured epoch."""
     env = StreamExecutionEnvironment.get_execution_environment(configuration(work))
     env.set_parallelism(PARALLELISM)
     records = env.from_spark(read_epochs(spark, input_dir), bounded=True)
     counts = records.key_by(lambda row: row[0]).process(Count()).uid("count")
     counts.sink_to(sink_for(sink, work, conninfo)).uid("sink")
-    seconds = run_timed(env)
-    spark.stop()
-    Result.of_epochs(input_dir, seconds, warmup).print()
-
-
-if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]), int(sys.argv[4]), sys.argv[5])
+    return Result.of_epochs(input_dir, run_timed(env), warmup).seconds

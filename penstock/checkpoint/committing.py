@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from concurrent.futures import Executor, Future
+from contextlib import suppress
 from typing import NamedTuple, Protocol
 
 from penstock.checkpoint.ahead import Ahead
@@ -30,6 +32,7 @@ class CommittingSink(Protocol):
 
     durable: bool
     at_once: bool
+    beside: bool
     uid: str
     ahead: Ahead | None
 
@@ -43,13 +46,24 @@ class CommittingSink(Protocol):
 
 
 class Committer:
-    """All sinks of a job, by operator uid."""
+    """All sinks of a job, by operator uid. Order of calls for each epoch: `join`, `publish`.
+
+    Sinks that can commit in `executor`, beside the tasks of the next epoch, and are done before its manifest is
+    published: a driver that comes after this one commits the last one again, and no other.
+    """
 
     def __init__(
-        self, sinks: dict[str, CommittingSink], lineage: str, ahead: Ahead, at_least_once: bool = False
+        self,
+        sinks: dict[str, CommittingSink],
+        lineage: str,
+        ahead: Ahead,
+        at_least_once: bool = False,
+        executor: Executor | None = None,
     ) -> None:
         self._sinks = sinks
         self._at_least_once = at_least_once
+        self._executor = executor
+        self._under_way: tuple[Manifest, Future[None]] | None = None
         for uid, sink in sinks.items():
             sink.uid, sink.ahead = uid, ahead
         self._ahead = ahead
@@ -69,7 +83,10 @@ class Committer:
         return self._at_least_once and self._sinks[uid].at_once
 
     def forget(self) -> None:
-        """The driver goes on from the last manifest: what its attempts since left behind is nobody's."""
+        """The driver goes on from the last manifest, which is committed again: what its attempts since left behind is
+        nobody's."""
+        with suppress(Exception):  # the user's sink, which is asked again
+            self.join()
         self._cleaned_up = False
 
     def commit(self, epoch: int, committables: Iterable[Committable], again: bool = False) -> None:
@@ -82,16 +99,42 @@ class Committer:
                 )
             sink.commit(commits)
 
+    def publish(self, manifest: Manifest) -> None:
+        """The manifest is published: commit what it holds, or begin to."""
+        now: list[Committable] = []
+        beside: list[Committable] = []
+        for each in manifest.committables:
+            (beside if self._executor is not None and self._sinks[each.uid].beside else now).append(each)
+        self.commit(manifest.id, now)
+        if self._executor is None or not beside:
+            self._committed(manifest)
+        else:
+            self._under_way = manifest, self._executor.submit(self.commit, manifest.id, beside)
+
+    def join(self) -> None:
+        """Wait until nothing is being committed any more. Raises what a sink failed with."""
+        if self._under_way is not None:
+            manifest, work = self._under_way
+            # Whoever recovers commits it again.
+            self._under_way = None
+            work.result()
+            self._committed(manifest)
+
+    def check(self) -> None:
+        """Raise what a sink failed with, if one did, and do not wait."""
+        if self._under_way is not None and self._under_way[1].done():
+            self.join()
+
     def abort(self, epoch: int, reports: Iterable[Report]) -> None:
         """The attempt whose reports these are has failed. The next one writes anew."""
+        self.join()
         for uid, commits in self._by_sink(epoch, committables_of(reports), False).items():
             if self._sinks[uid].durable:
                 self._sinks[uid].abort(commits)
         # What of that attempt is not known here is nobody's as soon as another one is published.
         self._cleaned_up = False
 
-    def published(self, manifest: Manifest) -> None:
-        """A checkpoint is complete, and its sinks have committed."""
+    def _committed(self, manifest: Manifest) -> None:
         self._ahead.committed(manifest.id)
         # The first checkpoint of this driver's own, or the first after a failed attempt.
         if not self._cleaned_up:
@@ -105,6 +148,8 @@ class Committer:
             sink.settle()
 
     def close(self) -> None:
+        if self._executor is not None:
+            self._executor.shutdown()
         for uid, sink in self._sinks.items():
             try:
                 sink.close()

@@ -6,6 +6,7 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Executor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -100,7 +101,7 @@ class EpochStatistics(msgspec.Struct, frozen=True):
     number: int
     records: int
     duration_ms: float
-    """From trigger to committed sinks."""
+    """From trigger to committed sinks, where they commit beside the next epoch those of the one before."""
     cycle_ms: float
     """From the end of the epoch before, with what the engine does between two epochs."""
     delta_bytes: int
@@ -163,6 +164,8 @@ class EpochDriver:
     """Opens a subtask of each of these chains, with what the last checkpoint holds of it; gives failures."""
     whole: bool = False
     """Whether one epoch is the whole job: a batch. Then there is no checkpoint, and who fails begins again."""
+    executor: Executor | None = None
+    """Where sinks commit that can do it beside the next epoch; the driver shuts it down. None: they do not."""
     flow: FlowControl | None = None
     """What holds the sources back, if anything does."""
 
@@ -181,7 +184,9 @@ class EpochDriver:
         self._recovered = self._begun = self._prepared = False
         self._program = self.graph
         self.scale: Scale = {}
-        self._committer = Committer(self.sinks, self.lineage, Ahead(self.storage), self.settings.at_least_once)
+        self._committer = Committer(
+            self.sinks, self.lineage, Ahead(self.storage), self.settings.at_least_once, self.executor
+        )
         self.number = 0
         """The epoch under way, or the last one."""
         self.sources = [chain.source_uid for chain in self.graph.sources() if chain.source_uid is not None]
@@ -250,8 +255,9 @@ class EpochDriver:
 
     @contextmanager
     def holding_last(self) -> Iterator[tuple[Manifest, Version]]:
-        """The last checkpoint, whose files stay while a savepoint is made of it. Entered between two epochs; what is
-        within may run beside those that follow."""
+        """The last checkpoint, whose files stay while a savepoint is made of it: its sinks have committed. Entered
+        between two epochs; what is within may run beside those that follow."""
+        self._committer.join()
         if self.last is None or self.version is None:
             raise PenstockError("There is no checkpoint yet that a savepoint could be made of.", fix="Run an epoch.")
         with self._housekeeping.holding(self.last.id):
@@ -267,6 +273,7 @@ class EpochDriver:
     def close(self) -> None:
         """The job is over before its input was: no driver goes on with this lineage. Raises Fenced if one does."""
         last = self.last
+        self._committer.forget()
         self.last, self.version = close(self.storage, last, self.version, self.lineage, self.token)
         if last is not None:
             # It may be that a sink failed here, and nobody comes after this driver to commit again.
@@ -275,6 +282,7 @@ class EpochDriver:
 
     def finish_sinks(self) -> None:
         """The job is over before its input was: what the last checkpoint holds is all there will be."""
+        self._committer.join()
         if self.last is not None:
             self._committer.finish(self.last)
 
@@ -282,6 +290,10 @@ class EpochDriver:
         """No epoch will follow."""
         self._housekeeping.close()
         self._committer.close()
+
+    def check_commits(self) -> None:
+        """Raise what a sink failed with beside the epochs, if one did."""
+        self._committer.check()
 
     @property
     def next_wakeup(self) -> int | None:
@@ -299,10 +311,12 @@ class EpochDriver:
         ends_input: bool = False,
         log_index: dict[str, int] | None = None,
     ) -> EpochStatistics:
-        """One epoch from trigger to committed sinks. Raises EpochFailed after a few attempts, or Fenced."""
+        """One epoch from trigger to committed sinks, but for those that commit beside the next one. Raises EpochFailed
+        after a few attempts, or Fenced; and what a sink failed with in this epoch or the one before."""
         pause = self.pause_left()
         if pause > 0:
             self.wait(pause)
+        self.check_commits()
         number = self.number = self.next_number
         self.probe("triggered")
         attempt = 0
@@ -331,6 +345,8 @@ class EpochDriver:
             if not self._committer.durable(each.uid) and not self._committer.early(each.uid)
         ]
         began = self.clock()
+        # Here, so that there is never more than one epoch to be committed again.
+        self._committer.join()
         self._committer.commit(number, [each for each in committables if self._committer.early(each.uid)])
         committing = self.clock() - began
         self.probe("collected")
@@ -348,10 +364,11 @@ class EpochDriver:
             assert isinstance(follow, CommitSinks)
             # First what is in no manifest: if a sink fails, the others commit again after the restart.
             self._committer.commit(number, passing)
-            self._committer.commit(number, manifest.committables)
+            self._committer.publish(manifest)
+        if ends_input:
+            self._committer.join()
         committing += self.clock() - began
         self.probe("committed")
-        self._committer.published(manifest)
         if version is not None:
             self._housekeeping.published(manifest, version)
         self._dispose_claimed(manifest)

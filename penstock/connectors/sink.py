@@ -69,6 +69,10 @@ class Sink(ABC):
     If that checkpoint then fails, the same records come again, in a commit of the same name or in several others. So a
     sink that leaves out what it was given before, or whose commit changes what its writers were restored from, cannot.
     """
+    beside = False
+    """Whether `commit` may run in a thread of the driver while the tasks of the next epoch run: it touches nothing that
+    writers use. It is over before anything else of the sink is called in the driver, and before the next epoch counts.
+    """
     stateful = False
     """Whether its writers have state. Then each is a subtask of its own, behind an exchange if need be."""
     uid = ""

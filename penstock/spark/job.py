@@ -12,6 +12,7 @@ import time
 import uuid
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial, reduce
@@ -154,6 +155,7 @@ class Job:
             merge=merge_here if self._storage.in_memory else self._bases,
             open_savepoint=partial(savepoint_storage, options=self.spec.store_options),
             whole=self.spec.whole,
+            executor=ThreadPoolExecutor(1, "penstock-commits"),
             flow=FlowControl(self.spec.flow, held, self._credits) if self.spec.flow is not None and held else None,
         )
         self.driver.sources = self._sources
@@ -441,6 +443,7 @@ class Job:
                 if self._given_up:
                     self._query.stop()
                 while not self._query.awaitTermination(_TICK_S):
+                    self._check_commits()
                     self._wake_up()
                     if self._input_over:
                         if any(node.source.bounded for _, node in self._source_nodes()):
@@ -458,6 +461,18 @@ class Job:
                 if not self._given_up:
                     self._engine.frame = None
                     self._notify(self.driver.run_epoch(None, {}, ends_input=True))
+
+    def _check_commits(self) -> None:
+        """Hear of a sink that failed beside the epochs: without data none comes that would."""
+        if not self._epoch_lock.acquire(blocking=False):
+            return
+        try:
+            self.driver.check_commits()
+        except BaseException as error:  # as in _on_batch: `wait` raises it
+            self._error = self._error or error
+            self._query.stop()
+        finally:
+            self._epoch_lock.release()
 
     def _wake_up(self) -> None:
         """Run an epoch without records if a timer or an idle channel is due: Spark runs none while nothing comes."""

@@ -289,6 +289,7 @@ class LocalStorage(Storage):
     def delete_below(self, directory: str) -> None:
         path = self._root / checked(directory)
         self._durable.clear()
+        added = 0
         # Another driver may sweep the same leftovers.
         while path.exists():
             try:
@@ -296,6 +297,10 @@ class LocalStorage(Storage):
             except FileNotFoundError:
                 continue
             except OSError as error:
+                # A task that was told to stop had a last file in hand.
+                added += 1
+                if error.errno == errno.ENOTEMPTY and added < _PRUNED_RETRIES:
+                    continue
                 raise StorageError(
                     f"Cannot delete '{directory}' in {self.uri}: {error.strerror}.",
                     fix="See that this user may delete there, and that nothing else writes there.",

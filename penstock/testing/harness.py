@@ -56,6 +56,7 @@ from penstock.state.ttl import timed_name
 from penstock.testing.credits import Credits
 from penstock.testing.drawing import DrawnSource
 from penstock.testing.engine import LocalEngine
+from penstock.testing.late import Late
 from penstock.testing.pace import Pace
 
 _POSITIONS = "offsets/0"
@@ -72,6 +73,7 @@ class JobHarness:
     Given the `storage` of another harness, it goes on from that one's last checkpoint, at whatever parallelism.
     Given `from_savepoint`, it begins with that.
     A restart strategy of the program is obeyed; where a driver would wait, the clock that was set goes on at once.
+    With `commits_late`, sinks that commit beside the next epoch do so when its tasks are done, and not at once.
     """
 
     def __init__(
@@ -86,7 +88,9 @@ class JobHarness:
         from_savepoint: str | None = None,
         allow_non_restored_state: bool = False,
         claim_mode: RecoveryClaimMode = RecoveryClaimMode.NO_CLAIM,
+        commits_late: bool = False,
     ) -> None:
+        self._commits_late = commits_late
         self.output: list[Any] = []
         """Everything the stream gave, epoch after epoch."""
         env = stream if isinstance(stream, StreamExecutionEnvironment) else stream.get_execution_environment()
@@ -156,6 +160,7 @@ class JobHarness:
             prepare=lambda parameters, chains: self._engine.prepare(parameters, chains),
             clock=lambda: self._now() / 1000,
             wait=self._wait,
+            executor=Late() if self._commits_late else None,
             flow=None if self._flow is None else FlowControl(self._flow, self._log, self._credits),
         )
         if self._restore is not None:

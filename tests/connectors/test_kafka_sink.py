@@ -71,10 +71,10 @@ POINTS = [
 
 class TestExactlyOnce:
     @pytest.mark.parametrize("point", POINTS)
-    @pytest.mark.parametrize("parallelism", [1, 3])
-    def test_every_record_is_there_once_wherever_the_job_crashes(self, kafka, point, parallelism):
+    @pytest.mark.parametrize(("parallelism", "late"), [(1, False), (3, False), (3, True)])
+    def test_every_record_is_there_once_wherever_the_job_crashes(self, kafka, point, parallelism, late):
         topic = kafka.topic()
-        with job(sink_to(kafka, to_topic(topic)), parallelism=parallelism) as harness:
+        with job(sink_to(kafka, to_topic(topic)), parallelism=parallelism, commits_late=late) as harness:
             harness.epoch(10)
             harness.crash_at(point)
             harness.epoch(10)

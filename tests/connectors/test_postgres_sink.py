@@ -16,7 +16,7 @@ from penstock.common.row import Row
 from penstock.common.typeinfo import Types
 from penstock.connectors.postgres import ledger
 from penstock.connectors.postgres import sink as postgres_sink
-from penstock.connectors.postgres.encoding import RowEncoder
+from penstock.connectors.postgres.encoding import FORMAT, RowEncoder, record_at
 from penstock.connectors.postgres.target import find_target
 from penstock.datastream import RuntimeExecutionMode, StreamExecutionEnvironment
 from penstock.datastream.connectors.postgres import PostgresSink
@@ -50,9 +50,10 @@ def job(sink, records=range(40), **options):
 
 class TestAJobThatCrashes:
     @pytest.mark.parametrize("point", POINTS)
-    @pytest.mark.parametrize("backend", ["memory", "filesystem"])
-    def test_writes_every_record_once_wherever_that_is(self, db, postgres, point, backend):
-        with job(PostgresSink(postgres, "numbers"), parallelism=3, backend=backend) as harness:
+    @pytest.mark.parametrize(("backend", "late"), [("memory", False), ("filesystem", False), ("filesystem", True)])
+    def test_writes_every_record_once_wherever_that_is(self, db, postgres, point, backend, late):
+        sink = PostgresSink(postgres, "numbers")
+        with job(sink, parallelism=3, backend=backend, commits_late=late) as harness:
             harness.epoch(10)
             harness.crash_at(point)
             harness.epoch(10)
@@ -323,34 +324,73 @@ class TestRecords:
 
     def test_come_back_as_they_were_whatever_they_hold(self, db, postgres):
         db.execute(
-            "CREATE TABLE typed (place int, t text, i int8, f float8, num numeric, raw bytea, tz timestamptz, "
-            "iv interval, j jsonb, words text[])"
+            "CREATE TABLE typed (place int, t text, i int8, f float8, d date, b bool, u uuid, ts timestamp, ti time, "
+            "num numeric, raw bytea, tz timestamptz, iv interval, j jsonb, words text[])"
         )
+        telling = st.sampled_from(["null", "\\N", "]\n[", '"', "\\.", "\\", ",", "\n", "\r\n", "\t", "\\u0000", "\x01"])
         texts = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=6)
-        values = st.tuples(
+        texts |= st.lists(telling, max_size=4).map("".join)
+        common = [
             st.none() | texts,
             st.integers(-(2**63), 2**63 - 1),
-            st.floats(allow_nan=False),
+            st.none() | st.floats(allow_nan=False),
+            st.dates(),
+            st.booleans(),
+            st.uuids(),
+            st.datetimes(),
+            st.times(),
+        ]
+        rare = [
             st.decimals(allow_nan=False, allow_infinity=False, min_value=-(10**30), max_value=10**30),
             st.binary(max_size=6),
             st.datetimes(timezones=st.just(dt.UTC)),
             st.timedeltas(dt.timedelta(days=-(10**6)), dt.timedelta(days=10**6)),
             st.dictionaries(texts, st.integers(-9, 9) | texts | st.none(), max_size=2),
             st.lists(st.none() | texts, max_size=2),
-        )
+        ]
         target = find_target(db, "typed", None, None, None, "test", "here")
-        encoder = RowEncoder(target.table, target.columns, "test")
 
-        @settings(max_examples=60)
-        @given(st.lists(values, min_size=1, max_size=5))
-        def run(records):
-            records = [(place, *record) for place, record in enumerate(records)]
-            db.execute("TRUNCATE typed")
-            with db.cursor() as cursor, cursor.copy("COPY typed FROM STDIN") as copy:
-                copy.write(encoder.encode(records))
-            assert db.execute("SELECT * FROM typed ORDER BY place").fetchall() == records
+        def run(kinds):
+            columns = target.columns[: len(kinds) + 1]
+            encoder, names = RowEncoder(target.table, columns, "test"), ", ".join(column.name for column in columns)
 
-        run()
+            @settings(max_examples=60)
+            @given(st.lists(st.tuples(*kinds), min_size=1, max_size=5))
+            def run(records):
+                records = [(place, *record) for place, record in enumerate(records)]
+                db.execute("TRUNCATE typed")
+                written = encoder.encode(records)
+                with db.cursor() as cursor, cursor.copy(f"COPY typed ({names}) FROM STDIN ({FORMAT})") as copy:
+                    copy.write(written)
+                assert db.execute(f"SELECT {names} FROM typed ORDER BY place").fetchall() == records
+                # As the error shows it that names the line where the server stopped.
+                assert record_at(written.count(b"\n"), [written])[0] == str(records[-1][0])
+
+            run()
+
+        run(common)
+        run(common + rare)
+
+    def test_are_the_same_beside_common_ones_and_alone(self, db, postgres):
+        class Word(str):
+            def __str__(self):
+                return "no"
+
+        class Number(int):
+            pass
+
+        class Known(enum.Enum):
+            ONE = 1
+            A = "a"
+
+        far = dt.timezone(dt.timedelta(hours=1, seconds=7))
+        db.execute("CREATE TABLE others (w text, n int4, f float4, tz timestamptz)")
+        for w in ("a", Word("a"), Known.A):
+            for n in (1, Number(1), Known.ONE):
+                for f in (1.0, 1):
+                    for tz in (dt.datetime(2026, 1, 1, 1, 0, 7, tzinfo=far), dt.datetime(2026, 1, 1, tzinfo=dt.UTC)):
+                        self.write(PostgresSink(postgres, "others"), (w, n, f, tz), ("a", 1, 1.0, tz))
+        assert rows(db, "others", "DISTINCT w, n, f, tz AT TIME ZONE 'UTC'") == [("a", 1, 1.0, dt.datetime(2026, 1, 1))]
 
     def test_of_other_numeric_types_are_taken_if_they_mean_the_same(self, db, postgres):
         db.execute("CREATE TABLE others (f8 float8, num numeric(4, 1), u uuid)")

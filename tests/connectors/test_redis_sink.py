@@ -76,8 +76,9 @@ def small_chunks(monkeypatch):
 
 class TestAJob:
     @pytest.mark.parametrize("point", POINTS)
-    def test_has_every_effect_once_wherever_it_crashes(self, redis_server, point):
-        with job(RedisSink(redis_server.url, effects), parallelism=2) as harness:
+    @pytest.mark.parametrize("late", [False, True])
+    def test_has_every_effect_once_wherever_it_crashes(self, redis_server, point, late):
+        with job(RedisSink(redis_server.url, effects), parallelism=2, commits_late=late) as harness:
             harness.epoch(10)
             harness.crash_at(point)
             harness.epoch(10)

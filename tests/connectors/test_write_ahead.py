@@ -32,6 +32,8 @@ POINTS = [
 class Letters(Sink):
     """A ledger that leaves out what it was given before, as a database with a ledger of epochs does."""
 
+    beside = True
+
     def __init__(self):
         self.given = {}
         self.sent = []
@@ -92,9 +94,10 @@ def options(request, tmp_path):
 
 class TestInAJob:
     @pytest.mark.parametrize("point", POINTS)
-    def test_every_record_is_sent_once_wherever_it_crashes(self, point, options):
+    @pytest.mark.parametrize("late", [False, True])
+    def test_every_record_is_sent_once_wherever_it_crashes(self, point, options, late):
         sink = Letters()
-        with job(sink, **options) as harness:
+        with job(sink, commits_late=late, **options) as harness:
             harness.epoch(10)
             harness.crash_at(point)
             harness.epoch(10)
@@ -140,11 +143,12 @@ class TestInAJob:
             harness.epoch(10)
             assert {name.split("/")[1] for name in files(storage)} == {"000000000003"}
 
-    def test_a_driver_may_die_at_any_write(self, tmp_path):
+    @pytest.mark.parametrize("late", [False, True])
+    def test_a_driver_may_die_at_any_write(self, tmp_path, late):
         for left in count():
             sink = Letters()
             storage = Dying(tmp_path / str(left))
-            with job(sink, storage=storage, settings=FILES) as harness:
+            with job(sink, storage=storage, settings=FILES, commits_late=late) as harness:
                 harness.epoch(10)
                 storage.left = left
                 try:
@@ -156,8 +160,9 @@ class TestInAJob:
                 storage.left = None
                 harness.crash()
                 harness.epochs(10)
-                assert sorted(sink.sent) == list(NUMBERS)
-                assert {name.split("/")[1] for name in files(storage)} == {"000000000006"}
+                kept = {"000000000005", "000000000006"} if late else {"000000000006"}
+                assert {name.split("/")[1] for name in files(storage)} == kept
+            assert sorted(sink.sent) == list(NUMBERS)
             if not died:
                 assert left > 8
                 return

@@ -1,7 +1,9 @@
 """Sinks on Spark: transactions of a user's system, and every writer of Spark's through the write-ahead log."""
 
 import os
+import select
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -10,8 +12,9 @@ import pytest
 from pyspark.sql.datasource import DataSource, DataSourceWriter, WriterCommitMessage
 
 from penstock.checkpoint.epochs import Settings
-from penstock.common import Row, Types
+from penstock.common import RestartStrategies, Row, Types
 from penstock.datastream import RuntimeExecutionMode, StreamExecutionEnvironment, TwoPhaseCommitSinkFunction
+from penstock.datastream.connectors import Sink, SinkWriter
 from penstock.spark.writing import SparkWriterFailed
 from penstock.state.storage import LocalStorage
 from penstock.testing import JobHarness
@@ -55,6 +58,74 @@ def test_transactions_are_begun_in_workers_and_committed_by_the_driver(make_env,
     shown = list((tmp_path / "target").iterdir())
     assert [path.name for path in shown if "-" in path.name] == []
     assert sorted(int(line) for path in shown for line in path.read_text().split()) == list(range(40))
+
+
+class Waiting(Sink):
+    """Takes the first epoch when a task of the next one has said that it runs; or takes none."""
+
+    beside = True
+
+    def __init__(self, pipe=None):
+        self.pipe = pipe
+        self.committed = []
+
+    def create_writer(self, context):
+        return Counted()
+
+    def commit(self, commits):
+        if self.pipe is None:
+            raise ConnectionError(f"nobody listens to epoch {commits[0].epoch}")
+        if not self.committed:
+            assert select.select([self.pipe], [], [], 60)[0], "no task has begun"
+        self.committed.append(commits[0].epoch)
+
+
+class Counted(SinkWriter):
+    def begin_epoch(self, epoch):
+        self.records = 0
+
+    def write(self, value):
+        self.records += 1
+
+    def prepare_commit(self):
+        return b"%d" % self.records if self.records else None
+
+
+def test_a_commit_runs_beside_the_tasks_of_the_next_epoch(make_env, tmp_path):
+    path = str(tmp_path / "pipe")
+    os.mkfifo(path)
+    reading = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+
+    def say(number):
+        if number == 10:
+            writing = os.open(path, os.O_WRONLY)
+            os.write(writing, b"!")
+            os.close(writing)
+        return number
+
+    try:
+        sink = Waiting(reading)
+        env = make_env(parallelism=1, records=10, checkpoints=True)
+        env.from_collection(range(30)).map(say).sink_to(sink).uid("out")
+        env.execute()
+    finally:
+        os.close(reading)
+    assert sink.committed == [1, 2, 3]
+
+
+def test_a_job_without_data_hears_that_its_sink_failed(make_env, session, tmp_path):
+    (tmp_path / "input").mkdir()
+    (tmp_path / "input" / "lines.txt").write_text("a line\n")
+    env = make_env(parallelism=1, checkpoints=True)
+    env.set_restart_strategy(RestartStrategies.no_restart())
+    env.from_spark(session.readStream.text(str(tmp_path / "input"))).sink_to(Waiting()).uid("out")
+    job = env.execute_async()
+    with ThreadPoolExecutor(1) as threads:
+        try:
+            error = threads.submit(job.result).exception(timeout=120)
+        finally:
+            job.cancel()
+    assert repr(error) == "ConnectionError('nobody listens to epoch 1')"
 
 
 @dataclass

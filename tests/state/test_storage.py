@@ -256,6 +256,22 @@ class TestLocalStorage:
         local.write("m/2", b"x")
         assert steps[::2] == ["sync temp", "sync root/m"]
 
+    def test_what_comes_while_a_directory_is_deleted_goes_with_it(
+        self, local: LocalStorage, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        local.write("a/1", b"x")
+        rmdir, late = os.rmdir, ["a/2", "a/3"]
+
+        def slower(path: str, *, dir_fd: int | None = None) -> None:
+            if late:
+                local.write(late.pop(), b"of a task that ends")
+            rmdir(path, dir_fd=dir_fd)
+
+        monkeypatch.setattr(os, "rmdir", slower)
+        local.delete_below("a")
+        assert local.list("") == []
+        assert late == []
+
     def test_a_failed_write_leaves_nothing(self, local: LocalStorage, monkeypatch: pytest.MonkeyPatch) -> None:
         def full(descriptor: int) -> None:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

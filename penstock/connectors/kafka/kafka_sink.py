@@ -36,6 +36,8 @@ _DEFAULTS = {
 class KafkaSink(Sink):
     """Made by `KafkaSink.builder()`."""
 
+    beside = True
+
     def __init__(
         self, client: KafkaClient, serializer: KafkaRecordSerializationSchema, exactly_once: bool, prefix: str
     ) -> None:

@@ -23,7 +23,7 @@ from penstock.connectors.postgres.connection import (
     said,
     sql,
 )
-from penstock.connectors.postgres.encoding import RowEncoder
+from penstock.connectors.postgres.encoding import FORMAT, RowEncoder, record_at
 from penstock.connectors.postgres.ledger import Ledger
 from penstock.connectors.postgres.table import check_names
 from penstock.connectors.postgres.target import Target, find_target
@@ -43,7 +43,7 @@ _KEYS = 50_000
 """Keys whose last record a task remembers."""
 _CHUNK = 1 << 16
 """Bytes that are put aside, and sent, together."""
-_COPY = "COPY {table} ({columns}) FROM STDIN"
+_COPY = "COPY {table} ({columns}) FROM STDIN (" + FORMAT + ")"
 _STAGE = "CREATE TEMP TABLE {staged} ON COMMIT DROP AS SELECT {columns} FROM {table} WITH NO DATA"
 _NUMBER = "ALTER TABLE {staged} ADD COLUMN {order} bigint GENERATED ALWAYS AS IDENTITY"
 _STAGED, _ORDER = "penstock_epoch", "penstock_order"
@@ -65,6 +65,7 @@ class PostgresSink(Sink):
 
     guarantee = EXACTLY_ONCE
     why = "an epoch's rows and its number are written in one transaction of the database"
+    beside = True
 
     def __init__(
         self,
@@ -180,10 +181,10 @@ class PostgresSink(Sink):
     def _refused(self, error: Any, target: Target, commits: list[Commit]) -> PostgresError:
         """The server does not take the epoch: which record, if it says so."""
         found = re.search(r"COPY \S+?, \D*(\d+)(?:, \S+ (.+?):)?", error.diag.context or "")
-        record = self._line(int(found.group(1)), commits) if found else ""
+        record = record_at(int(found.group(1)), self._chunks(commits)) if found else []
         shown = ""
         if record:
-            values = (f"{name}={text[:100]}" for name, text in zip(target.names, record.split("\t")))
+            values = (f"{name}={text[:100]}" for name, text in zip(target.names, record))
             shown = f" The record: {', '.join(values)}."
         name = error.diag.column_name or (found and found.group(2))
         columns = [column for column in target.columns if column.name == name]
@@ -197,15 +198,6 @@ class PostgresSink(Sink):
             fix="Change the table, its constraints or triggers so that it takes the record, and start the job again: "
             "it goes on with this epoch.",
         )
-
-    def _line(self, number: int, commits: list[Commit]) -> str:
-        before = 0
-        for chunk in self._chunks(commits):
-            lines = chunk.count(b"\n")
-            if before + lines >= number:
-                return chunk.split(b"\n")[number - before - 1].decode()
-            before += lines
-        return ""
 
 
 class _Writer(SinkWriter):
