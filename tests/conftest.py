@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import pytest
 from hypothesis import settings
 
 from penstock.state.object_storage import ObjectStorage
+from scripts import class_archive
 from scripts.pyflink_wheel import IndexUnreachable, wheel_path
 
 # What is started in the background ignores Ctrl-C, and so would every process that a test starts to interrupt it.
@@ -22,6 +24,11 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 if TYPE_CHECKING:
     from chaos.servers.postgres import PostgresServer
     from chaos.servers.redis import RedisServer
+
+# `make` has made it. Nothing but the time of tests depends on it.
+CLASSES = Path(sys.prefix) / "spark-classes.jsa"
+if CLASSES.exists():
+    class_archive.use(CLASSES, os.environ)
 
 # A shared machine may stop for longer than any deadline; what a test finds must not depend on that.
 settings.register_profile("penstock", deadline=None)

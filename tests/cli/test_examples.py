@@ -1,6 +1,7 @@
 """The README's first program is examples/first.py, and both examples give what they say."""
 
 import importlib.util
+import os
 import re
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import pytest
 
 from penstock.datastream import StreamExecutionEnvironment
 from penstock.testing import JobHarness
+from scripts import class_archive
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
@@ -28,6 +30,8 @@ def test_the_readmes_output_is_what_the_first_program_prints():
         capture_output=True,
         text=True,
         timeout=120,
+        # All as it is for a user.
+        env=class_archive.without(os.environ),
     )
     assert (done.stdout, done.stderr) == (OUTPUT, "")
 

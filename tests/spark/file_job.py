@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 from programs import Count
 
@@ -19,7 +20,7 @@ POLICIES = {
 }
 
 
-def run(directory: str, master: str, policy: str) -> None:
+def run(directory: str, master: str, policy: str, session: Any = None) -> None:
     configuration = Configuration.from_dict(
         {
             "spark.master": master,
@@ -31,6 +32,7 @@ def run(directory: str, master: str, policy: str) -> None:
         }
     )
     env = StreamExecutionEnvironment.get_execution_environment(configuration)
+    env._spark = session
     env.set_parallelism(2)
     env.add_epoch_listener(lambda epoch: print(f"epoch {epoch.number} {epoch.records}", flush=True))
     source = (

@@ -73,7 +73,7 @@ def expected_output(records: list[str]) -> Counter[tuple[str, int]]:
 
 
 def run_everywhere(directory: str, master: str, cases: list[list[int]], left: list[str], right: list[str]) -> None:
-    """The two stages at several parallelisms, as one epoch and as fifty, in one session; outputs go to files."""
+    """The two stages at several parallelisms, as one epoch and as several, in one session; outputs go to files."""
     for parallelism, epochs in cases:
         configuration = Configuration.from_dict(
             {
@@ -93,7 +93,13 @@ def run_everywhere(directory: str, master: str, cases: list[list[int]], left: li
 
 
 def run_two_stages(
-    directory: str, master: str, left: list[str], right: list[str], per_epoch: int, settings: dict[str, str]
+    directory: str,
+    master: str,
+    left: list[str],
+    right: list[str],
+    per_epoch: int,
+    settings: dict[str, str],
+    session: Any = None,
 ) -> None:
     """The job of the crash tests: every record of it must be counted once, whatever dies."""
     configuration = Configuration.from_dict(
@@ -109,6 +115,7 @@ def run_two_stages(
         }
     )
     env = StreamExecutionEnvironment.get_execution_environment(configuration)
+    env._spark = session
     env.set_parallelism(2)
     env.add_epoch_listener(lambda epoch: print(f"epoch {epoch.number} {epoch.records}", flush=True))
     stream = two_stages(env.from_collection(left).uid("left"), env.from_collection(right).uid("right"))
@@ -151,7 +158,9 @@ class Values(SinkWriter):
         return json.dumps(self.values).encode()
 
 
-def run_with_rival(directory: str, left: list[str], right: list[str], retain: bool, commits: str) -> None:
+def run_with_rival(
+    directory: str, left: list[str], right: list[str], retain: bool, commits: str, session: Any = None
+) -> None:
     """The two stages in one of several drivers of the same job."""
     settings = {
         "spark.master": "local[2]",
@@ -163,6 +172,7 @@ def run_with_rival(directory: str, left: list[str], right: list[str], retain: bo
     if retain:
         settings["execution.checkpointing.externalized-checkpoint-retention"] = "RETAIN_ON_CANCELLATION"
     env = StreamExecutionEnvironment.get_execution_environment(Configuration.from_dict(settings))
+    env._spark = session
     env.set_parallelism(2)
     stream = two_stages(env.from_collection(left).uid("left"), env.from_collection(right).uid("right"))
     stream.sink_to(NotedSink(commits)).uid("sink")
@@ -174,8 +184,10 @@ class Tag(KeyedProcessFunction):
 
     def open(self, runtime_context: RuntimeContext) -> None:
         self.tags = runtime_context.get_state(ValueStateDescriptor("tags", str))
+        self.seen = runtime_context.get_metrics_group().counter("seen")
 
     def process_element(self, value: Any, ctx: Any) -> Any:
+        self.seen.inc()
         tag = uuid.uuid4().hex
         self.tags.update(f"{self.tags.value() or ''} {tag}")
         yield value, tag
@@ -216,7 +228,8 @@ def run_tagged(directory: str, master: str, tagged: list[str], per_epoch: int) -
     tagging = env.from_collection(tagged).uid("words").key_by(lambda word: word).process(Tag()).uid("tag")
     gathered = tagging.key_by(lambda pair: pair[0][0]).process(Gather()).uid("gather")
     gathered.sink_to(FolderSink(f"{directory}/output")).uid("sink")
-    env.execute("tags")
+    result = env.execute("tags")
+    Path(directory, "counters.json").write_text(json.dumps(result.get_all_accumulator_results()))
 
 
 if __name__ == "__main__":

@@ -43,10 +43,6 @@ def _half_of_the_files() -> None:
     SparkMerge.__call__ = merge_half  # type: ignore[method-assign]
 
 
-def _before_the_metadata() -> None:
-    saving.publish_metadata = lambda storage, metadata: die()
-
-
 def _before_the_answer() -> None:
     publish = saving.publish_metadata
 
@@ -77,7 +73,6 @@ def _half_removed() -> None:
 
 STEPS: dict[str, Callable[[], None]] = {
     "half of the files": _half_of_the_files,
-    "before the metadata": _before_the_metadata,
     "before the answer": _before_the_answer,
     "before Spark's log": _before_spark_s_log,
     "half removed": _half_removed,

@@ -1,4 +1,7 @@
-"""Drivers killed while they make, restore and remove a savepoint: there is a valid one or none, and no job is lost."""
+"""Drivers killed while they make, restore and remove a savepoint: there is a valid one or none, and no job is lost.
+
+Here where it is half done by Spark; tests/savepoints/test_deaths.py has every change of a storage.
+"""
 
 import json
 import os
@@ -62,18 +65,16 @@ def runs_to_its_end(session: Any, directory: Path, job: str, parallelism: int, *
     assert read_values(storage, "sum", "total", int) == expected_sums(LEFT + RIGHT)
 
 
-def test_drivers_killed_at_each_step_of_a_savepoint_s_life(session: Any, tmp_path: Path) -> None:
+def test_drivers_killed_at_steps_of_a_savepoint_s_life(session: Any, tmp_path: Path) -> None:
     # Making: the job goes on from its checkpoints each time, and leaves no savepoint until its metadata are there.
-    for step in ("half of the files", "before the metadata"):
-        found = make(tmp_path, step)
-        assert found.metadata is None
-        assert "it has state, but no _metadata" in found.problem
-        if step == "before the metadata":
-            dies(path=found.where, dies="half removed")
-            with pytest.raises(IncompleteSavepoint):
-                load_savepoint(savepoint_storage(found.where))
-        dispose_savepoint(savepoint_storage(found.where))
-        assert not Path(found.where).exists()
+    found = make(tmp_path, "half of the files")
+    assert found.metadata is None
+    assert "it has state, but no _metadata" in found.problem
+    dies(path=found.where, dies="half removed")
+    with pytest.raises(IncompleteSavepoint):
+        load_savepoint(savepoint_storage(found.where))
+    dispose_savepoint(savepoint_storage(found.where))
+    assert not Path(found.where).exists()
     saved = make(tmp_path, "before the answer")
     assert saved.metadata is not None
     assert 0 < saved.metadata.sources["left"].records < len(LEFT)
