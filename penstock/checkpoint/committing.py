@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 from concurrent.futures import Executor, Future
 from contextlib import suppress
 from typing import NamedTuple, Protocol
@@ -59,11 +60,15 @@ class Committer:
         ahead: Ahead,
         at_least_once: bool = False,
         executor: Executor | None = None,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self._sinks = sinks
+        self._clock = clock
         self._at_least_once = at_least_once
         self._executor = executor
         self._under_way: tuple[Manifest, Future[None]] | None = None
+        self.beside_cost: float | None = None
+        """Seconds per record of the last epoch that was committed beside another one."""
         for uid, sink in sinks.items():
             sink.uid, sink.ahead = uid, ahead
         self._ahead = ahead
@@ -100,12 +105,13 @@ class Committer:
                 )
             sink.commit(commits)
 
-    def publish(self, manifest: Manifest) -> None:
-        """The manifest is published: commit what it holds, or begin to. Raises what a sink failed with."""
-        self._under_way = manifest, self._begin(manifest)
+    def publish(self, manifest: Manifest, records: int) -> None:
+        """The manifest of so many records is published: commit what it holds, or begin to. Raises what a sink failed
+        with."""
+        self._under_way = manifest, self._begin(manifest, records)
         self.check()
 
-    def _begin(self, manifest: Manifest) -> Future[None]:
+    def _begin(self, manifest: Manifest, records: int) -> Future[None]:
         now: list[Committable] = []
         beside: list[Committable] = []
         for each in manifest.committables:
@@ -117,9 +123,19 @@ class Committer:
             done.set_exception(error)
             return done
         if self._executor is not None and beside:
-            return self._executor.submit(self.commit, manifest.id, beside)
+            return self._executor.submit(self._commit_beside, manifest.id, beside, records)
         done.set_result(None)
         return done
+
+    def _commit_beside(self, epoch: int, committables: list[Committable], records: int) -> None:
+        began = self._clock()
+        self.commit(epoch, committables)
+        if records:
+            self.beside_cost = (self._clock() - began) / records
+
+    def beside(self, manifest: Manifest) -> bool:
+        """Whether sinks commit this one beside the next epoch."""
+        return self._executor is not None and any(self._sinks[each.uid].beside for each in manifest.committables)
 
     def join(self) -> None:
         """Wait until nothing is being committed any more. Raises what a sink failed with, and again to whoever comes

@@ -185,7 +185,7 @@ class EpochDriver:
         self._program = self.graph
         self.scale: Scale = {}
         self._committer = Committer(
-            self.sinks, self.lineage, Ahead(self.storage), self.settings.at_least_once, self.executor
+            self.sinks, self.lineage, Ahead(self.storage), self.settings.at_least_once, self.executor, self.clock
         )
         self.number = 0
         """The epoch under way, or the last one."""
@@ -344,9 +344,9 @@ class EpochDriver:
             for each in committables
             if not self._committer.durable(each.uid) and not self._committer.early(each.uid)
         ]
-        began = self.clock()
         # Here, so that there is never more than one epoch to be committed again.
         self._committer.join()
+        began = self.clock()
         self._committer.commit(number, [each for each in committables if self._committer.early(each.uid)])
         committing = self.clock() - began
         self.probe("collected")
@@ -364,7 +364,7 @@ class EpochDriver:
             assert isinstance(follow, CommitSinks)
             # First what is in no manifest: if a sink fails, the others commit again after the restart.
             self._committer.commit(number, passing)
-            self._committer.publish(manifest)
+            self._committer.publish(manifest, self._records(instruction.reports))
         if ends_input:
             self._committer.join()
         committing += self.clock() - began
@@ -376,10 +376,23 @@ class EpochDriver:
             for uid in manifest.keyed() | manifest.operators.keys():
                 self._check_memory(uid)
         duration = self.clock() - started
-        if self.flow is not None:
-            slots = 0 if self.metrics.slots is None else self.metrics.slots.available
-            self.flow.completed(self.graph, instruction.reports, self._measured, slots, committing, duration)
+        self._control_flow(manifest, instruction.reports, committing, duration)
         return self._count(instruction.reports, duration * 1000)
+
+    def _control_flow(
+        self, manifest: Manifest, reports: tuple[Report, ...], committing: float, duration: float
+    ) -> None:
+        if self.flow is None:
+            return
+        beside = 0.0
+        if self._committer.beside(manifest):
+            cost = self._committer.beside_cost
+            if cost is None:
+                # The first one is under way, and nobody knows yet whether more would be too many.
+                return
+            beside = cost * self._records(reports)
+        slots = 0 if self.metrics.slots is None else self.metrics.slots.available
+        self.flow.completed(self.graph, reports, self._measured, slots, committing, beside, duration)
 
     def pause_left(self) -> float:
         """Seconds until the next checkpoint may be triggered."""
@@ -563,7 +576,7 @@ class EpochDriver:
         assert self.last is not None
         statistics = EpochStatistics(
             self.last.id,
-            sum(report.records_in for report in reports if self.graph.chains[report.chain].source_uid is not None),
+            self._records(reports),
             duration_ms,
             (self.clock() - self._epoch_ended_at) * 1000,
             sum(delta.size for delta in deltas),
@@ -575,6 +588,10 @@ class EpochDriver:
         self._epoch_ended_at = self.clock()
         self.statistics.append(statistics)
         return statistics
+
+    def _records(self, reports: tuple[Report, ...]) -> int:
+        """That sources gave."""
+        return sum(report.records_in for report in reports if self.graph.chains[report.chain].source_uid is not None)
 
     def epoch_clock(self) -> int:
         """Processing time of an epoch that begins now. It never goes back, whatever the machine's clock does."""

@@ -7,6 +7,7 @@ import pytest
 from penstock.common import Configuration
 from penstock.connectors.generated import DataGeneratorSource, NumberSequenceSource
 from penstock.datastream import StreamExecutionEnvironment
+from penstock.datastream.connectors import Sink, SinkWriter
 from penstock.testing import JobHarness
 
 
@@ -52,6 +53,58 @@ def test_no_epoch_has_more_records_than_credits() -> None:
             allowed = job.metrics().get("numbers.credits", 10_000)
             records, _ = run(job, 1)
             assert records[0] <= allowed
+
+
+class SlowTable(Sink):
+    """Takes so many seconds for a record, beside the next epoch."""
+
+    beside = True
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self.wait: Any = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {}
+
+    def create_writer(self, context: Any) -> SinkWriter:
+        return CountedRecords()
+
+    def commit(self, commits: list[Any]) -> None:
+        self.wait(self.seconds * sum(int(commit.payload) for commit in commits))
+
+
+class CountedRecords(SinkWriter):
+    def begin_epoch(self, epoch: Any) -> None:
+        self.records = 0
+
+    def write(self, value: Any) -> None:
+        self.records += 1
+
+    def prepare_commit(self) -> bytes | None:
+        return b"%d" % self.records if self.records else None
+
+
+def test_a_slow_sink_holds_sources_back_though_it_commits_beside_the_next_epoch() -> None:
+    table = SlowTable(0.001)
+    env = environment(penstock__flow__target_epoch_time="1 s")
+    numbers = env.from_source(DataGeneratorSource(lambda n: n, 10**9)).uid("numbers")
+    numbers.map(lambda n: n).uid("work").sink_to(table).uid("table")
+    with JobHarness(env, commits_late=True) as job:
+        table.wait = job._wait
+        job.set_pace(0.00001, "work")
+        records, took = run(job, 12)
+        # No more than at first until something is known of the sink, and then what it can take.
+        assert max(records) == records[0] == 10_000
+        assert max(records[2:]) <= 1100
+        assert min(records[4:]) >= 700
+        assert max(took[4:]) <= 1.2
+        # Slower still.
+        table.seconds = 0.005
+        records, took = run(job, 12)
+        assert max(records[2:]) <= 220
+        assert min(records[4:]) >= 140
+        assert max(took[4:]) <= 1.2
 
 
 def test_the_slowest_stage_has_the_least_capacity() -> None:
