@@ -11,6 +11,7 @@ from typing import NamedTuple, Protocol
 
 from penstock.checkpoint.ahead import Ahead
 from penstock.checkpoint.manifest import Committable, Manifest, NotRestorable
+from penstock.checkpoint.snapshots import in_order
 from penstock.runtime.report import Report
 from penstock.runtime.sink_operators import WRITERS
 
@@ -198,7 +199,7 @@ def committables_of(reports: Iterable[Report]) -> list[Committable]:
     """In the order of subtasks, whatever order the reports came in."""
     return [
         Committable(part.uid, report.subtask, part.committable)
-        for report in sorted(reports, key=lambda report: (report.chain, report.subtask))
+        for report in in_order(reports)
         for part in report.operators
         if part.committable is not None
     ]

@@ -39,17 +39,17 @@ from penstock.checkpoint.lineages import SharedStorage
 from penstock.checkpoint.manifest import (
     FORMAT,
     Manifest,
-    OperatorSnapshot,
     Version,
     fenced,
     latest,
     manifest_name,
 )
 from penstock.checkpoint.metrics import MetricTotals
-from penstock.checkpoint.redistribution import add_report, sizes, stored_once
+from penstock.checkpoint.redistribution import sizes
 from penstock.checkpoint.rescaling import Scale, recalled, remembered, scale_for
 from penstock.checkpoint.restorable import check_restorable
 from penstock.checkpoint.savepoints import dispose_claimed, savepoint_storage
+from penstock.checkpoint.snapshots import add_deltas, in_order, operator_snapshots, records_since
 from penstock.checkpoint.statistics import CheckpointHistory
 from penstock.errors import PenstockError
 from penstock.runtime.metrics import TaskMetrics, decode_metrics
@@ -466,49 +466,11 @@ class EpochDriver:
         reports: tuple[Report, ...],
         timestamp: int,
     ) -> Manifest:
-        last = self.last
-        operators: dict[str, OperatorSnapshot] = {}
-        records = dict(last.records) if last is not None else {}
+        last, reports = self.last, tuple(in_order(reports))
         bases = {} if last is None else self._housekeeping.bases(last)
         since_base = {} if last is None else self._housekeeping.since_base(last)
-        for report in sorted(reports, key=lambda report: (report.chain, report.subtask)):
-            chain = self.graph.chains[report.chain]
-            if chain.source_uid is not None:
-                records[chain.source_uid] = records.get(chain.source_uid, 0) + report.records_in
-            for part in report.operators:
-                if part.states or part.deltas or part.operator_state or part.timers:
-                    known = operators.get(part.uid)
-                    if known is None:
-                        known = operators[part.uid] = OperatorSnapshot(
-                            self.uids[part.uid].name,
-                            chain.parallelism,
-                            chain.max_parallelism,
-                            {},
-                            [],
-                            {},
-                            {},
-                            {},
-                            {},
-                            self._key_type_of(part.uid),
-                        )
-                    before = None if last is None else last.operators.get(part.uid)
-                    for name, schema in part.states.items():
-                        # A subtask that has not asked for a state yet reports it as it was.
-                        if name not in known.states or before is None or schema != before.states.get(name):
-                            known.states[name] = schema
-                            known.ways.update({name: part.ways[name]} if name in part.ways else {})
-                    known.ttl.update(part.ttl)
-                    known.deltas.extend(part.deltas)
-                    add_report(known.operator_state, part.operator_state, report.subtask, chain.parallelism)
-                    for kind, least in part.timers.items():
-                        first = known.timers.setdefault(kind, {})
-                        for block, time in least.items():
-                            # Two subtasks may share a block.
-                            first[block] = min(time, first.get(block, time))
-                for delta in part.deltas:
-                    since = since_base.setdefault(part.uid, {})
-                    for block in delta.blocks:
-                        since[block] = since.get(block, 0) + -(-delta.size // len(delta.blocks))
+        add_deltas(since_base, reports)
+        names = {uid: operator.name for uid, operator in self.uids.items()}
         return Manifest(
             FORMAT,
             self.lineage,
@@ -518,16 +480,13 @@ class EpochDriver:
             self.token,
             timestamp,
             ends_input,
-            {
-                uid: msgspec.structs.replace(snapshot, operator_state=stored_once(snapshot.operator_state))
-                for uid, snapshot in operators.items()
-            },
+            operator_snapshots(last, self.graph, names, self._key_type_of, reports),
             [
                 each
                 for each in committables_of(reports)
                 if self._committer.durable(each.uid) and not self._committer.early(each.uid)
             ],
-            records,
+            records_since(last, self.graph, reports),
             spark_log,
             log_index if log_index is not None else (last.log_index if last is not None else {}),
             bases,

@@ -1,0 +1,80 @@
+"""What the tasks of an epoch reported, put together by operator for its manifest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+import msgspec
+
+from penstock.checkpoint.manifest import Manifest, OperatorSnapshot
+from penstock.checkpoint.redistribution import add_report, stored_once
+from penstock.runtime.plan import PhysicalGraph
+from penstock.runtime.report import OperatorReport, Report
+
+
+def in_order(reports: Iterable[Report]) -> list[Report]:
+    """Whatever order they came in: the same epoch has the same manifest."""
+    return sorted(reports, key=lambda report: (report.chain, report.subtask))
+
+
+def records_since(last: Manifest | None, graph: PhysicalGraph, reports: Iterable[Report]) -> dict[str, int]:
+    """By source: all that it has given, with this epoch."""
+    records = {} if last is None else dict(last.records)
+    for report in reports:
+        uid = graph.chains[report.chain].source_uid
+        if uid is not None:
+            records[uid] = records.get(uid, 0) + report.records_in
+    return records
+
+
+def add_deltas(since_base: dict[str, dict[int, int]], reports: Iterable[Report]) -> None:
+    """Count the bytes of new deltas by operator and block; one that covers several blocks is shared out."""
+    for report in reports:
+        for part in report.operators:
+            for delta in part.deltas:
+                since = since_base.setdefault(part.uid, {})
+                for block in delta.blocks:
+                    since[block] = since.get(block, 0) + -(-delta.size // len(delta.blocks))
+
+
+def operator_snapshots(
+    last: Manifest | None,
+    graph: PhysicalGraph,
+    names: Mapping[str, str],
+    key_type_of: Callable[[str], str],
+    reports: Iterable[Report],
+) -> dict[str, OperatorSnapshot]:
+    """Of the operators that hold anything, by uid. `names`: theirs, by uid. Reports are in order."""
+    snapshots: dict[str, OperatorSnapshot] = {}
+    for report in reports:
+        chain = graph.chains[report.chain]
+        for part in report.operators:
+            if not (part.states or part.deltas or part.operator_state or part.timers):
+                continue
+            snapshot = snapshots.get(part.uid)
+            if snapshot is None:
+                snapshot = snapshots[part.uid] = OperatorSnapshot(
+                    names[part.uid], chain.parallelism, chain.max_parallelism, {}, [], {}, {}, {}, {},
+                    key_type_of(part.uid),
+                )  # fmt: skip
+            _add_states(snapshot, part, None if last is None else last.operators.get(part.uid))
+            snapshot.deltas.extend(part.deltas)
+            add_report(snapshot.operator_state, part.operator_state, report.subtask, chain.parallelism)
+            for kind, least in part.timers.items():
+                first = snapshot.timers.setdefault(kind, {})
+                for block, time in least.items():
+                    # Two subtasks may share a block.
+                    first[block] = min(time, first.get(block, time))
+    return {
+        uid: msgspec.structs.replace(snapshot, operator_state=stored_once(snapshot.operator_state))
+        for uid, snapshot in snapshots.items()
+    }
+
+
+def _add_states(snapshot: OperatorSnapshot, part: OperatorReport, before: OperatorSnapshot | None) -> None:
+    for name, schema in part.states.items():
+        # A subtask that has not asked for a state yet reports it as it was.
+        if name not in snapshot.states or before is None or schema != before.states.get(name):
+            snapshot.states[name] = schema
+            snapshot.ways.update({name: part.ways[name]} if name in part.ways else {})
+    snapshot.ttl.update(part.ttl)
