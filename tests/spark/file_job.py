@@ -14,8 +14,8 @@ from penstock.datastream import StreamExecutionEnvironment
 from penstock.datastream.connectors.file_system import FileSink, FileSource, RollingPolicy, StreamFormat
 
 POLICIES = {
-    # Parts span epochs: some are cut by size, the rest by the end of the input.
-    "by size": RollingPolicy.default_rolling_policy(part_size=150),
+    # Parts span epochs, and in most epochs some are cut by size; the rest are by the end of the input.
+    "by size": RollingPolicy.default_rolling_policy(part_size=40),
     "each checkpoint": RollingPolicy.on_checkpoint_rolling_policy(),
 }
 

@@ -158,9 +158,7 @@ class Values(SinkWriter):
         return json.dumps(self.values).encode()
 
 
-def run_with_rival(
-    directory: str, left: list[str], right: list[str], retain: bool, commits: str, session: Any = None
-) -> None:
+def run_with_rival(directory: str, left: list[str], right: list[str], retain: bool, commits: str) -> None:
     """The two stages in one of several drivers of the same job."""
     settings = {
         "spark.master": "local[2]",
@@ -172,7 +170,6 @@ def run_with_rival(
     if retain:
         settings["execution.checkpointing.externalized-checkpoint-retention"] = "RETAIN_ON_CANCELLATION"
     env = StreamExecutionEnvironment.get_execution_environment(Configuration.from_dict(settings))
-    env._spark = session
     env.set_parallelism(2)
     stream = two_stages(env.from_collection(left).uid("left"), env.from_collection(right).uid("right"))
     stream.sink_to(NotedSink(commits)).uid("sink")

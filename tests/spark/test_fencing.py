@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from programs import Count, expected_counts, expected_sums, run_with_rival, words
+from programs import Count, expected_counts, expected_sums, words
 
 from penstock.checkpoint.manifest import Fenced
 from penstock.common import JobStatus
@@ -26,15 +26,12 @@ LEFT, RIGHT = words(60, 3), words(60, 11)
 STOPPED_IN = 4
 
 
-def told(directory: Path, name: str, retain: bool) -> dict[str, Any]:
-    """What a driver is told, which notes the epochs it commits in a file of its own."""
-    commits = str(directory / f"{name}-commits")
-    return {"directory": str(directory), "left": LEFT, "right": RIGHT, "retain": retain, "commits": commits}
-
-
-def driver(directory: Path, name: str, retain: bool, stop: str) -> "subprocess.Popen[str]":
+def driver(directory: Path, name: str, retain: bool, stop: str = "") -> "subprocess.Popen[str]":
+    """A driver process of the job, which notes the epochs it commits in a file of its own."""
     arguments = directory / f"{name}.json"
-    arguments.write_text(json.dumps(told(directory, name, retain)))
+    told: dict[str, Any] = {"directory": str(directory), "left": LEFT, "right": RIGHT, "retain": retain}
+    told["commits"] = str(directory / f"{name}-commits")
+    arguments.write_text(json.dumps(told))
     return subprocess.Popen(
         [sys.executable, str(Path(__file__).with_name("programs.py")), str(arguments)],
         env={**os.environ, "PENSTOCK_CRASH": stop},
@@ -54,15 +51,15 @@ def committed(directory: Path, name: str) -> list[int]:
 
 
 @pytest.mark.parametrize("retain", [True, False])
-def test_a_driver_stopped_before_it_publishes_is_fenced_when_it_goes_on(
-    session: Any, tmp_path: Path, retain: bool
-) -> None:
+def test_a_driver_stopped_before_it_publishes_is_fenced_when_it_goes_on(tmp_path: Path, retain: bool) -> None:
     """The other driver has ended the job meanwhile, and kept its checkpoints or removed them."""
     first = driver(tmp_path, "first", retain, f"stopped-driver:collected:{STOPPED_IN}:{tmp_path / 'stopped'}")
     try:
         _, status = os.waitpid(first.pid, os.WUNTRACED)
         assert os.WIFSTOPPED(status), first.stderr and first.stderr.read()
-        run_with_rival(**told(tmp_path, "second", retain), session=session)
+        second = driver(tmp_path, "second", retain)
+        _, errors = second.communicate(timeout=280)
+        assert second.returncode == 0, errors
         before = files_below(tmp_path / "checkpoints", tmp_path / "replicas")
         os.kill(first.pid, signal.SIGCONT)
         _, errors = first.communicate(timeout=100)
