@@ -262,8 +262,10 @@ class StreamExecutionEnvironment:
         """Nothing is held that could be released: no stream is cached, and the Spark session may serve others."""
 
     def add_epoch_listener(self, listener: Callable[[EpochStatistics], None]) -> None:
-        """Call `listener` in the driver after every epoch; sinks that commit beside the next one may be at it still. What
-        it raises fails the job."""
+        """Call `listener` in the driver after every epoch. What it raises fails the job.
+
+        Sinks that commit beside the next epoch may be at it still.
+        """
         self._on_epoch.append(listener)
 
     # -- sources ---------------------------------------------------------------------------------------------------
