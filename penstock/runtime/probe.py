@@ -27,7 +27,8 @@ def crash_probe(role: str, epoch: Callable[[], int], scope: str = "") -> Callabl
         for who, point, number, marker in plans:
             if point in (reached, f"{scope}.{reached}") and int(number) == epoch() and _first(marker):
                 if who.startswith("stopped-"):
-                    os.kill(os.getpid(), signal.SIGSTOP)
+                    # To this thread: sent to the process, it may reach another one first, and this one goes on a while.
+                    signal.raise_signal(signal.SIGSTOP)
                     return
                 os.kill(_executor_pid() if who == "executor" else os.getpid(), signal.SIGKILL)
                 signal.pause()
