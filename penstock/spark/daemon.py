@@ -11,7 +11,9 @@ from __future__ import annotations
 import gc
 import os
 import sys
+from collections.abc import Callable
 from importlib.machinery import PathFinder
+from typing import Any
 
 
 def without_archives(path: list[str]) -> list[str]:
@@ -38,9 +40,23 @@ def import_for_workers() -> None:
     gc.freeze()
 
 
+def ending_quietly(worker: Callable[..., int]) -> Callable[..., int]:
+    """PySpark's `worker`, which tells of a pipe that is broken with a traceback: Spark has given up the task, as it does
+    at the end of every job with what runs beside its epochs, and nobody waits for the answer."""
+
+    def run(*arguments: Any) -> int:
+        try:
+            return worker(*arguments)
+        except BrokenPipeError:
+            return 1
+
+    return run
+
+
 if __name__ == "__main__":
     sys.path[:] = without_archives(sys.path)
     from pyspark import daemon
 
     import_for_workers()
+    daemon.worker = ending_quietly(daemon.worker)
     daemon.manager()

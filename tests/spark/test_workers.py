@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from penstock.datastream import StreamExecutionEnvironment
-from penstock.spark.daemon import without_archives
+from penstock.spark.daemon import ending_quietly, without_archives
 from penstock.spark.warm_up import WarmUp
 
 
@@ -32,6 +32,18 @@ def test_other_archives_stay_on_the_path(site: Path) -> None:
 def test_without_an_installed_pyspark_its_archive_is_all_there_is(tmp_path: Path) -> None:
     path = [str(tmp_path / "pyspark" / "python" / "lib" / "pyspark.zip"), str(tmp_path)]
     assert without_archives(path) == path
+
+
+def test_a_worker_whose_task_was_given_up_ends_without_a_word() -> None:
+    def worker(error: type[Exception] | None) -> int:
+        if error is not None:
+            raise error
+        return 0
+
+    assert ending_quietly(worker)(None) == 0
+    assert ending_quietly(worker)(BrokenPipeError) == 1
+    with pytest.raises(ValueError):
+        ending_quietly(worker)(ValueError)
 
 
 def _seen(_: int) -> tuple[str, str]:
