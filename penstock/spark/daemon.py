@@ -41,8 +41,8 @@ def import_for_workers() -> None:
 
 
 def ending_quietly(worker: Callable[..., int]) -> Callable[..., int]:
-    """PySpark's `worker`, which tells of a pipe that is broken with a traceback: Spark has given up the task, as it does
-    at the end of every job with what runs beside its epochs, and nobody waits for the answer."""
+    """PySpark's `worker`, which shows a traceback when its pipe is broken. Then Spark has given up the task, as it does
+    at the end of a job with what runs beside epochs, and nobody waits for the answer."""
 
     def run(*arguments: Any) -> int:
         try:
