@@ -13,6 +13,7 @@ from penstock.runtime.probe import VARIABLE, crash_probe
 def signals(monkeypatch: pytest.MonkeyPatch) -> list[signal.Signals]:
     sent: list[signal.Signals] = []
     monkeypatch.setattr(os, "kill", lambda pid, number: sent.append(number))
+    monkeypatch.setattr(signal, "raise_signal", sent.append)
     monkeypatch.setattr(signal, "pause", lambda: None)
     return sent
 
