@@ -113,13 +113,10 @@ class Committer:
         self.check()
 
     def _begin(self, manifest: Manifest, records: int) -> Future[None]:
-        now: list[Committable] = []
-        beside: list[Committable] = []
-        for each in manifest.committables:
-            (beside if self._executor is not None and self._sinks[each.uid].beside else now).append(each)
+        beside = [each for each in manifest.committables if self._goes_beside(each)]
         done: Future[None] = Future()
         try:
-            self.commit(manifest.id, now)
+            self.commit(manifest.id, [each for each in manifest.committables if not self._goes_beside(each)])
         except Exception as error:  # the user's sink
             done.set_exception(error)
             return done
@@ -127,6 +124,9 @@ class Committer:
             return self._executor.submit(self._commit_beside, manifest.id, beside, records)
         done.set_result(None)
         return done
+
+    def _goes_beside(self, committable: Committable) -> bool:
+        return self._executor is not None and self._sinks[committable.uid].beside
 
     def _commit_beside(self, epoch: int, committables: list[Committable], records: int) -> None:
         began = self._clock()
@@ -136,7 +136,7 @@ class Committer:
 
     def beside(self, manifest: Manifest) -> bool:
         """Whether sinks commit this one beside the next epoch."""
-        return self._executor is not None and any(self._sinks[each.uid].beside for each in manifest.committables)
+        return any(map(self._goes_beside, manifest.committables))
 
     def join(self) -> None:
         """Wait until nothing is being committed any more. Raises what a sink failed with, and again to whoever comes

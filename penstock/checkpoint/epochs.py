@@ -194,6 +194,7 @@ class EpochDriver:
         self._claimed: tuple[str, str] | None = None
         self._key_types = declared_key_types(self.graph)
         self.uids = {operator.uid: operator for chain in self.graph.chains for operator in chain.operators}
+        self._names = {uid: operator.name for uid, operator in self.uids.items()}
         self._housekeeping = Housekeeping(
             self.storage,
             [
@@ -338,6 +339,11 @@ class EpochDriver:
             if attempt > self._tolerated(instruction):
                 raise failed(instruction)
         manifest = self._manifest(number, batch, spark_log, log_index, ends_input, instruction.reports, timestamp)
+        records = sum(
+            report.records_in
+            for report in instruction.reports
+            if self.graph.chains[report.chain].source_uid is not None
+        )
         committables = committables_of(instruction.reports)
         passing = [
             each
@@ -354,9 +360,8 @@ class EpochDriver:
         version = None if self.whole else publish_as_owner(self.storage, manifest, self._begun)
         self.probe("published")
         self.last, self.version = manifest, version
-        names = {uid: operator.name for uid, operator in self.uids.items()}
         self.checkpoints.add_completed(
-            manifest, instruction.reports, self._measured, names, int(started * 1000), self._now()
+            manifest, instruction.reports, self._measured, self._names, int(started * 1000), self._now()
         )
         self.metrics.add(number, self._measured, {(report.chain, report.subtask) for report in instruction.reports})
         began = self.clock()
@@ -364,7 +369,7 @@ class EpochDriver:
             assert isinstance(follow, CommitSinks)
             # First what is in no manifest: if a sink fails, the others commit again after the restart.
             self._committer.commit(number, passing)
-            self._committer.publish(manifest, self._records(instruction.reports))
+            self._committer.publish(manifest, records)
         if ends_input:
             self._committer.join()
         committing += self.clock() - began
@@ -376,11 +381,11 @@ class EpochDriver:
             for uid in manifest.keyed() | manifest.operators.keys():
                 self._check_memory(uid)
         duration = self.clock() - started
-        self._control_flow(manifest, instruction.reports, committing, duration)
-        return self._count(instruction.reports, duration * 1000)
+        self._control_flow(manifest, instruction.reports, records, committing, duration)
+        return self._count(instruction.reports, records, duration * 1000)
 
     def _control_flow(
-        self, manifest: Manifest, reports: tuple[Report, ...], committing: float, duration: float
+        self, manifest: Manifest, reports: tuple[Report, ...], records: int, committing: float, duration: float
     ) -> None:
         if self.flow is None:
             return
@@ -390,7 +395,7 @@ class EpochDriver:
             if cost is None:
                 # The first one is under way, and nobody knows yet whether more would be too many.
                 return
-            beside = cost * self._records(reports)
+            beside = cost * records
         slots = 0 if self.metrics.slots is None else self.metrics.slots.available
         self.flow.completed(self.graph, reports, self._measured, slots, committing, beside, duration)
 
@@ -470,7 +475,6 @@ class EpochDriver:
         bases = {} if last is None else self._housekeeping.bases(last)
         since_base = {} if last is None else self._housekeeping.since_base(last)
         add_deltas(since_base, reports)
-        names = {uid: operator.name for uid, operator in self.uids.items()}
         return Manifest(
             FORMAT,
             self.lineage,
@@ -480,7 +484,7 @@ class EpochDriver:
             self.token,
             timestamp,
             ends_input,
-            operator_snapshots(last, self.graph, names, self._key_type_of, reports),
+            operator_snapshots(last, self.graph, self._names, self._key_type_of, reports),
             [
                 each
                 for each in committables_of(reports)
@@ -530,12 +534,12 @@ class EpochDriver:
         before = None if self.last is None else self.last.operators.get(uid)
         return "" if before is None else before.key_type
 
-    def _count(self, reports: tuple[Report, ...], duration_ms: float) -> EpochStatistics:
+    def _count(self, reports: tuple[Report, ...], records: int, duration_ms: float) -> EpochStatistics:
         deltas = [delta for report in reports for part in report.operators for delta in part.deltas]
         assert self.last is not None
         statistics = EpochStatistics(
             self.last.id,
-            self._records(reports),
+            records,
             duration_ms,
             (self.clock() - self._epoch_ended_at) * 1000,
             sum(delta.size for delta in deltas),
@@ -547,10 +551,6 @@ class EpochDriver:
         self._epoch_ended_at = self.clock()
         self.statistics.append(statistics)
         return statistics
-
-    def _records(self, reports: tuple[Report, ...]) -> int:
-        """That sources gave."""
-        return sum(report.records_in for report in reports if self.graph.chains[report.chain].source_uid is not None)
 
     def epoch_clock(self) -> int:
         """Processing time of an epoch that begins now. It never goes back, whatever the machine's clock does."""

@@ -104,7 +104,7 @@ class Sink(ABC):
         """Remove what attempts up to `epoch` left behind; `states` is all that the writers still need.
 
         Called when a driver has published its first checkpoint, or the first after a failed attempt: no other driver
-        can publish this epoch, and no other attempt will.
+        can publish this epoch, and no other attempt will. What writers of a later epoch wrote may be there already.
         """
 
     def settle(self) -> None:

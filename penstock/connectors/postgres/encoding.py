@@ -63,7 +63,7 @@ class RowEncoder:
         ]
         """Columns whose values may change after they were given."""
 
-    # A row of a text and two numbers takes 0.13 µs.
+    # A row of a text and two numbers takes 0.16 µs.
     def encode(self, rows: list[tuple[Any, ...]]) -> bytes:
         """Each row has a value for each column, or a `Text`."""
         try:
