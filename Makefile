@@ -15,12 +15,13 @@ BACKEND ?= filesystem
 ENDS ?= files
 MUTATIONS ?= 10000
 
-.PHONY: help install run test test-plain test-spark test-slow lint format bench bench-batch bench-state bench-savepoint bench-tables bench-io chaos fuzz compatibility clean java
+.PHONY: help install run test test-plain test-spark test-slow test-long lint format bench bench-batch bench-state bench-savepoint bench-tables bench-io chaos fuzz compatibility clean java
 
 help:
 	@echo 'make install   set up $(VENV) (and Java, where it is missing)'
 	@echo 'make run       run the demo'
 	@echo 'make test      run the tests; ARGS="-k name" goes to pytest'
+	@echo 'make test-long run the tests that take longer than a unit test may'
 	@echo 'make lint      check style, types and the layers of imports'
 	@echo 'make format    rewrite the code in our style'
 	@echo 'make bench     run the benchmarks; CHECK=1 passes --check'
@@ -45,16 +46,19 @@ test: $(STAMP)
 	@$(MAKE) --no-print-directory -j3 --output-sync=target test-plain test-spark test-slow
 
 # Where the environment forbids to keep what is compiled, every process that a test starts would compile Penstock anew.
-test-plain test-spark test-slow: export PYTHONDONTWRITEBYTECODE =
+test-plain test-spark test-slow test-long: export PYTHONDONTWRITEBYTECODE =
 
 test-plain: $(STAMP)
-	$(PY) -m pytest -m 'not spark' -p no:cacheprovider $(ARGS) || [ $$? -eq 5 ]
+	$(PY) -m pytest -m 'not spark and not long' -p no:cacheprovider $(ARGS) || [ $$? -eq 5 ]
 
 test-spark: $(CLASSES)
-	$(PY) -m pytest -m 'spark and not slow' -p no:cacheprovider $(ARGS) || [ $$? -eq 5 ]
+	$(PY) -m pytest -m 'spark and not slow and not long' -p no:cacheprovider $(ARGS) || [ $$? -eq 5 ]
 
 test-slow: $(CLASSES)
-	$(PY) -m pytest -m 'spark and slow' -p no:cacheprovider $(ARGS) || [ $$? -eq 5 ]
+	$(PY) -m pytest -m 'spark and slow and not long' -p no:cacheprovider $(ARGS) || [ $$? -eq 5 ]
+
+test-long: $(CLASSES)
+	$(PY) -m pytest -m long -p no:cacheprovider $(ARGS) || [ $$? -eq 5 ]
 
 lint: $(STAMP)
 	$(PY) -m ruff check
