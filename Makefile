@@ -14,8 +14,11 @@ KILLS ?= 20
 BACKEND ?= filesystem
 ENDS ?= files
 MUTATIONS ?= 10000
+BASE ?= HEAD~1
+LINE ?= keys-100000
+PAIRS ?= 5
 
-.PHONY: help install run test test-plain test-spark test-slow test-long lint format bench bench-batch bench-state bench-savepoint bench-tables bench-io chaos fuzz compatibility clean java
+.PHONY: help install run test test-plain test-spark test-slow test-long lint format bench bench-batch bench-state bench-savepoint bench-tables bench-io bench-pairs chaos fuzz compatibility clean java
 
 help:
 	@echo 'make install   set up $(VENV) (and Java, where it is missing)'
@@ -31,6 +34,7 @@ help:
 	@echo 'make bench-tables  a million keys to pandas and Arrow'
 	@echo 'make chaos     kill and damage a running job, check what it gives; KILLS=20 SEED=7 BACKEND=filesystem ENDS=files'
 	@echo 'make bench-io  what files and PostgreSQL as sinks cost a job'
+	@echo 'make bench-pairs  one line of the benchmark on two revisions, interleaved; BASE=main~10 LINE=keys-100000 PAIRS=5'
 	@echo 'make fuzz      damage a savepoint in many ways, see that each is refused; MUTATIONS=10000'
 	@echo 'make compatibility   write docs/compatibility.md anew from PyFlink and this code'
 	@echo 'make clean     remove $(VENV), caches and build output'
@@ -84,6 +88,9 @@ bench-tables: $(STAMP)
 
 bench-io: $(STAMP)
 	$(PY) -m bench.io $(if $(CHECK),--check)
+
+bench-pairs: $(STAMP)
+	$(PY) -m bench.pairs --base $(BASE) --line $(LINE) --pairs $(PAIRS) $(if $(CHECK),--check)
 
 bench: $(STAMP)
 	$(PY) -m bench $(if $(CHECK),--check)

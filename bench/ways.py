@@ -1,5 +1,6 @@
 """Runs one way of counting in a process of its own, so that no JVM disturbs the next."""
 
+import os
 import subprocess
 import sys
 import tempfile
@@ -17,7 +18,8 @@ class WayFailed(Exception):
     """A way ended without a result; the message holds the end of its stderr."""
 
 
-def measure(line: Line, way: Way, inputs: Path) -> Result:
+def measure(line: Line, way: Way, inputs: Path, tree: Path | None = None) -> Result:
+    """Run one way in a fresh process. `tree`: the checkout whose code it runs; by default this one."""
     workload = line.workloads[way]
     kind = "-timed" if workload.timed else ""
     input_dir = inputs / f"{workload.keys}-{workload.records}-{workload.epochs}{kind}"
@@ -26,8 +28,9 @@ def measure(line: Line, way: Way, inputs: Path) -> Result:
     with tempfile.TemporaryDirectory(dir=inputs) as work:
         module, *told = COMMANDS[way]
         command = [sys.executable, "-m", module, str(input_dir), work, str(workload.warmup), *told]
+        env = None if tree is None else {**os.environ, "PYTHONPATH": str(tree)}
         try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_SECONDS)
+            done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, cwd=tree, env=env)
         except subprocess.TimeoutExpired:
             raise WayFailed(f"{way} on {line.title}: no result in {TIMEOUT_SECONDS} s") from None
     if done.returncode != 0:
