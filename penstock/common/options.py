@@ -108,7 +108,7 @@ OPTIONS = {
         Option("state.backend.memory.max-state-size", "5242880", "largest state of one operator, Memory backend"),
         Option(
             "state.backend.local-dir",
-            "below the temporary directory",
+            "`penstock-replicas-<user number>` below the temporary directory",
             "where replicas live on each host; several directories with commas between them",
         ),
         Option(

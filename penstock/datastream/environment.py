@@ -64,6 +64,7 @@ from penstock.graph.physical import build
 from penstock.graph.plan_json import execution_plan
 from penstock.runtime.output_tag import OutputTag
 from penstock.runtime.plan import PhysicalGraph
+from penstock.state.backends import check_directory
 from penstock.state.object_storage import ObjectStorage
 from penstock.state.serializers import serializer_for
 from penstock.state.storage import LocalStorage
@@ -457,6 +458,7 @@ class StreamExecutionEnvironment:
         config = self._configuration
         directory = config.get_string("state.checkpoints.dir", "")
         backend, in_files = backend_settings(config)
+        check_directory(backend)
         settings = Settings(
             backend=backend,
             memory_limit=whole_number(config, "state.backend.memory.max-state-size", Settings.memory_limit),
