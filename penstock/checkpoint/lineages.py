@@ -69,14 +69,19 @@ class Lineages:
 
     def goes_on_from(self, origin: str) -> bool:
         """Whether `current` would give a lineage that began with this savepoint, and not a new one."""
+        return self.unfinished(origin) is not None
+
+    def unfinished(self, origin: str = "") -> str | None:
+        """The lineage that `current` would go on with; None if it would begin one. Changes nothing."""
         names = self._names()
         record = _newest(names)
         if record not in names or _ended(record, names):
-            return False
+            return None
         try:
-            return self._root.read(record).decode().endswith(_FROM + origin)
+            lineage = self._root.read(record).decode()
         except MissingObject:
-            return False
+            return None
+        return lineage if not origin or lineage.endswith(_FROM + origin) else None
 
     def storage_of(self, lineage: str) -> SharedStorage:
         return self._root.below(lineage)

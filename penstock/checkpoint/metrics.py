@@ -83,7 +83,8 @@ class JobMetrics(Mapping[str, Value]):
         self._names = names
         self._values = {_full(key): value for key, value in values.items()}
         self._subtasks = {_full(key): cells for key, cells in subtasks.items()}
-        self._keys = list(values)
+        self._by_key = dict(values)
+        """A uid may hold dots, so a full name can stand for two metrics."""
         self._counters = counters
 
     def __getitem__(self, name: str) -> Value:
@@ -105,7 +106,7 @@ class JobMetrics(Mapping[str, Value]):
         if len(uids) != 1:
             known = ", ".join(f"'{name}' (uid '{uid}')" for uid, name in self._names.items())
             raise PenstockError(f"{len(uids)} operators are called '{operator}'; there are {known}. Give the uid.")
-        return {name: self._values[_full((uid, name))] for uid, name in self._keys if uid in uids}
+        return {name: value for (uid, name), value in self._by_key.items() if uid in uids}
 
     def counters(self) -> dict[str, int]:
         return {name: value for name, value in self._values.items() if name in self._counters and type(value) is int}

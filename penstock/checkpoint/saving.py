@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 import uuid
 import warnings
@@ -14,6 +13,7 @@ import msgspec
 import penstock
 from penstock.checkpoint.bases import Block
 from penstock.checkpoint.housekeeping import Merge, merge_here
+from penstock.checkpoint.job_directories import readable_part
 from penstock.checkpoint.lineages import SharedStorage
 from penstock.checkpoint.manifest import Manifest, OperatorSnapshot, Version, load
 from penstock.checkpoint.positions import Positions, take_apart
@@ -49,8 +49,7 @@ def make_savepoint(
     called in any thread. `derived`: the uids that nobody gave.
     """
     identity = uuid.uuid4().hex[:12]
-    slug = re.sub(r"[^A-Za-z0-9_.-]+", "-", job).strip("-.") or "job"
-    target = directory.below(f"{PREFIX}{slug}-{identity}")
+    target = directory.below(f"{PREFIX}{readable_part(job)}-{identity}")
     snapshots = _snapshots(graph, manifest)
     # What cannot be told apart is noticed before anything is written.
     positions = take_apart(_spark_log(storage, manifest), manifest.sources, storage.where)

@@ -98,11 +98,17 @@ OPTIONS = {
         Option(
             "penstock.checkpoint.base.min-bytes", "1048576", "bytes of a block's deltas that are not worth a new base"
         ),
+        Option(
+            "penstock.checkpoint.unnamed-directory",
+            "refuse",
+            "checkpoints of an earlier version that can belong to this job or to another with a similar name: adopt or "
+            "ignore them, or refuse to start",
+        ),
         Option("state.backend.async", "true", "false: bases are made and files removed within the epoch"),
         Option("state.backend.memory.max-state-size", "5242880", "largest state of one operator, Memory backend"),
         Option(
             "state.backend.local-dir",
-            "below the temporary directory",
+            "`penstock-replicas-<user number>` below the temporary directory",
             "where replicas live on each host; several directories with commas between them",
         ),
         Option(

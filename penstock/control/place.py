@@ -7,11 +7,11 @@ that somebody else made, or may write in, is not used.
 from __future__ import annotations
 
 import os
-import stat
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
+from penstock.common.private_directory import NotPrivate, opened_private
 from penstock.errors import PenstockError
 
 DIRECTORY = "penstock.control.dir"
@@ -37,25 +37,11 @@ def opened(directory: str, create: bool = False) -> Iterator[int]:
 
     Raises FileNotFoundError if it is not there and not to be created, UnusableDirectory if it is not to be trusted.
     """
-    if create:
-        with suppress(FileExistsError):
-            os.makedirs(directory, mode=0o700)
     try:
-        # No link: in a directory that all may write in, anybody can put one.
-        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except FileNotFoundError:
-        raise
-    except OSError as error:
-        raise _unusable(directory, f"cannot be opened as a directory ({error.strerror})") from None
-    try:
-        found = os.fstat(descriptor)
-        if found.st_uid != os.getuid():
-            raise _unusable(directory, f"belongs to another user (number {found.st_uid})")
-        if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-            raise _unusable(directory, f"may be written in by others (mode {stat.S_IMODE(found.st_mode):o})")
-        yield descriptor
-    finally:
-        os.close(descriptor)
+        with opened_private(directory, create=create) as descriptor:
+            yield descriptor
+    except NotPrivate as error:
+        raise _unusable(directory, str(error)) from None
 
 
 def address(descriptor: int, name: str) -> str:

@@ -41,7 +41,15 @@ def backend_settings(config: Configuration) -> tuple[Backend, bool]:
             fix="Set state.checkpoints.dir to a directory, e.g. file:///var/checkpoints.",
         )
     threads = whole_number(config, "state.backend.rocksdb.checkpoint.transfer.thread.num", 4)
-    backend = Backend(name, _directories(config), _allocation(config), _options(config), max(1, threads))
+    given_directories = _directories(config)
+    backend = Backend(
+        name=name,
+        directories=given_directories or [default_directory()],
+        allocation=_allocation(config),
+        options=_options(config),
+        transfer_threads=max(1, threads),
+        private=not given_directories,
+    )
     try:
         factory_of(backend)
     except BadBackend as error:
@@ -49,10 +57,14 @@ def backend_settings(config: Configuration) -> tuple[Backend, bool]:
     return backend, bool(directory) and given.lower() not in _IN_THE_DRIVER
 
 
+def default_directory() -> str:
+    """Where replicas live if no directory is set."""
+    return os.path.join(tempfile.gettempdir(), f"penstock-replicas-{os.getuid()}")
+
+
 def _directories(config: Configuration) -> list[str]:
-    default = os.path.join(tempfile.gettempdir(), f"penstock-{os.getuid()}", "replicas")
-    given = config.get_string("state.backend.local-dir", default)
-    return [path.removeprefix("file://") for path in re.split(r"\s*,\s*", given.strip()) if path] or [default]
+    given = config.get_string("state.backend.local-dir", "")
+    return [path.removeprefix("file://") for path in re.split(r"\s*,\s*", given.strip()) if path]
 
 
 def _allocation(config: Configuration) -> Allocation:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from penstock.checkpoint.job_directories import UNNAMED, Unnamed
 from penstock.checkpoint.lineages import SharedStorage
 from penstock.checkpoint.restarts import (
     WITH_CHECKPOINTS,
@@ -119,6 +120,15 @@ def savepoint_directory(configuration: Configuration, given: str | None = None) 
             fix=f"Give a directory, or set {SAVEPOINTS}, e.g. to file:///var/savepoints.",
         )
     return savepoint_storage(directory, store_options(configuration.to_dict()))
+
+
+def unnamed_directory(configuration: Configuration) -> Unnamed:
+    """What to do with checkpoints of an earlier version that do not name their job."""
+    text = configuration.get_string(UNNAMED, Unnamed.REFUSE.value)
+    try:
+        return Unnamed(text.lower())
+    except ValueError:
+        raise BadSetting(f"{UNNAMED} is '{text}'.", fix="Set it to refuse, adopt or ignore.") from None
 
 
 def slot_settings(configuration: Configuration) -> SlotSettings:

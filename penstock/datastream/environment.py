@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 from urllib.parse import unquote, urlparse
 
 from penstock.checkpoint.epochs import EpochStatistics, Settings
+from penstock.checkpoint.job_directories import job_storage, passing_storage
 from penstock.checkpoint.lineages import SharedStorage
 from penstock.common.configuration import Configuration
 from penstock.common.execution_config import ExecutionConfig
@@ -45,6 +46,7 @@ from penstock.datastream.checkpoint_settings import (
     retention,
     savepoint_directory,
     slot_settings,
+    unnamed_directory,
     whole_number,
 )
 from penstock.datastream.checkpointing_mode import CheckpointingMode
@@ -62,6 +64,7 @@ from penstock.graph.physical import build
 from penstock.graph.plan_json import execution_plan
 from penstock.runtime.output_tag import OutputTag
 from penstock.runtime.plan import PhysicalGraph
+from penstock.state.backends import check_directory
 from penstock.state.object_storage import ObjectStorage
 from penstock.state.serializers import serializer_for
 from penstock.state.storage import LocalStorage
@@ -455,6 +458,7 @@ class StreamExecutionEnvironment:
         config = self._configuration
         directory = config.get_string("state.checkpoints.dir", "")
         backend, in_files = backend_settings(config)
+        check_directory(backend)
         settings = Settings(
             backend=backend,
             memory_limit=whole_number(config, "state.backend.memory.max-state-size", Settings.memory_limit),
@@ -464,9 +468,13 @@ class StreamExecutionEnvironment:
         )
         root = None
         if in_files:
-            slug = re.sub(r"[^A-Za-z0-9_.-]+", "-", name).strip("-.") or "job"
-            root = self._checkpoint_storage(directory).below(slug)
-            root.check()
+            checkpoints = self._checkpoint_storage(directory)
+            if self.get_checkpoint_interval() > 0:
+                restore = restore_settings(config)
+                origin = "" if restore is None else restore.origin
+                root = job_storage(checkpoints, name, unnamed_directory(config), origin)
+            else:
+                root = passing_storage(checkpoints, name)
         return settings, root
 
     def _checkpoint_storage(self, directory: str) -> SharedStorage:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import base64
 import logging
-import os
 import re
-import shutil
 import threading
 import time
 import uuid
@@ -56,8 +54,9 @@ from penstock.spark.executors import check_executors, slot_counter
 from penstock.spark.inputs import inputs_of
 from penstock.spark.log import SparkLog
 from penstock.spark.planner import LASTING, PLANNING_FAILED
-from penstock.spark.scratch import scratch_directory
+from penstock.spark.scratch import remove_scratch, scratch_directory
 from penstock.spark.sources import came_to_an_end, may_come_to_an_end, open_stream, sources_in_log
+from penstock.state.backends import remove_replicas
 from penstock.state.storage import DriverStorage, Storage, StorageError
 
 _TICK_S = 0.1
@@ -519,12 +518,11 @@ class Job:
             self._end_lineage(retain=self.spec.retain and self.spec.checkpointing)
         else:
             self._close_storage()
-        shutil.rmtree(self._workdir, ignore_errors=True)
+        remove_scratch(self._workdir)
 
     def _end_lineage(self, retain: bool) -> None:
         self._close_storage()
-        for directory in self.spec.settings.backend.directories:
-            shutil.rmtree(os.path.join(directory, self.driver.lineage), ignore_errors=True)
+        remove_replicas(self.spec.settings.backend, self.driver.lineage)
         if self._lineages is not None:
             try:
                 self._lineages.end(self.driver.lineage, last=self.driver.next_number - 1, retain=retain)

@@ -10,13 +10,16 @@ import hashlib
 import importlib
 import os
 import re
+import shutil
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from enum import Enum
 from pathlib import Path
 
 import msgspec
 
+from penstock.common.private_directory import NotPrivate, can_be_replaced, opened_private
 from penstock.errors import PenstockError
 from penstock.state.engines.base import Engine
 from penstock.state.engines.lmdb import LmdbEngine
@@ -54,6 +57,8 @@ class Backend(msgspec.Struct, frozen=True):
     """The settings `state.backend.…` of the job, for the factory."""
     transfer_threads: int = 4
     """Files that a task fetches at once when it builds a replica."""
+    private: bool = False
+    """Whether the directory is the default, at a path that other users can predict: only this user's own is used."""
 
 
 class EngineFactory(ABC):
@@ -152,14 +157,77 @@ class ReplicaStore:
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
         self._factory = factory_of(backend)
+        self._root: int | None = None
+        """The default directory, held open where another user can put another one at its path."""
 
     def opener(self, lineage: str) -> Callable[[str, int], Engine]:
-        """What opens the replica of a block, by operator uid and block."""
+        """What opens the replica of a block, by operator uid and block. Directories are checked once per opener."""
+        backend: Backend | None = self._backend if isinstance(self._factory, MemoryFactory) else None
+        checked: set[str] = set()
 
         def open_engine(uid: str, block: int) -> Engine:
-            return self._factory.open(replica_directory(self._backend, lineage, uid, block))
+            nonlocal backend
+            if backend is None:
+                backend = self._reached() if self._backend.private else self._backend
+            directory = replica_directory(backend, lineage, uid, block)
+            run = os.path.dirname(os.path.dirname(directory))
+            if run not in checked and not isinstance(self._factory, MemoryFactory):
+                # A directory that cannot be made is not hidden here: the engine says why it cannot be opened.
+                with suppress(OSError), _opened(run, tighten=True):
+                    pass
+                checked.add(run)
+            return self._factory.open(directory)
 
         return open_engine
+
+    def _reached(self) -> Backend:
+        """The backend with its default directory as this process reaches it, checked."""
+        path = self._backend.directories[0]
+        if self._root is not None and not os.fstat(self._root).st_nlink:
+            # It was deleted, as temporary directories sometimes are.
+            os.close(self._root)
+            self._root = None
+        if self._root is None:
+            with _opened(path) as descriptor:
+                if not can_be_replaced(path):
+                    return self._backend
+                self._root = os.dup(descriptor)
+        return msgspec.structs.replace(self._backend, directories=[f"/proc/self/fd/{self._root}"])
+
+
+def check_directory(backend: Backend) -> None:
+    """Make the default directory of replicas, or raise BadBackend if it is not this user's alone."""
+    if backend.private and backend.name != "memory":
+        with _opened(backend.directories[0]):
+            pass
+
+
+def remove_replicas(backend: Backend, lineage: str) -> None:
+    """Remove this host's replicas of a lineage, as far as this user can."""
+    for directory in backend.directories:
+        if not backend.private:
+            shutil.rmtree(os.path.join(directory, lineage), ignore_errors=True)
+            continue
+        with suppress(OSError, NotPrivate), opened_private(directory) as descriptor:
+            shutil.rmtree(lineage, ignore_errors=True, dir_fd=descriptor)
+
+
+@contextmanager
+def _opened(directory: str, *, tighten: bool = False) -> Iterator[int]:
+    """The directory, made if it is missing, or BadBackend if it is not this user's alone."""
+    try:
+        with opened_private(directory, create=True, tighten=tighten) as descriptor:
+            yield descriptor
+    except NotPrivate as error:
+        raise _unusable(directory, str(error)) from None
+
+
+def _unusable(directory: str, why: str) -> BadBackend:
+    return BadBackend(
+        f"Local copies of state cannot be kept in {directory}: it {why}.",
+        fix="See who made it and remove it (state is rebuilt from checkpoints), or set state.backend.local-dir to a "
+        "directory that only you may write in.",
+    )
 
 
 def replica_directory(backend: Backend, lineage: str, uid: str, block: int) -> str:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -460,3 +464,104 @@ class TestTheMap:
                 engine.apply(None, [change(*((b"%04d" % n, bytes(1000)) for n in range(1000)))], b"p1")
             assert list(reader.scan(b"")) == []
         assert engine.position() is None
+
+
+@contextmanager
+def process_numbers_mean_nothing() -> Iterator[None]:
+    """As for a process of another PID namespace that shares the directory: no other process is there."""
+
+    def kill(pid: int, number: int) -> None:
+        raise ProcessLookupError
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(os, "kill", kill)
+        yield
+
+
+class TestOtherContainers:
+    def test_living_readers_of_another_pid_namespace_make_no_version_suspect(self, directory: Path) -> None:
+        in_process(apply_in_process, "lmdb", directory, None, b"a", b"p1")
+        processes = [talking_process(hold_reader, "lmdb", directory) for _ in range(3)]
+        for _, ours in processes:
+            assert ours.recv() == (b"p1", [(b"a", b"p1")])
+        with process_numbers_mean_nothing():
+            assert LmdbEngine(directory).position() == b"p1"
+        for process, ours in processes:
+            ours.send("end")
+            process.join()
+
+    def test_the_own_replica_of_a_living_process_of_another_pid_namespace_is_not_swept(
+        self, directory: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(rocksdb_slot, "_WAIT_SECONDS", 0.05)
+        engine = RocksDbEngine(directory)
+        engine.apply(None, [change((b"a", b"1"))], b"p1")
+        engine.release()
+        process, ours = talking_process(hold_reader, "rocksdb", directory)
+        assert ours.recv() == (b"p1", [(b"a", b"1")])
+        assert not engine.apply(b"p1", [change((b"a", b"2"))], b"p2")
+        assert engine.apply(None, [change((b"a", b"2"))], b"p2")
+        engine.release()
+        ours.send("go on")
+        process.join()
+        (private,) = directory.glob("private-*")
+        # Whoever opens the shared replica next sweeps what it takes for left over.
+        in_process(open_where_process_numbers_mean_nothing, directory)
+        assert private.exists()
+        engine.release()
+        engine.position()
+        assert not private.exists()
+
+    def test_places_of_processes_with_the_same_number_differ(self, directory: Path) -> None:
+        one, other = rocksdb_slot._PrivatePlace(directory), rocksdb_slot._PrivatePlace(directory)
+        assert one.path != other.path
+        for place in (one, other):
+            place.remove()
+            assert not place.path.exists()
+
+
+def open_where_process_numbers_mean_nothing(directory: Path) -> None:
+    with process_numbers_mean_nothing():
+        engine = RocksDbEngine(directory)
+        engine.position()
+        engine.release()
+
+
+HOLD = """
+import sys
+from penstock.state.engines.lmdb import LmdbEngine
+engine = LmdbEngine(sys.argv[1])
+assert engine.apply(engine.position(), [], b"p1")
+with engine.reader():
+    print("reading", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_processes_with_the_same_number_in_two_pid_namespaces_can_read_at_once(directory: Path) -> None:
+    unshare = ["unshare", "--pid", "--fork", "--mount-proc"]
+    if shutil.which("unshare") is None or subprocess.run([*unshare, "true"], stderr=subprocess.DEVNULL).returncode:
+        pytest.skip("this user cannot make PID namespaces")
+
+    def reader() -> subprocess.Popen[str]:
+        command = [*unshare, sys.executable, "-c", HOLD, str(directory)]
+        return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    processes = [reader(), reader()]
+    for process in processes:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "reading\n"
+    assert LmdbEngine(directory).position() is None
+    names = {path.name for path in directory.iterdir()}
+    assert len(names) == 4  # the guard, and a replica for each namespace
+    for process in processes:
+        process.communicate()
+        assert process.returncode == 0
+    # What no process of a container has open any more goes when another namespace makes its replica.
+    latecomer = reader()
+    assert latecomer.stdout is not None
+    assert latecomer.stdout.readline() == "reading\n"
+    namespace = lmdb_environment.pid_namespace()
+    mine = f"{lmdb_environment.boot_id()}-{namespace}" if namespace else lmdb_environment.boot_id()
+    assert {path.name for path in directory.iterdir()} & names == {"guard", mine}
+    latecomer.communicate()

@@ -357,3 +357,22 @@ def test_a_job_without_metrics_sends_a_few_bytes_per_task(env, monkeypatch):
         job.push(*WORDS * 100).epoch()
     assert len(sizes) == 5
     assert max(sizes) < 50
+
+
+def test_metrics_whose_full_names_are_the_same_are_not_mixed(env):
+    class Counted(MapFunction):
+        def __init__(self, name, step):
+            self.name, self.step = name, step
+
+        def open(self, context):
+            self.counter = context.get_metrics_group().counter(self.name)
+
+        def map(self, value):
+            self.counter.inc(self.step)
+            return value
+
+    stream = env.from_collection([1, 2]).uid("s").map(Counted("b.c", 1)).uid("a").map(Counted("c", 10)).uid("a.b")
+    with JobHarness(stream) as job:
+        job.run()
+        assert job.metrics().of("a")["b.c"] == 2
+        assert job.metrics().of("a.b")["c"] == 20

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from penstock.state.engines.base import EngineError
 
-__all__ = ["boot_id"]
+__all__ = ["boot_id", "pid_namespace"]
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
@@ -19,3 +20,16 @@ def boot_id() -> str:
             f"Cannot read {_BOOT_ID}, without which a replica on disk cannot know whether it survived a crash of "
             f"the host. Use the Memory backend on this system."
         ) from error
+
+
+_FIRST_NAMESPACE = 0xEFFFFFFC
+"""The kernel's number for the PID namespace that a host starts with."""
+
+
+def pid_namespace() -> str:
+    """What names this process's PID namespace among those of the host; empty outside of containers."""
+    try:
+        number = os.stat("/proc/self/ns/pid").st_ino
+    except OSError:
+        return ""
+    return "" if number == _FIRST_NAMESPACE else str(number)

@@ -17,8 +17,8 @@ from typing import TypeVar
 import lmdb
 
 from penstock.state.engines.base import EngineError
-from penstock.state.engines.boot import boot_id
-from penstock.state.engines.lmdb_witness import Marker, Stamp
+from penstock.state.engines.boot import boot_id, pid_namespace
+from penstock.state.engines.lmdb_witness import Marker, Stamp, is_read
 
 __all__ = ["MAP_SIZE", "UNUSABLE", "Environment", "discard", "pinned"]
 
@@ -93,6 +93,7 @@ class Environment:
             max_dbs=3,
             # The format of LMDB 0.9, whatever the environment of this process says.
             lib_version=0,
+            mode=0o600,
         )
         try:
             # First: reading a page that was cut off would be a SIGBUS.
@@ -319,8 +320,9 @@ def _current(directory: str, map_size: int) -> Environment:
 
 
 def _opened(directory: str, map_size: int) -> Environment:
-    boot = boot_id()
-    path = Path(directory, boot)
+    # LMDB tells readers apart by their process numbers, which are those of one namespace.
+    boot, namespace = boot_id(), pid_namespace()
+    path = Path(directory, f"{boot}-{namespace}" if namespace else boot)
     lock_file = path / "lock.mdb"
     try:
         os.makedirs(directory, exist_ok=True)
@@ -334,8 +336,9 @@ def _opened(directory: str, map_size: int) -> Environment:
                         pass
         with _guard(directory, fcntl.LOCK_EX):
             for other in os.listdir(directory):
-                if other not in ("guard", boot):
-                    shutil.rmtree(Path(directory, other), ignore_errors=True)
+                place = Path(directory, other)
+                if other not in ("guard", path.name) and not (other.startswith(boot) and is_read(place)):
+                    shutil.rmtree(place, ignore_errors=True)
             try:
                 return _made(directory, path, lock_file, map_size)
             except UNUSABLE:
@@ -355,7 +358,7 @@ def _made(directory: str, path: Path, lock_file: Path, map_size: int) -> Environ
     path.mkdir(exist_ok=True)
     if not lock_file.exists():
         # LMDB would leave holes in this file and map it: a full disk would be a SIGBUS, not an error.
-        with open(lock_file, "xb") as file:
+        with open(lock_file, "xb", opener=_for_this_user) as file:
             os.posix_fallocate(file.fileno(), 0, _LOCK_FILE_BYTES)
     return Environment(directory, path, map_size)
 
@@ -363,9 +366,13 @@ def _made(directory: str, path: Path, lock_file: Path, map_size: int) -> Environ
 @contextmanager
 def _guard(directory: str, how: int) -> Iterator[None]:
     """Shared: while LMDB opens its files. Exclusive: while they are made or removed."""
-    with open(Path(directory, "guard"), "ab") as file:
+    with open(Path(directory, "guard"), "ab", opener=_for_this_user) as file:
         fcntl.flock(file, how)
         yield
+
+
+def _for_this_user(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
 
 
 def _remove(path: Path) -> None:

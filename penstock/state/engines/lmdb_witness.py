@@ -5,16 +5,20 @@ from __future__ import annotations
 import fcntl
 import os
 import struct
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import lmdb
 
-__all__ = ["Marker", "Stamp"]
+from penstock.common.held import hold, is_held, leads_to
+
+__all__ = ["Marker", "Stamp", "is_read"]
 
 _MARK = struct.Struct(">?Q")
 _SUSPECT_AFTER = 2
+_READING = "reading-"
 
 
 class Stamp:
@@ -25,7 +29,7 @@ class Stamp:
 
     def __init__(self, path: Path) -> None:
         self._data = path / "data.mdb"
-        self._file = os.open(path / "stamp", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._file = os.open(path / "stamp", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
     def verify(self) -> None:
         if self._is_right():
@@ -72,9 +76,12 @@ class Marker:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._name = path / f"reading-{os.getpid()}"
         self._pid = os.getpid()
-        self._file = os.open(self._name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        file = None
+        while file is None:
+            self._name = path / f"{_READING}{uuid.uuid4().hex}"
+            file = hold(self._name)
+        self._file = file
 
     def set(self, version: int) -> None:
         os.pwrite(self._file, _MARK.pack(True, version), 0)
@@ -86,8 +93,7 @@ class Marker:
         """Raise CorruptedError where this version may have killed its readers; forget what the dead left otherwise."""
         suspicious = []
         for name in os.listdir(self._path):
-            kind, _, pid = name.partition("-")
-            if kind == "reading" and pid.isdigit() and not _is_alive(int(pid)):
+            if name.startswith(_READING) and name != self._name.name and not is_held(self._path / name):
                 if _marked_version(self._path / name) == version:
                     suspicious.append(name)
                 else:
@@ -98,11 +104,19 @@ class Marker:
     def close(self) -> None:
         try:
             # Not in a forked child, and not that of the replica that was made in this one's place.
-            if self._pid == os.getpid() and os.path.samestat(os.stat(self._name), os.fstat(self._file)):
+            if self._pid == os.getpid() and leads_to(self._name, self._file):
                 self._name.unlink()
         except FileNotFoundError:
             pass
         os.close(self._file)
+
+
+def is_read(path: Path) -> bool:
+    """Whether a process has the file in this directory open."""
+    try:
+        return any(name.startswith(_READING) and is_held(path / name) for name in os.listdir(path))
+    except OSError:
+        return False
 
 
 def _marked_version(marker: Path) -> int | None:
@@ -111,13 +125,3 @@ def _marked_version(marker: Path) -> int | None:
     except (OSError, struct.error):
         return None
     return version if is_set else None
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except PermissionError:
-        pass
-    return True

@@ -14,10 +14,12 @@ import shutil
 import threading
 import time
 import uuid
+from contextlib import suppress
 from pathlib import Path
 
 import rocksdict
 
+from penstock.common.held import hold, is_held, leads_to
 from penstock.state.engines.base import EngineError
 from penstock.state.engines.boot import boot_id
 from penstock.state.engines.rocksdb_database import (
@@ -36,6 +38,8 @@ __all__ = ["Database", "Slot", "slot"]
 # belongs to an attempt that was given up.
 _WAIT_SECONDS = 2.0
 _WAIT_STEP = 0.01
+
+_PRIVATE, _OWNER = "private-", "owner"
 
 
 class Database:
@@ -87,7 +91,7 @@ class Slot:
         self._release = False
         # Whether the view of a database that another process writes was looked at.
         self._seen = True
-        self._private = False
+        self._private: _PrivatePlace | None = None
 
     def look(self, options: RocksDbOptions, *, again: bool = False) -> Database:
         """The database as it stands now, for writing where no other process has it so. `again`: who has just looked
@@ -124,7 +128,8 @@ class Slot:
         if time.monotonic() < deadline:
             time.sleep(_WAIT_STEP)
             return True
-        self._private = True
+        if self._private is None:
+            self._private = _PrivatePlace(Path(self.directory))
         self.forget()
         return False
 
@@ -165,16 +170,19 @@ class Slot:
         if self._guard is not None:
             # The lock belongs to the open file, which the parent still has.
             os.close(self._guard)
+        if self._private is not None:
+            os.close(self._private.owner)
 
     def _open(self, options: RocksDbOptions) -> Database | None:
-        shared, private = Path(self.directory), Path(self.directory, f"private-{os.getpid()}")
-        opened = self._open_for_writing(shared, options)
+        opened = self._open_for_writing(Path(self.directory), options)
         if opened is not None:
-            if self._private:
-                shutil.rmtree(private, ignore_errors=True)
-                self._private = False
+            if self._private is not None:
+                self._private.remove()
+                self._private = None
             return opened
-        return self._open_for_writing(private, options) if self._private else self._open_for_reading(options)
+        if self._private is not None:
+            return self._open_for_writing(self._private.path, options)
+        return self._open_for_reading(options)
 
     def _open_for_writing(self, place: Path, options: RocksDbOptions) -> Database | None:
         """The database of a place, made if there is none or a damaged one; None while another process has it."""
@@ -217,6 +225,24 @@ class Slot:
         return None
 
 
+class _PrivatePlace:
+    """Where a process keeps a replica of its own, because another process has the shared one. Held while it lives."""
+
+    def __init__(self, shared: Path) -> None:
+        owner = None
+        while owner is None:
+            self.path = shared / f"{_PRIVATE}{uuid.uuid4().hex}"
+            os.makedirs(self.path)
+            # A sweep may take it for what a dead process left, until it is held.
+            with suppress(FileNotFoundError):
+                owner = hold(self.path / _OWNER)
+        self.owner = owner
+
+    def remove(self) -> None:
+        shutil.rmtree(self.path, ignore_errors=True)
+        os.close(self.owner)
+
+
 def _open(path: Path, options: RocksDbOptions, directory: str, *, read_only: bool = False) -> Database:
     with translating(directory):
         return Database(path, open_database(path, options, directory, read_only=read_only), not read_only)
@@ -226,7 +252,7 @@ def _lock(place: Path) -> int | None:
     path = place / "guard"
     while True:
         try:
-            guard = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            guard = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except FileNotFoundError:
             os.makedirs(place, exist_ok=True)
             continue
@@ -236,23 +262,16 @@ def _lock(place: Path) -> int | None:
             os.close(guard)
             return None
         # Someone may have deleted the directory in between.
-        if _leads_to(path, guard):
+        if leads_to(path, guard):
             return guard
         os.close(guard)
-
-
-def _leads_to(path: Path, file: int) -> bool:
-    try:
-        return os.path.samestat(os.stat(path), os.fstat(file))
-    except FileNotFoundError:
-        return False
 
 
 def _sweep(place: Path) -> Path:
     """The one database of this place, or where to make it; what else is there goes. Called with the guard."""
     databases = []
     for name in os.listdir(place):
-        if name == "guard" or (name.startswith("private-") and _is_alive(name)):
+        if name in ("guard", _OWNER) or (name.startswith(_PRIVATE) and is_held(place / name / _OWNER)):
             continue
         if name.startswith(boot_id() + ".") and (place / name / "CURRENT").exists():
             databases.append(name)
@@ -269,17 +288,6 @@ def _delete(path: Path) -> None:
         shutil.rmtree(path, ignore_errors=True)
     else:
         path.unlink(missing_ok=True)
-
-
-def _is_alive(private: str) -> bool:
-    try:
-        pid = int(private.removeprefix("private-"))
-        os.kill(pid, 0)
-    except (ValueError, ProcessLookupError, OverflowError):
-        return False
-    except PermissionError:
-        pass
-    return True
 
 
 def _new_name() -> str:
