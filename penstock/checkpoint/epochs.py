@@ -240,7 +240,8 @@ class EpochDriver:
         self._set_scale(recalled(self._program, manifest.rescaled))
         self.last, self.version, self.lineage = manifest, version, manifest.lineage
         self._committer.lineage = manifest.lineage
-        self._committer.commit(manifest.id, manifest.committables, again=True)
+        with self._unless_fenced(manifest.id + 1):
+            self._committer.commit(manifest.id, manifest.committables, again=True)
         self.checkpoints.restored = manifest.id
         self._claimed = manifest.claimed
         self._dispose_claimed(manifest)
@@ -368,10 +369,12 @@ class EpochDriver:
         for follow in self.coordinator.handle(Published(number, self._now())):
             assert isinstance(follow, CommitSinks)
             # First what is in no manifest: if a sink fails, the others commit again after the restart.
-            self._committer.commit(number, passing)
-            self._committer.publish(manifest, records)
+            with self._unless_fenced(number + 1):
+                self._committer.commit(number, passing)
+                self._committer.publish(manifest, records)
         if ends_input:
-            self._committer.join()
+            with self._unless_fenced(number + 1):
+                self._committer.join()
         committing += self.clock() - began
         self.probe("committed")
         if version is not None:
@@ -526,6 +529,16 @@ class EpochDriver:
         """A driver that was thought dead may fail for lack of files that its successor has removed."""
         if self.storage.exists(manifest_name(number)):
             raise fenced(self.storage, number)
+
+    @contextmanager
+    def _unless_fenced(self, number: int) -> Iterator[None]:
+        """A sink may fail because the driver that came after this one has committed the epoch, and gone on."""
+        try:
+            yield
+        except Exception:
+            if not self.whole:
+                self._check_fenced(number)
+            raise
 
     def _key_type_of(self, uid: str) -> str:
         """As declared, or as a program before this one did."""
