@@ -41,6 +41,7 @@ class CommittingSink(Protocol):
     def start(self) -> None: ...
     def commit(self, commits: list[Commit]) -> None: ...
     def abort(self, commits: list[Commit]) -> None: ...
+    def abandon(self, epoch: int, token: str | None) -> None: ...
     def clean_up(self, lineage: str, epoch: int, states: list[bytes]) -> None: ...
     def finish(self, lineage: str, states: list[bytes]) -> None: ...
     def settle(self) -> None: ...
@@ -160,6 +161,19 @@ class Committer:
                 self._sinks[uid].abort(commits)
         # What of that attempt is not known here is nobody's as soon as another one is published.
         self._cleaned_up = False
+
+    def abandon(self, epoch: int, token: str | None) -> None:
+        """Nothing that attempts at later epochs prepared will be committed; where a token is given, attempts of that
+        driver. All sinks are asked; raises what the first one failed with."""
+        failed: Exception | None = None
+        for sink in self._sinks.values():
+            if sink.durable:
+                try:
+                    sink.abandon(epoch, token)
+                except Exception as error:  # the user's sink
+                    failed = failed or error
+        if failed is not None:
+            raise failed
 
     def _committed(self, manifest: Manifest) -> None:
         self._ahead.committed(manifest.id)

@@ -95,6 +95,8 @@ class EpochParameters(msgspec.Struct, frozen=True):
     scale: Scale = {}
     whole: bool = False
     """Whether the epoch is the whole job, so that nothing of its state is kept."""
+    token: str = ""
+    """Of the driver that runs the epoch."""
 
 
 class EpochStatistics(msgspec.Struct, frozen=True):
@@ -168,6 +170,8 @@ class EpochDriver:
     """Where sinks commit that can do it beside the next epoch; the driver shuts it down. None: they do not."""
     flow: FlowControl | None = None
     """What holds the sources back, if anything does."""
+    await_tasks: Callable[[], None] = lambda: None
+    """Returns when no task runs any more of an epoch that was given up, or when it has waited long enough."""
 
     def __post_init__(self) -> None:
         self.token = uuid.uuid4().hex
@@ -234,13 +238,17 @@ class EpochDriver:
         if found is None:
             begin(self.storage)
             self._begun = True
+            self._committer.abandon(0, self.token)
             return None
         manifest, version = found
         check_restorable(manifest, self._program, self.sources, self._key_types, self.storage.where)
         self._set_scale(recalled(self._program, manifest.rescaled))
         self.last, self.version, self.lineage = manifest, version, manifest.lineage
         self._committer.lineage = manifest.lineage
-        self._committer.commit(manifest.id, manifest.committables, again=True)
+        with self._unless_fenced(manifest.id + 1):
+            self._committer.commit(manifest.id, manifest.committables, again=True)
+            # The next attempt may need what those of this driver still hold.
+            self._committer.abandon(manifest.id, self.token)
         self.checkpoints.restored = manifest.id
         self._claimed = manifest.claimed
         self._dispose_claimed(manifest)
@@ -272,14 +280,33 @@ class EpochDriver:
             self._claimed = None
 
     def close(self) -> None:
-        """The job is over before its input was: no driver goes on with this lineage. Raises Fenced if one does."""
+        """The job is over before its input was: no driver goes on with this lineage. Raises Fenced if one does, and
+        what sinks failed with. All that was prepared and is not in the last checkpoint is aborted."""
         last = self.last
         self._committer.forget()
         self.last, self.version = close(self.storage, last, self.version, self.lineage, self.token)
-        if last is not None:
-            # It may be that a sink failed here, and nobody comes after this driver to commit again.
-            self._committer.commit(last.id, last.committables, again=True)
-            self._committer.settle()
+        try:
+            if last is not None:
+                # It may be that a sink failed here, and nobody comes after this driver to commit again.
+                self._committer.commit(last.id, last.committables, again=True)
+                self._committer.settle()
+        finally:
+            self.await_tasks()
+            self._committer.abandon(0 if last is None else last.id, None)
+
+    def abandon(self, everything: bool = False) -> None:
+        """This driver runs no more epochs: abort what its attempts prepared and no checkpoint holds.
+
+        Another driver may go on with the lineage; what that one prepared is left alone. `everything`: nothing will be
+        committed any more, because the lineage has no checkpoints to go on from.
+        """
+        self._committer.forget()
+        self.await_tasks()
+        if everything:
+            self._committer.abandon(-1, None)
+            return
+        found = latest(self.storage)
+        self._committer.abandon(0 if found is None else found[0].id, self.token)
 
     def finish_sinks(self) -> None:
         """The job is over before its input was: what the last checkpoint holds is all there will be."""
@@ -368,10 +395,12 @@ class EpochDriver:
         for follow in self.coordinator.handle(Published(number, self._now())):
             assert isinstance(follow, CommitSinks)
             # First what is in no manifest: if a sink fails, the others commit again after the restart.
-            self._committer.commit(number, passing)
-            self._committer.publish(manifest, records)
+            with self._unless_fenced(number + 1):
+                self._committer.commit(number, passing)
+                self._committer.publish(manifest, records)
         if ends_input:
-            self._committer.join()
+            with self._unless_fenced(number + 1):
+                self._committer.join()
         committing += self.clock() - began
         self.probe("committed")
         if version is not None:
@@ -435,6 +464,7 @@ class EpochDriver:
             self.settings.overlay_bytes,
             self.scale,
             self.whole,
+            self.token,
         )
         self._measured = []
         try:
@@ -526,6 +556,16 @@ class EpochDriver:
         """A driver that was thought dead may fail for lack of files that its successor has removed."""
         if self.storage.exists(manifest_name(number)):
             raise fenced(self.storage, number)
+
+    @contextmanager
+    def _unless_fenced(self, number: int) -> Iterator[None]:
+        """A sink may fail because the driver that came after this one has committed the epoch, and gone on."""
+        try:
+            yield
+        except Exception:
+            if not self.whole:
+                self._check_fenced(number)
+            raise
 
     def _key_type_of(self, uid: str) -> str:
         """As declared, or as a program before this one did."""

@@ -100,6 +100,14 @@ class Sink(ABC):
     def abort(self, commits: list[Commit]) -> None:
         """Forget what was prepared in an attempt that failed, as far as it is known. May not be called at all."""
 
+    def abandon(self, epoch: int, token: str | None) -> None:
+        """Give up what attempts at epochs after this one prepared: it will never be committed.
+
+        Called in the driver when the job ends, for whatever reason, and before it is restarted. A `token` names the
+        driver whose attempts are meant (`EpochInfo.token`): another one may run the job. None: of all drivers. If it
+        raises, the checkpoints are kept, with what the sink wrote there.
+        """
+
     def clean_up(self, lineage: str, epoch: int, states: list[bytes]) -> None:
         """Remove what attempts up to `epoch` left behind; `states` is all that the writers still need.
 

@@ -8,6 +8,7 @@ and was not committed, is of a lost attempt and is aborted.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any, Protocol, get_type_hints
 
 import msgspec
@@ -19,8 +20,17 @@ from penstock.errors import PenstockError
 from penstock.runtime.context import FunctionContext, RuntimeContext
 from penstock.runtime.operators import EpochInfo
 from penstock.state.serializers import NotEncodable, UnsupportedType, serializer_for
+from penstock.state.storage import MissingObject, Storage, StorageError
 
 _FOLDER = "transactions"
+
+
+class NotAborted(PenstockError):
+    """Transactions that will never be committed are still open.
+
+    Operator action: abort the transactions that the message names in the system that holds them, then delete their
+    handles, which are files of the job's checkpoints.
+    """
 
 
 class Transactions(Protocol):
@@ -103,25 +113,73 @@ class TwoPhaseCommitSink(Sink):
             self.function.abort(handles.decode(prepared.handle))
             self._forget(prepared.noted)
 
+    def abandon(self, epoch: int, token: str | None) -> None:
+        handles = _Handles(self.function)
+        left: list[tuple[Any, Exception]] = []
+        for note in self._notes():
+            if note.epoch <= epoch or (token is not None and note.token != token):
+                continue
+            try:
+                handle = handles.decode(note.read())
+            except MissingObject:
+                # Its task has just aborted it.
+                continue
+            try:
+                self.function.recover_and_abort(handle)
+            except Exception as error:  # the user's system; the other transactions are to be aborted too
+                left.append((handle, error))
+            else:
+                note.delete()
+        if left:
+            assert self.ahead is not None
+            named = ", ".join(repr(handle) for handle, _ in left)
+            raise NotAborted(
+                f"The sink '{self.uid}' could not abort {len(left)} transactions that will not be committed: "
+                f"{named:.2000}. The first failed with {type(left[0][1]).__name__}: {left[0][1]}.",
+                fix=f"Abort them in the system that holds them. Their handles stay in {self.ahead.storage.where}, "
+                f"below {_folder(self.uid)}.",
+            ) from left[0][1]
+
     def clean_up(self, lineage: str, epoch: int, states: list[bytes]) -> None:
         self._abort_lost(epoch)
 
     def _abort_lost(self, epoch: int) -> None:
         """Those of attempts that nobody reported, up to an epoch that is decided and committed."""
+        handles = _Handles(self.function)
+        for note in self._notes():
+            if note.epoch <= epoch:
+                self.function.recover_and_abort(handles.decode(note.read()))
+                note.delete()
+
+    def _notes(self) -> list[_Note]:
         assert self.ahead is not None
         storage = self.ahead.storage
         if storage.in_memory:
-            return
-        handles = _Handles(self.function)
-        for name in storage.list(f"{_folder(self.uid)}/"):
-            if int(name.split("/")[2]) <= epoch:
-                self.function.recover_and_abort(handles.decode(storage.read(name)))
-                storage.delete(name)
+            return []
+        return [_Note(storage, name) for name in storage.list(f"{_folder(self.uid)}/")]
 
     def _forget(self, noted: str) -> None:
         assert self.ahead is not None
         if noted:
             self.ahead.storage.delete(noted)
+
+
+class _Note:
+    """A handle that was written down: `folder/epoch/hash of the handle-token of the driver`."""
+
+    def __init__(self, storage: Storage, name: str) -> None:
+        self._storage = storage
+        self._name = name
+        _, _, epoch, rest = name.split("/")
+        self.epoch = int(epoch)
+        # Before there were tokens, a name was a hash alone.
+        self.token = rest.partition("-")[2]
+
+    def read(self) -> bytes:
+        return self._storage.read(self._name)
+
+    def delete(self) -> None:
+        self._storage.delete(self._name)
 
 
 class _TransactionWriter(SinkWriter):
@@ -158,6 +216,10 @@ class _TransactionWriter(SinkWriter):
         if self._begun:
             self._begun = False
             self._function.abort(self._transaction)
+            if self._noted and self._epoch.storage is not None:
+                # The driver, which may wait for it, knows then that this is done.
+                with suppress(StorageError, OSError):
+                    self._epoch.storage.delete(self._noted)
         self._function.close()
 
     def _begin(self) -> None:
@@ -166,7 +228,8 @@ class _TransactionWriter(SinkWriter):
         handle = self._handles.encode(self._transaction)
         storage = self._epoch.storage
         if storage is not None:
-            self._noted = f"{_folder(self._uid)}/{self._epoch.number:012d}/{xxh3_128_hexdigest(handle)}"
+            name = f"{xxh3_128_hexdigest(handle)}-{self._epoch.token}"
+            self._noted = f"{_folder(self._uid)}/{self._epoch.number:012d}/{name}"
             storage.write(self._noted, handle)
 
 

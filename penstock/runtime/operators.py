@@ -44,6 +44,8 @@ class EpochInfo(NamedTuple):
     """Where sinks put records aside for the driver; None where everything for it rides in the report."""
     inline_bytes: int = 0
     """What rides in the report in any case."""
+    token: str = ""
+    """Of the driver whose attempt this is."""
 
 
 class WrongResult(PenstockError):

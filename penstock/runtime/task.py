@@ -65,10 +65,13 @@ class TaskEpoch:
     """Given the task's TaskMetrics, just before its report. May be called again by a retried task."""
     whole: bool = False
     """Whether it is the whole job: its state ends with it."""
+    token: str = ""
+    """Of the driver that runs the epoch."""
 
     @property
     def info(self) -> EpochInfo:
-        return EpochInfo(self.lineage, self.number, self.timestamp, self.state.storage, self.state.inline_bytes)
+        state = self.state
+        return EpochInfo(self.lineage, self.number, self.timestamp, state.storage, state.inline_bytes, self.token)
 
 
 class Task:

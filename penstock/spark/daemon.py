@@ -47,7 +47,7 @@ def ending_quietly(worker: Callable[..., int]) -> Callable[..., int]:
     def run(*arguments: Any) -> int:
         try:
             return worker(*arguments)
-        except BrokenPipeError:
+        except (BrokenPipeError, KeyboardInterrupt):
             return 1
 
     return run

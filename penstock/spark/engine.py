@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import threading
+import time
 import uuid
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -18,6 +20,9 @@ from penstock.spark.metrics import collect_metrics
 from penstock.spark.stages import Exchange, Stage
 from penstock.spark.warm_up import WarmUp
 from penstock.spark.worker import EPOCH_PROPERTY, LevelStage, Preparation, ShippedGraph, SilentStage, SourceStage
+
+_ENDING_S = 15.0
+"""How long to wait for tasks of a job that was given up. Spark kills a worker after a few seconds."""
 
 
 class SparkEngine:
@@ -35,6 +40,8 @@ class SparkEngine:
         self._metrics = collect_metrics(spark)
         self._warm_up = WarmUp(spark.sparkContext)
         self._tag: str | None = None
+        self._given_up: list[str] = []
+        """Tags of jobs whose tasks may still run."""
         self.frame: DataFrame | None = None
 
     def ship(self, restarts: int) -> None:
@@ -79,7 +86,11 @@ class SparkEngine:
         try:
             self._check_cancelled()
             return work()
-        except Exception as error:  # Spark wraps every loss of a worker, executor or stage in classes of its own
+        except BaseException as error:
+            self._given_up.append(tag)
+            if not isinstance(error, Exception):
+                raise
+            # Spark wraps every loss of a worker, executor or stage in classes of its own.
             self._check_cancelled()
             raise (TookTooLong if expired.is_set() else EngineLost)(brief(error)) from None
         finally:
@@ -91,6 +102,25 @@ class SparkEngine:
         self._warm_up.cancel()
         if self._tag is not None:
             self._spark.sparkContext.cancelJobsWithTag(self._tag)
+
+    def await_tasks(self) -> None:
+        """Wait, for some seconds at most, until no task runs of a job that was given up: Spark does not wait for them.
+
+        The socket of a worker is closed by then, so that its functions are being closed.
+        """
+        tags, self._given_up = self._given_up, []
+        until = time.monotonic() + _ENDING_S
+        # Whatever the bridge says of a JVM that is gone.
+        with suppress(Exception):
+            while any(map(self._runs, tags)) and time.monotonic() < until:
+                time.sleep(0.02)
+
+    def _runs(self, tag: str) -> bool:
+        context = self._spark.sparkContext
+        tracker = context.statusTracker()
+        jobs = map(tracker.getJobInfo, context._jsc.sc().statusTracker().getJobIdsForTag(tag))
+        stages = [tracker.getStageInfo(stage) for job in jobs if job is not None for stage in job.stageIds]
+        return any(stage is not None and stage.numActiveTasks > 0 for stage in stages)
 
     def _expire(self, tag: str, expired: threading.Event) -> None:
         expired.set()

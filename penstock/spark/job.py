@@ -124,6 +124,8 @@ class Job:
         self._lineages = None if spec.checkpoint_root is None else Lineages(spec.checkpoint_root)
         self._restarts = Restarts(spec.restart_strategy)
         self.last_failure: BaseException | None = None
+        self._unfinished = False
+        """Whether a sink could not finish its part of a job that is over: then its checkpoints stay."""
         self._listener_failed = False
         self._engine = SparkEngine(spark, spec.physical, spec.settings.timeout_ms, self._stop_if_cancelled)
         self._engine.ship(0)
@@ -155,6 +157,7 @@ class Job:
             open_savepoint=partial(savepoint_storage, options=self.spec.store_options),
             whole=self.spec.whole,
             executor=ThreadPoolExecutor(1, "penstock-commits"),
+            await_tasks=self._engine.await_tasks,
             flow=FlowControl(self.spec.flow, held, self._credits) if self.spec.flow is not None and held else None,
         )
         self.driver.sources = self._sources
@@ -370,7 +373,8 @@ class Job:
         self._wait(decision.delay_ms / 1000)
         self._error = None
         if not self.spec.checkpointing and not self.spec.whole:
-            self._end_lineage(retain=False)
+            self._abandon()
+            self._end_lineage(retain=self._unfinished)
             self._open_lineage()
         self._engine.ship(self.restarts)
         self.driver.metrics.restarts = self.restarts
@@ -510,12 +514,25 @@ class Job:
             self._error = JobCancelled(f"Job '{self.spec.name}' was {how} here, but not its checkpoints. {fenced}")
             return False
         except Exception as error:  # the user's sink; that the job was cancelled stays true
-            self._error = PenstockError(f"The job was {how}, but a sink could not be finished: {error}")
+            self._error = PenstockError(
+                f"The job was {how}, but a sink could not be finished, so its checkpoints are kept: {error}"
+            )
+            self._unfinished = True
         return True
 
+    def _abandon(self) -> None:
+        """Abort what sinks prepared and no checkpoint holds, before anybody forgets it."""
+        try:
+            with self._epoch_lock:
+                self.driver.abandon(everything=not self.spec.checkpointing)
+        except Exception as error:  # the user's sink; what the job did stays done
+            self._unfinished = True
+            _logger.warning("Job '%s': %s", self.spec.name, error)
+
     def _clean_up(self, ended: bool) -> None:
+        self._abandon()
         if ended or not self.spec.checkpointing:
-            self._end_lineage(retain=self.spec.retain and self.spec.checkpointing)
+            self._end_lineage(retain=(self.spec.retain and self.spec.checkpointing) or self._unfinished)
         else:
             self._close_storage()
         remove_scratch(self._workdir)

@@ -26,6 +26,7 @@ from penstock.runtime.plan import Chain, PhysicalGraph
 from penstock.runtime.probe import crash_probe
 from penstock.runtime.rows import ExchangeRow
 from penstock.runtime.task import Task, TaskEpoch
+from penstock.spark.given_up import interruptible
 from penstock.spark.metrics import Collected
 from penstock.state.access import StateAccess
 from penstock.state.backends import Backend, ReplicaStore
@@ -194,7 +195,14 @@ def _with_run(
     name = (graph, chain, subtask)
     run = _runs.pop(name, None) or ChainRun(_graphs[graph], _graphs[graph].chains[chain], subtask)
     task = Task(run, producer)
-    yield from rows(task)
+    try:
+        with interruptible():
+            yield from rows(task)
+    except (KeyboardInterrupt, GeneratorExit):
+        # Spark has given the task up.
+        with suppress(Exception):
+            run.close()
+        raise
     if task.failed:
         # The failure is on its way to the driver; another one while closing would only hide it.
         with suppress(Exception):
@@ -231,6 +239,7 @@ def _epoch(parameters: EpochParameters, scope: str, metrics: Collected) -> TaskE
         crash_probe("task", lambda: parameters.number, scope),
         lambda measured: metrics.add([measured]),
         parameters.whole,
+        parameters.token,
     )
 
 

@@ -149,4 +149,5 @@ class LocalEngine:
             probe,
             lambda measured: self._measured.append(self._pace.of_task(self._graph, measured)),
             parameters.whole,
+            parameters.token,
         )

@@ -318,11 +318,21 @@ class JobHarness:
                 self._drawn[uid].positions = json.loads(line)
                 self._log[uid].extend([None] * first.records.get(uid, 0))
 
+    def cancel(self) -> None:
+        """End the job as `JobClient.cancel` does: nothing of the epoch under way is visible, and sinks show and abort
+        what they hold. Raises what they fail with."""
+        try:
+            self._driver.close()
+        finally:
+            self._driver.finish_sinks()
+
     def stop_with_savepoint(self, directory: str | os.PathLike[str], drain: bool = False) -> str:
         """End the job with a savepoint. `drain`: end its input first, so that all timers and windows fire."""
         if drain:
             self._run(None, ends_input=True)
         path = self.savepoint(directory)
+        if not drain:
+            self._driver.close()
         self.close()
         return path
 

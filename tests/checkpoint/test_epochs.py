@@ -52,6 +52,9 @@ class CommitLog:
     def abort(self, commits):
         self.aborted += [(commit.epoch, commit.subtask, commit.payload) for commit in commits]
 
+    def abandon(self, epoch, token):
+        pass
+
     def clean_up(self, lineage, epoch, states):
         self.cleaned_up.append(epoch)
 

@@ -2,11 +2,13 @@
 
 import os
 
+from penstock.checkpoint.ahead import Ahead
 from penstock.checkpoint.committing import Commit
 from penstock.datastream.connectors.file_system import BucketAssigner, FileSink
 from penstock.runtime.context import RuntimeContext
 from penstock.runtime.metrics import MetricRegistry
 from penstock.runtime.operators import EpochInfo
+from penstock.state.storage import DriverStorage
 
 BASE = BucketAssigner.base_path_bucket_assigner()
 LINEAGE = "4f2c9a"
@@ -54,12 +56,23 @@ class Attempts:
     """Runs epochs of one sink by hand: attempts that write, and the driver that takes the report of one of them."""
 
     def __init__(self, sink, lineage=LINEAGE, uid="out"):
+        self.uid = uid
+        self.ahead = Ahead(DriverStorage())
         self.sink = sink
         self.lineage = lineage
-        self.uid = sink.uid = uid
         self.epoch = 0
         self.now = 1_000_000
         self.states = [[]]
+
+    @property
+    def sink(self):
+        return self._sink
+
+    @sink.setter
+    def sink(self, sink):
+        """As a driver does with its sinks."""
+        sink.uid, sink.ahead = self.uid, self.ahead
+        self._sink = sink
 
     def attempt(self, values, subtask=0, end=False):
         """(committable, state) of one attempt at the next epoch by one subtask."""

@@ -21,6 +21,7 @@ from penstock.datastream.connectors.file_system import (
     StreamFormat,
 )
 from penstock.errors import PenstockError
+from penstock.runtime.operators import EpochInfo
 from penstock.state.storage import StorageError
 
 TEXT = Encoder.simple_string_encoder()
@@ -270,7 +271,7 @@ class TestAttempts:
         job.commit()
         ahead = job.attempt(["ahead of the clean-up"])
         new_driver = rows(base, TEXT, policy=default())
-        new_driver.uid = job.uid
+        new_driver.uid, new_driver.ahead = job.uid, job.ahead
         new_driver.clean_up(LINEAGE, job.epoch, job.states[0])
         kept = {chunk.path for state in [*job.states[0], *ahead[1]] for chunk in decode_part(state).chunks}
         assert set(files(base, hidden=True)) == kept
@@ -333,6 +334,44 @@ class TestCommits:
         with pytest.raises(StorageError, match=re.escape(hidden)):
             job.commit()
 
+    def test_again_find_the_records_gone_say_so_if_no_commit_had_begun(self, base):
+        job = Attempts(rows(base, TEXT, policy=ON_CHECKPOINT))
+        job.publish(job.attempt(["a"]))
+        hidden = os.path.join(base, *files(base, hidden=True))
+        os.unlink(hidden)
+        for again in (False, True, True):
+            with pytest.raises(StorageError, match=re.escape(hidden)) as refused:
+                job.commit(again)
+            assert refused.value.lasting
+
+    def test_again_find_one_of_several_records_gone_and_show_none_of_them(self, base):
+        job = Attempts(rows(base, TEXT, policy=ON_CHECKPOINT, assigner=lambda value, ctx: value))
+        job.publish(job.attempt(["a", "b", "c"]))
+        os.unlink(os.path.join(base, sorted(files(base, hidden=True))[1]))
+        with pytest.raises(StorageError, match="is gone"):
+            job.commit(again=True)
+        assert files(base) == {}
+
+    def test_again_of_the_end_of_the_input_do_not_bring_back_what_a_consumer_took(self, base):
+        job = Attempts(rows(base, TEXT, policy=default())).run("a").run("b", end=True)
+        os.unlink(os.path.join(base, *files(base)))
+        job.commit(again=True)
+        assert files(base) == {}
+
+    def test_keep_one_note_that_they_have_begun(self, base):
+        job = Attempts(rows(base, TEXT, policy=ON_CHECKPOINT))
+        for value in "abc":
+            job.run(value)
+        notes = job.ahead.storage.list("shown/")
+        assert [int(name.split("/")[2]) for name in notes] == [job.epoch]
+
+    def test_of_a_driver_that_died_leave_notes_that_the_next_one_removes(self, base):
+        job = Attempts(rows(base, TEXT, policy=ON_CHECKPOINT)).run("a")
+        job.sink = rows(base, TEXT, policy=ON_CHECKPOINT)
+        job.run("b").sink.clean_up(LINEAGE, job.epoch, [])
+        notes = job.ahead.storage.list("shown/")
+        assert [int(name.split("/")[2]) for name in notes] == [job.epoch]
+
     def test_never_overwrite_a_file(self, base):
         job = Attempts(rows(base, TEXT, policy=ON_CHECKPOINT))
         report = job.attempt(["a"])
@@ -356,6 +395,45 @@ class TestCommits:
         os.unlink(os.path.join(base, *files(base, hidden=True)))
         with pytest.raises(StorageError, match=r"\.chunk.*is gone"):
             job.run("b", end=True)
+
+    @pytest.mark.parametrize("ends", [False, True])
+    @pytest.mark.parametrize("pieces", [1, 2])
+    def test_of_a_part_whose_piece_is_gone_are_refused_in_the_first_epoch(self, base, pieces, ends):
+        job = Attempts(rows(base, TEXT, policy=default()))
+        for _ in range(pieces):
+            job.run("a")
+        os.unlink(os.path.join(base, sorted(files(base, hidden=True))[-1]))
+        with pytest.raises(StorageError, match=r"\.chunk.*is gone") as refused:
+            job.attempt([], end=ends)
+        assert refused.value.lasting
+
+    def test_of_a_part_whose_piece_was_cut_off_are_refused(self, base):
+        job = Attempts(rows(base, TEXT, policy=default())).run("abc")
+        os.truncate(os.path.join(base, *files(base, hidden=True)), 2)
+        with pytest.raises(StorageError, match=r"\.chunk.*has 2 bytes and not 4"):
+            job.attempt([], end=True)
+
+    def test_of_a_part_whose_piece_goes_while_the_writer_lives_are_refused(self, base):
+        job = Attempts(rows(base, TEXT, policy=default(rollover=10))).run("a")
+        writer = job.sink.create_writer(context())
+        for clock in (0, 20):
+            writer.restore(job.states[0])
+            writer.begin_epoch(EpochInfo(LINEAGE, 2, job.now + clock))
+            if clock:
+                os.unlink(os.path.join(base, *files(base, hidden=True)))
+                with pytest.raises(StorageError, match="is gone"):
+                    writer.prepare_commit()
+            else:
+                writer.prepare_commit()
+
+    def test_of_a_cancelled_job_say_that_a_piece_is_gone(self, base):
+        job = Attempts(rows(base, TEXT, policy=default(), assigner=lambda value, ctx: value[0]))
+        job.run("a1", "b1").run("a2")
+        os.unlink(os.path.join(base, sorted(files(base, hidden=True))[-1]))
+        with pytest.raises(StorageError, match="is gone"):
+            job.sink.finish(LINEAGE, job.states[0])
+        # What is there is shown all the same.
+        assert list(files(base).values()) == [b"b1\n"]
 
     def test_of_a_cancelled_job_show_what_the_checkpoint_holds(self, base):
         job = Attempts(rows(base, TEXT, policy=default(), assigner=lambda value, ctx: value[0]))

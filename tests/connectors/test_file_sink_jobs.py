@@ -8,8 +8,9 @@ import pytest
 from files_helpers import BASE, files, lines, rows
 
 from penstock.checkpoint import epochs
-from penstock.checkpoint.failed import UserFunctionFailed
-from penstock.common import Encoder
+from penstock.checkpoint.failed import EpochFailed, UserFunctionFailed
+from penstock.checkpoint.manifest import Fenced
+from penstock.common import Encoder, RestartStrategies
 from penstock.connectors.files import writer
 from penstock.connectors.files.part_files import hidden_directory, token_of
 from penstock.datastream import KeyedProcessFunction, StreamExecutionEnvironment
@@ -26,6 +27,7 @@ POLICIES = {
     # Of epochs 5 seconds apart.
     "by age": RollingPolicy.default_rolling_policy(rollover_interval=12_000, inactivity_interval=10**9),
 }
+BEGINNING = 10**12
 POINTS = [
     *(f"source.{point}" for point in ("processed", "snapshot", "reported")),
     *(f"level1.{point}" for point in ("received", "processed", "snapshot", "reported")),
@@ -179,6 +181,48 @@ class TestCrashes:
         assert runs > 40
 
 
+class Consumer(Reader):
+    """Takes each part away as soon as it sees it."""
+
+    def look(self):
+        for path, data in files(self.base).items():
+            assert path not in self.seen, f"{path} was shown twice"
+            self.seen[path] = data
+            TAKE(os.path.join(self.base, path))
+
+    def lines(self):
+        return sorted(line for data in self.seen.values() for line in data.decode().splitlines())
+
+
+TAKE = os.unlink
+"""Without the power failing over it."""
+
+
+@pytest.mark.parametrize("policy", ["on checkpoint", "by size"])
+def test_the_power_fails_at_any_step_while_a_consumer_takes_the_parts(base, policy, monkeypatch):
+    power = Power(monkeypatch)
+    runs = 0
+    while True:
+        where = f"{base}-{runs}"
+        power.fails_after = [runs, runs % 3]
+        with start(where, policy, 2) as job:
+            job.reader = consumer = Consumer(where)
+            power.watch = consumer.look
+            job.push(*WORDS[:60])
+            for _ in range(3):
+                try:
+                    job.run(30)
+                    break
+                except SimulatedCrash:
+                    job.crash()
+            consumer.look()
+        assert consumer.lines() == expected(WORDS[:60]), power.failures
+        if power.fails_after:
+            break
+        runs += 1
+    assert runs > 20
+
+
 class Power:
     """Counts what is done to the disk, and fails when so many steps have been taken, before the next."""
 
@@ -214,6 +258,74 @@ def test_a_cancelled_job_shows_what_its_last_checkpoint_holds(base):
         job.reader.look()
     assert lines(base) == expected(WORDS[:40])
     assert not os.path.exists(f"{base}/.penstock")
+
+
+class TestOlderSavepoints:
+    """A job goes back to a savepoint whose open part the first run has finished since."""
+
+    def start(self, base, **options):
+        env = StreamExecutionEnvironment.get_execution_environment()
+        env.set_restart_strategy(RestartStrategies.fixed_delay_restart(3, 10))
+        numbers = env.from_collection(range(20)).uid("s").rebalance().map(lambda n: n).uid("m")
+        numbers.sink_to(rows(base, Encoder.simple_string_encoder(), policy=POLICIES["by age"])).uid("out")
+        return JobHarness(env, **options).set_clock(BEGINNING)
+
+    @pytest.mark.parametrize("consumed", [False, True])
+    @pytest.mark.parametrize("pieces", [1, 2])
+    @pytest.mark.parametrize("backend", ["memory", "filesystem"])
+    def test_are_refused_for_good_if_the_part_was_finished_since(self, base, tmp_path, backend, pieces, consumed):
+        with self.start(base, backend=backend) as first:
+            for _ in range(pieces):
+                first.epoch(5)
+            savepoint = first.savepoint(tmp_path / "savepoints")
+            first.set_clock(BEGINNING + 20_000)
+            first.epoch(0)
+        assert len(files(base)) == 1
+        if consumed:
+            for name in files(base):
+                os.remove(os.path.join(base, name))
+        before = files(base)
+        for _ in range(2):
+            with (
+                self.start(base, backend=backend, from_savepoint=savepoint) as second,
+                pytest.raises(EpochFailed, match=r"\.chunk', a piece of an unfinished part file .* is gone") as refused,
+            ):
+                second.run(5)
+            assert refused.value.lasting
+            assert second.restarts == 0
+            assert second._driver.last.parent == b"", "an epoch was decided"
+            assert files(base) == before
+
+    def test_go_on_with_a_part_that_is_still_open(self, base, tmp_path):
+        with self.start(base) as first:
+            first.epoch(5)
+            savepoint = first.savepoint(tmp_path / "savepoints")
+        with self.start(base, from_savepoint=savepoint, parallelism=3) as second:
+            second.crash_at("driver.published")
+            second.run(5)
+        assert sorted(map(int, lines(base))) == list(range(20))
+        assert files(base, hidden=True) == {}
+
+
+def test_a_fenced_driver_that_commits_late_stops_as_fenced(base):
+    first = start(base, "on checkpoint", 1)
+    first.push(*WORDS[:20])
+    published, commit = [], first._driver._committer.publish
+
+    def late(manifest, records):
+        with start(base, "on checkpoint", 1, first.storage) as second:
+            second.push(*WORDS[20:40])
+            second.epoch()
+            published.append(second.checkpoint)
+            for name in files(base):
+                os.remove(os.path.join(base, name))
+        commit(manifest, records)
+
+    first._driver._committer.publish = late
+    with pytest.raises(Fenced):
+        first.epoch()
+    assert published == [2]
+    assert files(base) == {}
 
 
 def test_two_sinks_of_one_job_share_a_directory(base):

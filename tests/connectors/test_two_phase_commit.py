@@ -4,9 +4,13 @@ import os
 import uuid
 from dataclasses import dataclass
 
+import psycopg
 import pytest
 
 from penstock.checkpoint.epochs import Settings
+from penstock.checkpoint.manifest import Fenced
+from penstock.common import RestartStrategies
+from penstock.connectors.two_phase import NotAborted
 from penstock.datastream import StreamExecutionEnvironment, TwoPhaseCommitSinkFunction
 from penstock.state.storage import LocalStorage
 from penstock.testing import JobHarness, SinkHarness
@@ -127,6 +131,228 @@ def job(function, **options):
     env = StreamExecutionEnvironment.get_execution_environment()
     env.from_collection(range(40)).uid("numbers").rebalance().add_sink(function).uid("target")
     return JobHarness(env, parallelism=2, **options)
+
+
+class Stubborn(Renamed):
+    """Its system does not take aborts while the file `down` is there."""
+
+    def abort(self, transaction):
+        if os.path.exists(self.path("down")):
+            raise ConnectionError("the server is down")
+        super().abort(transaction)
+
+
+def abandoned(harness):
+    """Let the next epoch end with its tasks, of which one has prepared its transaction and one has not."""
+    harness.crash_at("level1.snapshot")
+    assert harness.epoch(10) is None
+
+
+class TestAJobThatEnds:
+    @pytest.fixture
+    def storage(self, tmp_path):
+        return LocalStorage(tmp_path / "checkpoints")
+
+    @pytest.mark.parametrize("epochs", [0, 1, 3])
+    def test_by_a_cancel_aborts_the_transactions_of_the_epoch_under_way(self, target, storage, epochs):
+        with job(Renamed(target), storage=storage) as harness:
+            for _ in range(epochs):
+                harness.epoch(10)
+            abandoned(harness)
+            assert unfinished(target)
+            harness.cancel()
+            assert unfinished(target) == []
+            assert storage.list("transactions/") == []
+        assert committed(target) == list(range(10 * epochs))
+
+    def test_by_a_cancel_commits_what_its_last_checkpoint_holds(self, target, storage):
+        with job(Renamed(target), storage=storage) as harness:
+            harness.epoch(10)
+            harness._driver._committer.publish = lambda manifest, records: None
+            harness.epoch(10)
+            assert len(unfinished(target)) == 2
+            harness.cancel()
+        assert committed(target) == list(range(20))
+        assert unfinished(target) == []
+
+    def test_by_a_stop_with_savepoint_aborts_what_lost_attempts_left(self, target, storage, tmp_path):
+        with job(Renamed(target), storage=storage) as harness:
+            harness.epoch(10)
+            abandoned(harness)
+            savepoint = harness.stop_with_savepoint(tmp_path / "savepoints")
+            assert unfinished(target) == []
+        with job(Renamed(target), from_savepoint=savepoint) as harness:
+            harness.run()
+        assert committed(target) == list(range(40))
+
+    def test_by_the_end_of_its_input_leaves_no_transaction_open(self, target, storage):
+        with job(Renamed(target), storage=storage) as harness:
+            harness.epoch(10)
+            abandoned(harness)
+            harness.run(10)
+            assert storage.list("transactions/") == []
+        assert unfinished(target) == []
+
+    def test_by_a_failure_aborts_its_own_transactions_and_leaves_those_of_another_driver(self, target, storage):
+        with job(Renamed(target), storage=storage) as other:
+            other.epoch(10)
+            abandoned(other)
+            theirs = unfinished(target)
+            # Another driver of the same job, whose tasks die with it.
+            with job(Renamed(target), storage=storage) as harness:
+                harness.push(*range(40))
+                driver = harness._driver
+                harness._start = lambda: None
+                abandoned(harness)
+                assert len(unfinished(target)) > len(theirs)
+                driver.abandon()
+                assert unfinished(target) == theirs
+            assert committed(target) == list(range(10))
+
+    def test_as_fenced_aborts_nothing(self, target, storage):
+        with job(Renamed(target), storage=storage) as harness, job(Renamed(target), storage=storage) as other:
+            driver = harness._driver
+            other.epoch(10)
+            harness._start = lambda: None
+            abandoned(harness)
+            abandoned(other)
+            before = unfinished(target)
+            driver.abandon()
+            with pytest.raises(Fenced):
+                driver.close()
+            assert unfinished(target) == before
+            assert committed(target) == list(range(10))
+            other.cancel()
+        assert unfinished(target) == []
+
+    def test_keeps_the_handles_of_what_it_cannot_abort_and_says_so(self, target, storage):
+        with job(Stubborn(target), storage=storage) as harness:
+            harness.epoch(10)
+            abandoned(harness)
+            handles = [name.partition("-")[2] for name in unfinished(target)]
+            (target / "down").touch()
+            with pytest.raises(NotAborted, match=r"'target' .* the server is down.*transactions/") as refused:
+                harness.cancel()
+            assert all(handle in str(refused.value) for handle in handles)
+            assert len(storage.list("transactions/")) == len(handles)
+            (target / "down").unlink()
+            harness._driver.abandon(everything=True)
+            assert unfinished(target) == []
+            assert storage.list("transactions/") == []
+
+    def test_keeps_the_handles_of_what_it_cannot_commit(self, target, storage):
+        class Closed(Renamed):
+            def recover_and_commit(self, transaction):
+                raise ConnectionError("the server is down")
+
+        with job(Closed(target), storage=storage) as harness:
+            harness._driver._committer.publish = lambda manifest, records: None
+            harness.epoch(10)
+            prepared = unfinished(target)
+            with pytest.raises(ConnectionError):
+                harness.cancel()
+            assert unfinished(target) == prepared
+            assert len(storage.list("transactions/")) == len(prepared) == 2
+
+    def test_without_checkpoints_aborts_all_there_is(self, target, storage):
+        with job(Renamed(target), storage=storage) as harness:
+            harness._driver._committer.publish = lambda manifest, records: None
+            harness.epoch(10)
+            assert len(unfinished(target)) == 2
+            harness._driver.abandon(everything=True)
+            assert list(target.iterdir()) == []
+
+    def test_a_restart_aborts_what_its_failed_attempt_left_before_it_runs_again(self, target, storage):
+        """A system with locks would let the next attempt wait for it."""
+
+        class Locking(Renamed):
+            def begin_transaction(self):
+                open_ones = [name for name in os.listdir(self.directory) if "-" in name]
+                assert open_ones == [], "the transactions of the attempt before hold their locks"
+                return super().begin_transaction()
+
+        env = StreamExecutionEnvironment.get_execution_environment()
+        env.set_restart_strategy(RestartStrategies.fixed_delay_restart(1, 0))
+        env.from_collection(range(40)).uid("numbers").add_sink(Locking(target)).uid("target")
+        with JobHarness(env, storage=storage) as harness:
+            execute = harness._driver.execute
+
+            def lost(parameters):
+                list(execute(parameters))
+                harness._driver.execute = execute
+                raise ConnectionError("the engine is gone, with the reports")
+
+            harness._driver.execute = lost
+            harness.run(10)
+            assert harness.restarts == 1
+        assert committed(target) == list(range(40))
+
+
+class Prepared(TwoPhaseCommitSinkFunction):
+    """Transactions of PostgreSQL that outlive their session: PREPARE TRANSACTION."""
+
+    def __init__(self, conninfo):
+        self.conninfo = conninfo
+        self.connection = None
+
+    def __getstate__(self):
+        return {"conninfo": self.conninfo, "connection": None}
+
+    def begin_transaction(self):
+        if self.connection is None:
+            self.connection = psycopg.connect(self.conninfo)
+        return f"penstock-{uuid.uuid4().hex}"
+
+    def invoke(self, transaction, value, context):
+        self.connection.execute("INSERT INTO numbers VALUES (%s)", [value])
+
+    def pre_commit(self, transaction):
+        self.connection.execute(f"PREPARE TRANSACTION '{transaction}'")
+        self.connection.commit()
+
+    def finish(self, how, transaction):
+        with psycopg.connect(self.conninfo, autocommit=True) as connection:
+            if connection.execute("SELECT 1 FROM pg_prepared_xacts WHERE gid = %s", [transaction]).fetchone():
+                connection.execute(f"{how} PREPARED '{transaction}'")
+
+    def commit(self, transaction):
+        self.finish("COMMIT", transaction)
+
+    def abort(self, transaction):
+        if self.connection is not None:
+            self.connection.rollback()
+        self.finish("ROLLBACK", transaction)
+
+    def close(self):
+        if self.connection is not None:
+            self.connection.close()
+
+
+PREPARED = "SELECT count(*) FROM pg_prepared_xacts WHERE database = current_database()"
+
+
+@pytest.mark.parametrize("ending", ["cancel", "stop", "fail"])
+def test_prepared_transactions_of_postgres_hold_no_lock_when_the_job_is_over(postgres, tmp_path, ending):
+    database = psycopg.connect(postgres, autocommit=True)
+    database.execute("CREATE TABLE numbers (n int PRIMARY KEY)")
+    with job(Prepared(postgres), storage=LocalStorage(tmp_path / "checkpoints")) as harness:
+        harness.epoch(10)
+        driver = harness._driver
+        if ending == "fail":
+            harness._start = lambda: None
+        abandoned(harness)
+        assert database.execute(PREPARED).fetchone() == (1,)
+        if ending == "cancel":
+            harness.cancel()
+        elif ending == "stop":
+            harness.stop_with_savepoint(tmp_path / "savepoints")
+        else:
+            driver.abandon()
+    assert database.execute(PREPARED).fetchone() == (0,)
+    database.execute("SET lock_timeout = 1000")
+    assert sorted(database.execute("DELETE FROM numbers RETURNING n")) == [(n,) for n in range(10)]
+    database.execute("DROP TABLE numbers")
+    database.close()
 
 
 class TestInAJob:

@@ -60,6 +60,43 @@ def test_transactions_are_begun_in_workers_and_committed_by_the_driver(make_env,
     assert sorted(int(line) for path in shown for line in path.read_text().split()) == list(range(40))
 
 
+class Blocking(Renamed):
+    """In the second epoch it says that it has begun, and waits for what never comes."""
+
+    def __init__(self, directory, said, never):
+        super().__init__(directory)
+        self.said, self.never = said, never
+
+    def invoke(self, transaction, value, context):
+        super().invoke(transaction, value, context)
+        if value >= 10:
+            with open(self.said, "wb") as pipe:
+                pipe.write(b"!")
+            open(self.never, "rb").close()
+
+
+@pytest.mark.parametrize("retention", ["DELETE_ON_CANCELLATION", "RETAIN_ON_CANCELLATION"])
+def test_a_cancel_in_the_middle_of_an_epoch_aborts_its_transactions(make_env, tmp_path, retention):
+    said, never, target = str(tmp_path / "said"), str(tmp_path / "never"), tmp_path / "target"
+    target.mkdir()
+    os.mkfifo(said)
+    os.mkfifo(never)
+    reading = os.open(said, os.O_RDONLY | os.O_NONBLOCK)
+    key = "execution.checkpointing.externalized-checkpoint-retention"
+    env = make_env(records=10, checkpoints=True, **{key: retention})
+    numbers = env.from_collection(range(20)).rebalance()
+    numbers.add_sink(Blocking(target, said, never)).uid("target")
+    job = env.execute_async()
+    try:
+        assert select.select([reading], [], [], 120)[0], "no record of the second epoch came"
+    finally:
+        job.cancel().result()
+        os.close(reading)
+    assert [path.name for path in target.iterdir() if "-" in path.name] == []
+    assert sorted(int(line) for path in target.iterdir() for line in path.read_text().split()) == list(range(10))
+    assert [path for path in (tmp_path / "checkpoints").rglob("transactions/**/*") if path.is_file()] == []
+
+
 class Waiting(Sink):
     """Takes the first epoch when a task of the next one has said that it runs; or takes none."""
 

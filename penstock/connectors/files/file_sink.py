@@ -12,9 +12,9 @@ from penstock.common.serialization import BulkWriterFactory, Encoder
 from penstock.common.typeinfo import TypeSpec
 from penstock.connectors.files.buckets import BucketAssigner, BucketContext, FunctionAssigner
 from penstock.connectors.files.filesystem import explained, is_hidden, local_path, remove
-from penstock.connectors.files.part_files import decode_part, decode_prepared, token_of
+from penstock.connectors.files.part_files import FinishedPart, decode_part, decode_prepared, token_of
 from penstock.connectors.files.rolling import OnCheckpointRollingPolicy, RollingPolicy
-from penstock.connectors.files.showing import show, show_open_part, sweep
+from penstock.connectors.files.showing import Notes, check_parts, show, show_open_parts, sweep
 from penstock.connectors.files.writer import FileWriter
 from penstock.connectors.sink import Sink, SinkWriter
 from penstock.errors import PenstockError
@@ -155,6 +155,10 @@ class FileSink(Sink):
         self.assigner = assigner
         self.policy = policy
         self.config = config
+        self._notes_of: Notes | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_notes_of": None}
 
     @staticmethod
     def for_row_format(base_path: str | os.PathLike[str], encoder: Encoder) -> RowFormatBuilder:
@@ -174,14 +178,32 @@ class FileSink(Sink):
         return FileWriter(self, context)
 
     def commit(self, commits: list[Commit]) -> None:
-        prepared = [(decode_prepared(commit.payload), commit.again) for commit in commits]
+        prepared = [decode_prepared(commit.payload) for commit in commits]
+        parts = [part for each in prepared for part in each.parts]
         with explained(f"FileSink: showing finished files in {self.base_path}"):
-            show([(part, again) for each, again in prepared for part in each.parts])
-            for each, _ in prepared:
+            if parts:
+                show(parts, shown=self._begin_to_show(commits[0], parts))
+            for each in prepared:
                 for chunk in each.merged:
                     remove(os.path.join(each.base, chunk))
-            for token in {each.token for each, _ in prepared if each.ended}:
+            for token in {each.token for each in prepared if each.ended}:
                 sweep(self.base_path, token)
+
+    def _begin_to_show(self, commit: Commit, parts: list[FinishedPart]) -> bool:
+        """Note that this epoch's parts are there and will be shown now; gives whether that was noted before."""
+        notes = self._notes()
+        if commit.again and notes.begun(commit.epoch):
+            return True
+        check_parts(parts)
+        notes.begin(commit.epoch)
+        return False
+
+    def _notes(self) -> Notes:
+        """In the driver. Where the checkpoints are, so that they go with them."""
+        assert self.ahead is not None, "only the driver of a job commits"
+        if self._notes_of is None or self._notes_of.storage is not self.ahead.storage:
+            self._notes_of = Notes(self.ahead.storage, self.uid)
+        return self._notes_of
 
     # abort() does nothing. A name stands for a content, so what a failed attempt prepared may be what another one,
     # even of another driver, has just published. clean_up knows what is needed.
@@ -191,11 +213,11 @@ class FileSink(Sink):
         with explained(f"FileSink: removing what failed attempts left in {self.base_path}"):
             needed = {chunk.path for part in parts for chunk in part.chunks}
             sweep(self.base_path, token_of(lineage, self.uid), epoch, needed)
+            self._notes().forget(epoch)
 
     def finish(self, lineage: str, states: list[bytes]) -> None:
         parts = [decode_part(state) for state in states]
         token = token_of(lineage, self.uid)
         with explained(f"FileSink: showing unfinished files in {self.base_path}"):
-            for part in parts:
-                show_open_part(part, token, self.config.name(token, part.id))
+            show_open_parts(parts, token, self.config, self._notes())
             sweep(self.base_path, token)

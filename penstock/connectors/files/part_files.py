@@ -22,6 +22,16 @@ from penstock.state.storage import StorageError
 HIDDEN = ".penstock"
 
 
+class MissingPiece(StorageError):
+    """Records of a part file that is not shown yet are gone, or are not all there.
+
+    Operator action: put the file back that the message names, or start the job from another checkpoint or savepoint.
+    Until then no epoch is completed: it would leave these records out.
+    """
+
+    lasting = True
+
+
 class Chunk(msgspec.Struct, array_like=True, frozen=True):
     """A hidden file that will not change. `path` is relative to the base path."""
 
@@ -184,10 +194,33 @@ def _append(target: BinaryIO, path: str, size: int) -> None:
             while data := source.read(1 << 20):
                 target.write(data)
                 copied += len(data)
-    except FileNotFoundError as error:
-        raise StorageError(
-            f"'{path}', a piece of an unfinished part file that the last checkpoint names, is gone. Put it back, and "
-            f"see that nothing else deletes files in {HIDDEN} directories; or start from another checkpoint."
-        ) from error
+    except FileNotFoundError:
+        raise _gone(path) from None
     if copied != size:
-        raise StorageError(f"'{path}', a piece of an unfinished part file, has {copied:,} bytes and not {size:,}.")
+        raise _cut_off(path, copied, size)
+
+
+def check_chunk(base: str, chunk: Chunk) -> None:
+    """Raise MissingPiece unless the chunk is there, and as long as it was written."""
+    path = os.path.join(base, chunk.path)
+    try:
+        size = os.lstat(path).st_size
+    except FileNotFoundError:
+        raise _gone(path) from None
+    if size != chunk.size:
+        raise _cut_off(path, size, chunk.size)
+
+
+def _gone(path: str) -> MissingPiece:
+    return MissingPiece(
+        f"'{path}', a piece of an unfinished part file that the last checkpoint names, is gone.",
+        fix=f"Put it back, and see that nothing else deletes files in {HIDDEN} directories; or start from another "
+        f"checkpoint. A savepoint's pieces are gone when the job that made it has gone on and finished the part.",
+    )
+
+
+def _cut_off(path: str, found: int, size: int) -> MissingPiece:
+    return MissingPiece(
+        f"'{path}', a piece of an unfinished part file, has {found:,} bytes and not {size:,}.",
+        fix="Put it back as it was, or start from another checkpoint.",
+    )

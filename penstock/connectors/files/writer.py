@@ -16,6 +16,7 @@ from penstock.connectors.files.part_files import (
     Handles,
     Part,
     Prepared,
+    check_chunk,
     decode_part,
     encode,
     hidden_directory,
@@ -71,16 +72,30 @@ class FileWriter(SinkWriter):
         self._handles = Handles()
         self._parts: dict[str, OpenPart] = {}
         self._idle: list[Part] = []
+        self._present: set[tuple[str, str]] = set()
+        """Base path and path of the chunks that this writer has seen or written."""
 
     def restore(self, states: list[bytes]) -> None:
         self._discard()
-        for part in map(decode_part, states):
+        parts = list(map(decode_part, states))
+        self._check_present(parts)
+        for part in parts:
             ours = part.base == self._base and part.format == self._format.format
             if ours and part.bucket not in self._parts:
                 self._parts[part.bucket] = OpenPart(part)
             else:
                 # A bucket's second part after a rescale, or one that was begun otherwise: nothing is added to it.
                 self._idle.append(part)
+
+    def _check_present(self, parts: list[Part]) -> None:
+        """Look for each chunk once: a job that is restored learns of a missing one before it reads a record."""
+        before, self._present = self._present, set()
+        with explained(f"{self._whose}: looking for unfinished files in {self._base}"):
+            for part in parts:
+                for chunk in part.chunks:
+                    if (part.base, chunk.path) not in before:
+                        check_chunk(part.base, chunk)
+                    self._present.add((part.base, chunk.path))
 
     def begin_epoch(self, epoch: EpochInfo) -> None:
         self._epoch = epoch
@@ -234,7 +249,9 @@ class FileWriter(SinkWriter):
         if part.bulk is not None:
             part.bulk.finish()
         part.chunk = part.bulk = None
-        part.state.chunks.append(chunk.seal())
+        sealed = chunk.seal()
+        part.state.chunks.append(sealed)
+        self._present.add((part.state.base, sealed.path))
         part.state.written = self._epoch.timestamp
         self._directories.add(hidden_directory(self._base, self._token))
 
@@ -242,6 +259,8 @@ class FileWriter(SinkWriter):
         """Nothing more will be added: make one file of it, for the driver to show."""
         if len(part.chunks) == 1:
             whole, chunks = part.chunks[0], []
+            # It may have been written epochs ago. Once the epoch is decided, it is too late to find that it is gone.
+            check_chunk(part.base, whole)
         else:
             whole = self._merge(part, part.chunks)
             chunks = [chunk.path for chunk in part.chunks]
