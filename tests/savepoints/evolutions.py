@@ -217,8 +217,100 @@ class Colour(enum.Enum):
 @called("Colour")
 class MoreColours(enum.Enum):
     GREEN = "g"
+    RED = "r"
+    BLUE = "b"
+
+
+class RenamedWithAlias(enum.Enum):
+    CRIMSON = "x"
+    BLUE = "b"
+    RED = CRIMSON
+
+
+@called("Colour")
+class RenamedColour(enum.Enum):
+    CRIMSON: Annotated[str, RenamedFrom("ROUGE", "RED")] = "x"
+    BLUE = "b"
+
+
+@called("Colour")
+class RenamedSilently(enum.Enum):
     CRIMSON = "r"
     BLUE = "b"
+
+
+@called("Colour")
+class SwappedColours(enum.Enum):
+    RED = "b"
+    BLUE = "r"
+
+
+@called("State")
+class State(enum.Enum):
+    OPEN = enum.auto()
+    PAID = enum.auto()
+    CANCELLED = enum.auto()
+
+
+@called("State")
+class Reordered(enum.Enum):
+    OPEN = enum.auto()
+    CANCELLED = enum.auto()
+    PAID = enum.auto()
+
+
+@called("State")
+class WithOneInFront(enum.Enum):
+    DRAFT = enum.auto()
+    OPEN = enum.auto()
+    PAID = enum.auto()
+    CANCELLED = enum.auto()
+
+
+@called("State")
+class InWords(enum.StrEnum):
+    OPEN = enum.auto()
+    PAID = enum.auto()
+    CANCELLED = enum.auto()
+
+
+@called("State")
+class OneReplaced(enum.Enum):
+    """`PAID` is gone, and its value belongs to another member."""
+
+    OPEN = enum.auto()
+    CANCELLED = enum.auto()
+    REFUNDED = enum.auto()
+
+
+@called("Level")
+class Level(enum.IntEnum):
+    LOW = 1
+    HIGH = 2
+
+
+@called("Level")
+class SwappedLevel(enum.IntEnum):
+    HIGH = 1
+    LOW = 2
+
+
+@called("Ticket")
+@dataclass
+class Ticket:
+    state: State
+    seen: list[State]
+    by_name: dict[str, State]
+    last: State | None = None
+
+
+@called("Ticket")
+@dataclass
+class NewTicket:
+    state: Reordered
+    seen: list[Reordered]
+    by_name: dict[str, Reordered]
+    last: Reordered | None = None
 
 
 @called("Colour")
@@ -345,7 +437,26 @@ ALLOWED: dict[str, tuple[Any, Any, Any, Any]] = {
     "char to string": (Types.CHAR(), "c", str, "c"),
     "may be None": (str, "s", str | None, "s"),
     "more members of a union": (int | str, "s", int | str | list[int], "s"),
-    "more of an enum": (Colour, Colour.RED, MoreColours, MoreColours.CRIMSON),
+    "more of an enum": (Colour, Colour.RED, MoreColours, MoreColours.RED),
+    "member renamed with an alias": (Colour, Colour.RED, RenamedWithAlias, RenamedWithAlias.CRIMSON),
+    "member renamed": (Colour, Colour.RED, RenamedColour, RenamedColour.CRIMSON),
+    "values of an enum swapped": (Colour, Colour.RED, SwappedColours, SwappedColours.RED),
+    "enum reordered": (State, State.PAID, Reordered, Reordered.PAID),
+    "member put in front": (State, State.CANCELLED, WithOneInFront, WithOneInFront.CANCELLED),
+    "numbers become words": (State, State.PAID, InWords, InWords.PAID),
+    "int enum reordered": (Level, Level.LOW, SwappedLevel, SwappedLevel.LOW),
+    "set of a reordered enum": (
+        frozenset[State],
+        frozenset({State.PAID, State.OPEN}),
+        frozenset[Reordered],
+        frozenset({Reordered.PAID, Reordered.OPEN}),
+    ),
+    "reordered enum in a class": (
+        Ticket,
+        Ticket(State.PAID, [State.OPEN, State.CANCELLED], {"a": State.CANCELLED}, State.PAID),
+        NewTicket,
+        NewTicket(Reordered.PAID, [Reordered.OPEN, Reordered.CANCELLED], {"a": Reordered.CANCELLED}, Reordered.PAID),
+    ),
     "more of a literal": (Literal["a", "b"], "a", Literal["c", "b", "a"], "a"),
     "set of wider": (set[int], {1, 2}, set[float], {1.0, 2.0}),
 }
@@ -381,7 +492,16 @@ FORBIDDEN: dict[str, tuple[Any, Any, Any, str]] = {
     "key required": (Settings, {"a": 1}, StrictSettings, "In field 'b' of Settings: it could be missing"),
     "longer tuple": (tuple[int, int], (1, 2), tuple[int, int, int], "places of a tuple have no names"),
     "keys of a dict": (dict[int, int], {1: 2}, dict[float, int], "In the keys of the dict: it was 'long'"),
-    "fewer of an enum": (Colour, Colour.RED, FewerColours, "'r' may be stored"),
+    "fewer of an enum": (Colour, Colour.RED, FewerColours, "it has no 'RED', which can be stored"),
+    "member of an enum renamed": (
+        Colour,
+        Colour.RED,
+        RenamedSilently,
+        r"it has no 'RED', which can be stored.(?s:.*)NEW_NAME: Annotated\[Any, RenamedFrom\(\"RED\"\)\] = VALUE",
+    ),
+    "member of an enum replaced": (State, State.PAID, OneReplaced, "it has no 'PAID'"),
+    "keys of a reordered enum": (dict[State, int], {State.PAID: 1}, dict[Reordered, int], "In the keys of the dict"),
+    "reordered enum in a union": (State | str, State.PAID, Reordered | str, "members of a union stay what they are"),
     "fewer of a literal": (Literal["a", "b"], "a", Literal["b"], "'a' may be stored"),
     "fewer members of a union": (int | str, "s", int | bytes, "it has no string"),
     "list to dict": (list[int], [1], dict[int, int], "'.*list<long>' but declared as '.*map<long, long>'"),

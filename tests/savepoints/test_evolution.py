@@ -1,10 +1,24 @@
 """Types of state that change with the program: what is stored is read as the new type, or the job is refused."""
 
+import enum
 from dataclasses import dataclass
 from typing import Annotated
 
 import pytest
-from evolutions import ALLOWED, FORBIDDEN, KEYED, KINDS, READ, Order, WithTags, called, keeping
+from evolutions import (
+    ALLOWED,
+    FORBIDDEN,
+    KEYED,
+    KINDS,
+    READ,
+    Order,
+    Reordered,
+    State,
+    WithOneInFront,
+    WithTags,
+    called,
+    keeping,
+)
 
 from penstock.checkpoint.failed import UserFunctionFailed
 from penstock.checkpoint.manifest import NotRestorable
@@ -12,8 +26,10 @@ from penstock.common import RenamedFrom, Types
 from penstock.datastream import KeyedProcessFunction, ProcessWindowFunction, StreamExecutionEnvironment
 from penstock.datastream.state import MapStateDescriptor, ValueStateDescriptor
 from penstock.datastream.window import CountTrigger, GlobalWindows
+from penstock.errors import PenstockError
 from penstock.state.entries import StateTypeChanged
 from penstock.state.serializers import OrPickled
+from penstock.state.serializers.steps import Versions, written_way
 from penstock.state.storage import LocalStorage
 from penstock.state.stored_types import StoredType, ways_to
 from penstock.testing import JobHarness
@@ -249,6 +265,50 @@ def test_keys_of_a_map_may_be_wider_where_their_bytes_stay(tmp_path):
             UserFunctionFailed, match="In the keys of the map: it was 'long' and is declared as 'double'"
         ):
             job.epoch()
+
+
+def test_keys_of_a_map_can_be_of_an_enum_whose_members_keep_their_values(tmp_path):
+    @called("State")
+    class OneMore(enum.Enum):
+        REFUNDED = 4
+        CANCELLED = 3
+        PAID = 2
+        OPEN = 1
+
+    storage = LocalStorage(str(tmp_path))
+    with JobHarness(counts(State), storage=storage) as job:
+        job.push(("a", State.PAID), ("a", State.CANCELLED)).epoch()
+    with JobHarness(counts(OneMore), storage=storage) as job:
+        job.push(("a", OneMore.PAID), ("a", OneMore.REFUNDED)).epoch()
+        assert job.output == [(OneMore.PAID, 2), (OneMore.REFUNDED, 1)]
+    with JobHarness(counts(Reordered), storage=storage) as job:
+        job.push(("a", Reordered.PAID))
+        with pytest.raises(UserFunctionFailed, match="In the keys of the map"):
+            job.epoch()
+
+
+@pytest.mark.parametrize("restore", RESTORES)
+def test_a_member_of_an_enum_keeps_its_name_over_several_orders(restore, tmp_path):
+    jobs = [JobHarness(keeping({"state": (State, State.PAID)}, ["value", "list"]), parallelism=2)]
+    jobs[0].push(("write", "1")).epoch()
+    for number, (cls, parallelism) in enumerate([(Reordered, 3), (State, 1), (Reordered, 2), (WithOneInFront, 4)], 2):
+        program = keeping({"state": (cls, cls.PAID)}, ["value", "list"])
+        jobs.append(restarted(jobs[-1], restore, tmp_path, program, parallelism=parallelism))
+        jobs[-1].push(("write", str(number))).epoch()
+        jobs[-1].crash()
+        jobs[-1].lose_replicas()
+        jobs[-1].push(*(("read", str(key)) for key in range(1, number + 1))).epoch()
+        assert [value for *_, kind, value in jobs[-1].output if kind == "value"] == [cls.PAID] * number
+        assert [value for *_, kind, value in jobs[-1].output if kind == "list"] == [[cls.PAID]] * number
+    for job in jobs:
+        job.close()
+
+
+def test_a_stored_value_that_no_member_had_is_refused():
+    versions = Versions((written_way(["member", [[1, 2], [2, 1]]], False),))
+    assert versions.current(b"\x01") == b"\x02"
+    with pytest.raises(PenstockError, match="A stored value is 3, which no member of its enum had"):
+        versions.current(b"\x03")
 
 
 def test_a_state_whose_type_never_changed_is_stored_as_ever(tmp_path):

@@ -1,5 +1,6 @@
 """States whose type has changed: old values and new ones lie beside each other, and a table shows all as the last."""
 
+import enum
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -42,7 +43,12 @@ class Third:
     count: int = 1
 
 
+State = enum.Enum("State", ["OPEN", "PAID", "CANCELLED"])
+Reordered = enum.Enum("Reordered", ["CANCELLED", "PAID", "DRAFT", "OPEN"])
+
 MADE: dict[type, Any] = {
+    State: lambda n: list(State)[n],
+    Reordered: lambda n: list(Reordered)[n],
     First: lambda n: First("a", n),
     Second: lambda n: Second("b", n),
     Third: lambda n: Third("c", n),
@@ -134,6 +140,28 @@ def test_what_is_changed_in_a_table_is_read_by_the_job_and_by_the_next_version(
             expected = Third(letter, float(number * (times if key != "of 1" else 1)))
             assert seen[key][each] == {"list": [expected], "map": {str(number): expected}}.get(each, expected)
     assert [each.amount for each in seen["of all"]["list"]] == [n * factor["list"] for n in (1.0, 2.0, 3.0)]
+
+
+def test_members_of_a_reordered_enum_are_shown_and_written_by_name(tmp_path: Any) -> None:
+    def opened(table: Any) -> Any:
+        table.loc[table["key"] == "c", "value"] = "OPEN"
+        return table
+
+    with JobHarness(program(State)) as job:
+        job.push(("o", 0), ("c", 2)).epoch()
+        path = job.savepoint(tmp_path / "before")
+    with JobHarness(program(Reordered), from_savepoint=path) as job:
+        job.push(("d", 2)).epoch()
+        path = job.savepoint(tmp_path / "after")
+    assert rows(path, "value") == {("o", None): "OPEN", ("c", None): "CANCELLED", ("d", None): "DRAFT"}
+    changed = SavepointWriter.from_existing_savepoint(path).transform_state("keep", "value", opened)
+    with JobHarness(program(Reordered), from_savepoint=changed.write(str(tmp_path / "changed"))) as job:
+        job.push(("o", None), ("c", None), ("d", None)).epoch()
+        assert [(value, fading) for _, value, fading, *_ in job.output] == [
+            (Reordered.OPEN, Reordered.OPEN),
+            (Reordered.OPEN, Reordered.CANCELLED),
+            (Reordered.DRAFT, Reordered.DRAFT),
+        ]
 
 
 def rules(kind: type) -> Any:

@@ -7,8 +7,11 @@ begins with its kind (`steps.py` walks them).
 
 from __future__ import annotations
 
+import ast
 import dataclasses
+import enum
 import typing
+from collections.abc import Container
 from dataclasses import dataclass
 from typing import Any
 
@@ -102,15 +105,29 @@ class _Planner:
         return None
 
     def _enum(self, old: Described, node: Node, places: tuple[str, ...]) -> Way:
-        return self._constants(old, node, places, "enum", {repr(member.value) for member in node.wire_type})
+        """Members are stored by value, and matched by name: the same value can belong to another member now."""
+        assert isinstance(node, EnumMember)
+        if old.kind != "enum":
+            raise _changed(old, node, places)
+        values = _stored_members(old)
+        now = _members_by_any_name(node.wire_type, values)
+        if gone := [name for name in values if name not in now]:
+            names = ", ".join(f"'{name}'" for name in gone)
+            raise _changed(
+                old,
+                node,
+                places,
+                f"it has no {names}, which can be stored. If you renamed a member, say so: "
+                f'NEW_NAME: Annotated[Any, RenamedFrom("{gone[0]}")] = VALUE',
+            )
+        pairs = [[value, now[name].value] for name, value in values.items()]
+        return None if all(before == after for before, after in pairs) else ["member", pairs]
 
     def _literal(self, old: Described, node: Node, places: tuple[str, ...]) -> Way:
         assert isinstance(node, Literal)
-        return self._constants(old, node, places, "literal", set(map(repr, node.values)))
-
-    def _constants(self, old: Described, node: Node, places: tuple[str, ...], kind: str, now: set[str]) -> Way:
-        if old.kind != kind:
+        if old.kind != "literal":
             raise _changed(old, node, places)
+        now = set(map(repr, node.values))
         if gone := [constant for constant in old.constants if constant not in now]:
             raise _changed(old, node, places, f"{', '.join(gone)} may be stored. Values may be added, not taken away")
         return None
@@ -156,7 +173,7 @@ class _Planner:
                 raise _changed(old, node, places)
             return None
         names = set(old.names)
-        former = _former(node)
+        former = _former(node.cls)
         sources = {name: _source_of(name, former.get(name, ()), names, node.names) for name in node.names}
         if old.title != node.title().partition(" ")[2] and names and not any(sources.values()):
             raise _changed(old, node, places, "it is another class, of which no field was there before")
@@ -241,8 +258,30 @@ _PLANS: list[tuple[Any, typing.Callable[[_Planner, Described, Any, tuple[str, ..
 
 def check_key(old: Described, node: Node, places: tuple[str, ...]) -> None:
     """Keys of maps are found by their bytes, so only what leaves those as they are may change."""
-    if old.text != node.describe() and (old.kind, node.describe()) not in _WIDER:
+    if old.text == node.describe() or (old.kind, node.describe()) in _WIDER:
+        return
+    if not isinstance(node, EnumMember) or _Planner().way(old, node, places) is not None:
         raise _changed(old, node, places, "keys are found by their bytes, which would be others")
+
+
+def _stored_members(old: Described) -> dict[str, Any]:
+    """The values of a stored enum by the names of its members."""
+    try:
+        return dict(zip(old.names or (), map(ast.literal_eval, old.constants)))
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        raise NoWay((), "", "") from None
+
+
+def _members_by_any_name(cls: type[enum.Enum], stored: Container[str]) -> dict[str, enum.Enum]:
+    """The members by their names, by their aliases, and by the names they had before."""
+    # An alias of a class that came by value is an attribute only.
+    names = [name for name, value in vars(cls).items() if isinstance(value, cls)]
+    found: dict[str, enum.Enum] = {**{name: getattr(cls, name) for name in names}, **cls.__members__}
+    for name, former in _former(cls).items():
+        source = _source_of(name, former, stored, tuple(found))
+        if name in found and source is not None:
+            found.setdefault(source, found[name])
+    return found
 
 
 def _changed(old: Described, node: Node, places: tuple[str, ...], why: str = "") -> NoWay:
@@ -262,18 +301,19 @@ def _without_none(node: Node) -> tuple[Node | None, bool]:
     return node, False
 
 
-def _source_of(name: str, former: tuple[str, ...], stored: set[str], declared: tuple[str, ...]) -> str | None:
+def _source_of(name: str, former: tuple[str, ...], stored: Container[str], declared: tuple[str, ...]) -> str | None:
     """The stored field that a declared one is; None if it is new."""
     if name in stored:
         return name
     return next((before for before in former if before in stored and before not in declared), None)
 
 
-def _former(node: Record) -> dict[str, tuple[str, ...]]:
+def _former(cls: type) -> dict[str, tuple[str, ...]]:
+    """By field or member, the names it had before."""
     try:
-        annotations = typing.get_type_hints(node.cls, include_extras=True)
+        annotations = typing.get_type_hints(cls, include_extras=True)
     except Exception:  # names that only msgspec resolves, in a class of a function
-        annotations = getattr(node.cls, "__annotations__", {})
+        annotations = getattr(cls, "__annotations__", {})
     return {name: former_names(annotation) for name, annotation in annotations.items()}
 
 

@@ -39,7 +39,7 @@ class Described:
     """Of a class: module and name."""
     parts: tuple[Described, ...] = ()
     names: tuple[str, ...] | None = None
-    """Of the fields; None where there are none, or only places, or a class is only named."""
+    """Of the fields, or of the members of an enum; None where there are only places, or a class is only named."""
     optional: frozenset[str] = frozenset()
     """Keys of a typed dict that need not be there."""
     constants: tuple[str, ...] = ()
@@ -106,12 +106,13 @@ class _Reader:
             self.expect(" ")
             title = self._match(_TITLE)
             self.expect("(")
-            values = self._listed(")", self._member)
-            return Described(word, self._since(start), title, constants=tuple(values))
+            members = self._listed(")", self._member)
+            names, values = tuple(name for name, _ in members), tuple(value for _, value in members)
+            return Described(word, self._since(start), title, names=names, constants=values)
         if word == "literal":
             self.expect("<")
-            values = self._listed(">", lambda: self._match(_CONSTANT))
-            return Described(word, self._since(start), constants=tuple(values))
+            constants = self._listed(">", lambda: self._match(_CONSTANT))
+            return Described(word, self._since(start), constants=tuple(constants))
         if word == "row":
             return self._row(start)
         if word in _HOLDING:
@@ -164,9 +165,8 @@ class _Reader:
         self._at = found.end()
         return found[1], self.type()
 
-    def _member(self) -> str:
-        self._match(_MEMBER)
-        return self._match(_CONSTANT)
+    def _member(self) -> tuple[str, str]:
+        return self._match(_MEMBER)[:-1], self._match(_CONSTANT)
 
     def _listed(self, end: str, read: Callable[[], T]) -> list[T]:
         items: list[T] = []

@@ -114,6 +114,10 @@ def _walk(way: Way, begun: dict[int, Walk]) -> Walk | None:
     match way[0]:
         case "double":
             return float
+        case "member":
+            # By type too: 1 and True are one key.
+            members = {(type(before), before): after for before, after in way[1]}
+            return lambda wire: _member(members, wire)
         case "again":
             number = way[1]
             return lambda wire: begun[number](wire)
@@ -132,6 +136,16 @@ def _walk(way: Way, begun: dict[int, Walk]) -> Walk | None:
         case "fields" | "array":
             return _fields(way, begun)
     raise ValueError(f"no way is a {way[0]!r}")
+
+
+def _member(members: dict[tuple[type, Any], Any], wire: Any) -> Any:
+    try:
+        return members[type(wire), wire]
+    except (KeyError, TypeError):
+        raise PenstockError(
+            f"A stored value is {wire!r}, which no member of its enum had.",
+            fix="Restore the checkpoint or savepoint from a copy, or use another.",
+        ) from None
 
 
 def _fields(way: Way, begun: dict[int, Walk]) -> Walk:
