@@ -130,7 +130,12 @@ class IntervalJoinOperator(Operator):
 
     def on_timer(self, time: int, namespace: bytes, domain: TimeDomain) -> None:
         side = self.left if namespace == self.left.namespace else self.right
-        side.own.remove(time - side.keep)
+        if time - side.keep not in side.own.remove_until(time - side.keep):
+            # A former version of the program set the timer, for another interval: what is left may have none.
+            for each in side.own.times():
+                until = min(each + side.keep, GREATEST)
+                if until > time:
+                    self.timers.ensure(until, side.namespace)
 
     def _no_timestamp(self, side: _Side) -> NoTimestamp:
         which = ("left", "right")[side.number]

@@ -7,14 +7,14 @@ What is more than the limit goes to local disk meanwhile (`penstock.state.spill`
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Protocol
 
 from penstock.errors import PenstockError
 from penstock.state.descriptors import StateDescriptor, ValueStateDescriptor
 from penstock.state.engines.base import Reader
-from penstock.state.entries import StateError, key_hash, state_id, stored_keys
+from penstock.state.entries import HEADER, StateError, key_hash, state_id, stored_keys
 from penstock.state.files import GroupChanges
 from penstock.state.keyed import STATES, DefaultedValue, KeyedState, entry_key
 from penstock.state.spill import Run
@@ -52,6 +52,9 @@ OVERLAY_BYTES = 128 * 1024 * 1024
 """Where an overlay spills, if nothing else is set. While it does, about twice as much is in memory."""
 
 _PART = struct.Struct(">I")
+
+_LEFTOVER_BYTES = 250
+"""About what the name of an entry to remove takes."""
 
 TIMER_KINDS = ("EVENT_TIME", "PROCESSING_TIME")
 
@@ -97,6 +100,7 @@ class Overlay:
         self.part = b""
         """Of the epoch's parts between spills, the number; empty for the first."""
         self.timers = {kind: Timers(self, kind) for kind in TIMER_KINDS}
+        self._leftovers: list[Leftovers] = []
         self.ttl = TimedStates(self)
         self.records = 0
         """Of the epoch; set before `changes`."""
@@ -122,6 +126,8 @@ class Overlay:
             state.reset()
         for kind, timers in self.timers.items():
             timers.begin(least.get(kind, {}), groups)
+        for leftovers in self._leftovers:
+            leftovers.reset()
 
     def release(self) -> None:
         """Let go of an epoch's data; the states stay registered."""
@@ -167,6 +173,15 @@ class Overlay:
         if isinstance(descriptor, ValueStateDescriptor) and descriptor.default_value is not None:
             kind = DefaultedValue
         return kind(self if scope is None else scope, descriptor, state_id(name))  # type: ignore[no-any-return]
+
+    def is_stored(self, state: str) -> bool:
+        """Whether a state of this name was there at the last checkpoint, of this version of the program or another."""
+        return self._types is not None and state in self._types.stored
+
+    def unclaimed(self, scope: str) -> list[str]:
+        """The names of stored states in this scope that the program has not registered, or not yet."""
+        stored = {} if self._types is None else self._types.stored
+        return [name for name in stored if name.startswith(f"{scope} ") and name not in self._states]
 
     def add_timers(self, kind: str, timers: Timers) -> None:
         """Timers beside those of the operator's functions, in the same snapshots."""
@@ -222,7 +237,9 @@ class Overlay:
                 self.spill()
 
     def _weight(self) -> int:
-        holders: list[KeyedState | Timers | Holder] = [*self._states.values(), *self.timers.values(), *self._holders]
+        states, timers = self._states.values(), self.timers.values()
+        holders: list[KeyedState | Timers | Leftovers | Holder]
+        holders = [*states, *timers, *self._leftovers, *self._holders]
         return sum(holder.weight() for holder in holders)
 
     def spill(self) -> None:
@@ -238,6 +255,9 @@ class Overlay:
             changes = self._drain([state])
             state.reset()
             self._run.put(changes)
+        for leftovers in self._leftovers:
+            self._run.put(self._drain([leftovers]))
+            leftovers.reset()
         for timers in self.timers.values():
             changes = self._drain([timers])
             timers.restart()
@@ -277,17 +297,17 @@ class Overlay:
         """The epoch's effect on committed state, by key group, sorted. After a spill, it is read as it is iterated."""
         self.ttl.clean_up(self._groups)
         if self._run is None:
-            return self._drain([*self._states.values(), *self.timers.values()])
+            return self._drain([*self._states.values(), *self._leftovers, *self.timers.values()])
         self.spill()
         return self._run.changes() if self._run.holds_anything() else []
 
-    def _drain(self, parts: list[KeyedState | Timers]) -> list[GroupChanges]:
+    def _drain(self, parts: Sequence[KeyedState | Timers | Leftovers]) -> list[GroupChanges]:
         groups: dict[int, GroupChanges] = {}
         for part in parts:
             try:
                 part.drain(groups)
             except PenstockError as error:
-                if isinstance(part, Timers):
+                if not isinstance(part, KeyedState):
                     raise
                 name = next(name for name, state in self._states.items() if state is part)
                 raise StateError(f"State '{name}': {error}") from None
@@ -327,3 +347,46 @@ class Namespaced:
 
     def register(self, descriptor: StateDescriptor) -> Any:
         return self._overlay.register(descriptor, self)
+
+    def leftovers(self) -> Leftovers:
+        """Removes what states of this scope hold that the program no longer has."""
+        found = Leftovers(self)
+        self._overlay._leftovers.append(found)
+        return found
+
+
+class Leftovers:
+    """Entries of states that a former version of the program had in a scope, and that the present one has not.
+
+    What they are is not known, only their names: so they can be removed, and nothing else.
+    """
+
+    def __init__(self, scope: Namespaced) -> None:
+        self._scope = scope
+        self.reset()
+
+    def reset(self) -> None:
+        self._removed: set[tuple[int, bytes]] = set()
+
+    def remove(self, names: Iterable[str]) -> None:
+        """Remove what these states have for the scope's key."""
+        key = self._scope.current_key("leftovers")
+        length = len(key) - self._scope.suffix
+        group = key_hash(key[:length]) % self._scope.max_parallelism
+        reader = self._scope.reader(group)
+        if reader is None:
+            return
+        for name in names:
+            prefix = HEADER.pack(group, state_id(name), length) + key
+            if next(reader.scan(prefix), None) is not None:
+                self._removed.add((group, prefix))
+
+    def weight(self) -> int:
+        return _LEFTOVER_BYTES * len(self._removed)
+
+    def drain(self, groups: dict[int, GroupChanges]) -> None:
+        for group, prefix in self._removed:
+            changes = groups.get(group)
+            if changes is None:
+                changes = groups[group] = GroupChanges(group, [], [])
+            changes.cleared.append(prefix)

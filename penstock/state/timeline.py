@@ -111,15 +111,30 @@ class Timeline(KeyedState):
         for time, held in found:
             yield time, give(held)
 
-    def remove(self, time: int) -> None:
-        """Remove all elements of this time."""
+    def remove_until(self, time: int) -> set[int]:
+        """Remove all elements up to this time, and give the times they had."""
         key = self._key()
         line = self._lines.get(key)
-        if line is None:
-            line = self._lines[key] = _Line()
-        if line.added.pop(time, None) is not None:
-            del line.times[bisect_left(line.times, time)]
-        line.removed.add(time)
+        # Most of what comes and goes in one epoch was never stored: no need to say that it is gone.
+        removed = {time for time, _ in self._entries_between(key, line, -_BIAS, time)}
+        if removed:
+            if line is None:
+                line = self._lines[key] = _Line()
+            line.removed |= removed
+        if line is not None:
+            end = bisect_right(line.times, time)
+            for each in line.times[:end]:
+                del line.added[each]
+            removed.update(line.times[:end])
+            del line.times[:end]
+        return removed
+
+    def times(self) -> list[int]:
+        """The times that have elements, in order."""
+        key = self._key()
+        line = self._lines.get(key)
+        stored = {time for time, _ in self._entries_between(key, line, -_BIAS, _BIAS - 1)}
+        return sorted(stored if line is None else stored.union(line.times))
 
     def value(self) -> dict[int, list[Any]] | None:
         """All there is of the current key, by time; None if there is nothing."""
@@ -133,18 +148,25 @@ class Timeline(KeyedState):
         return given.thaw() if type(given) is Frozen else given
 
     def _stored(self, key: bytes, line: _Line | None, first: int, last: int) -> list[tuple[int, Any]]:
+        load = self._load
+        return [
+            (time, load(data))
+            for time, elements in self._entries_between(key, line, first, last)
+            for data in _decode_elements(elements)
+        ]
+
+    def _entries_between(self, key: bytes, line: _Line | None, first: int, last: int) -> list[tuple[int, bytes]]:
         group, entry = self._entry(key)
         reader = self._overlay.reader(group)
         first, last = max(first, -_BIAS), min(last, _BIAS - 1)
         if reader is None or first > last:
             return []
         found = []
-        load = self._load
         start, end = entry + _TIME.pack(first + _BIAS), entry + _TIME.pack(last + _BIAS) + b"\0"
         for full, elements in reader.between(start, end):
             time = _TIME.unpack_from(full, len(entry))[0] - _BIAS
             if line is None or time not in line.removed:
-                found += [(time, load(data)) for data in _decode_elements(elements)]
+                found.append((time, elements))
         return found
 
     def weight(self) -> int:
@@ -163,10 +185,8 @@ class Timeline(KeyedState):
                 kept = [] if before is None else _decode_elements(before)
                 entries.append((at, _encode_elements(kept + [store(held) for held in elements])))
             for time in line.removed:
-                at = entry + _TIME.pack(time + _BIAS)
-                # Most of what comes and goes in one epoch was never stored: no need to say that it is gone.
-                if time not in line.added and reader is not None and reader.get(at) is not None:
-                    entries.append((at, None))
+                if time not in line.added:
+                    entries.append((entry + _TIME.pack(time + _BIAS), None))
             if entries:
                 self._changes_of(groups, key)[0].entries.extend(entries)
 

@@ -98,6 +98,19 @@ class Timers:
             self._gone.discard(timer)
             heappush(self._heap, timer)
 
+    def ensure(self, time: int, namespace: bytes = b"") -> None:
+        """As `register`, but looks first: a timer that is stored is not written again."""
+        key = self._overlay.key or self._overlay.current_key("timers")
+        timer = time, key, namespace
+        if timer in self._live:
+            return
+        if timer not in self._gone:
+            group = key_hash(key) % self._overlay.max_parallelism
+            reader = self._overlay.reader(group)
+            if reader is not None and reader.get(self._entry(group, timer)) is not None:
+                return
+        self.register(time, namespace)
+
     def delete(self, time: int, namespace: bytes = b"") -> None:
         key = self._overlay.key or self._overlay.current_key("timers")
         timer = time, key, namespace
@@ -240,6 +253,10 @@ class Timers:
             block = block_of(group, maximum)
             least[block] = min(time, least.get(block, NEVER))
         return {block: time for block, time in least.items() if time != NEVER}
+
+    def _entry(self, group: int, timer: Timer) -> bytes:
+        time, key, namespace = timer
+        return _RANGE.pack(group, self._id) + _TIME.pack(time + _BIAS, len(key)) + key + namespace
 
     def _block(self, key: bytes) -> int:
         maximum = self._overlay.max_parallelism

@@ -542,3 +542,44 @@ class TestMistakes:
             right(job, "a", 2, 1)
             with pytest.raises(UserFunctionFailed, match="pairs-1"):
                 job.epoch()
+
+
+class TestAnotherInterval:
+    """A restored program whose interval is another than that by which the timers of stored records were set."""
+
+    @pytest.mark.parametrize("before", [(-100, 100), (-20, 20)])
+    @pytest.mark.parametrize("after", [(-50, 50), (0, 10), (-200, -100)])
+    def test_still_removes_every_record_of_the_former_one(self, tmp_path, before, after):
+        def program(bounds):
+            return joined(StreamExecutionEnvironment.get_execution_environment(), *bounds).process(Pair()).uid("join")
+
+        with JobHarness(program(before)) as job:
+            for time in (0, 1, 30):
+                left(job, "a", "left", time)
+                right(job, "a", "right", time)
+            job.epoch()
+            path = job.savepoint(tmp_path)
+        with JobHarness(program(after), parallelism=2, from_savepoint=path) as job:
+            left(job, "a", "new", 40)
+            job.epoch()
+            for time in (45, 110, 190, 5000):
+                watermark(job, time)
+                job.epoch()
+            assert job.timers() == []
+            assert job.states("_left") == {}
+            assert job.states("_right") == {}
+
+    def test_keeps_what_a_wider_one_still_needs(self, tmp_path):
+        def program(bounds):
+            return joined(StreamExecutionEnvironment.get_execution_environment(), *bounds).process(Pair()).uid("join")
+
+        with JobHarness(program((-10, 10))) as job:
+            left(job, "a", "left", 0)
+            job.epoch()
+            path = job.savepoint(tmp_path)
+        with JobHarness(program((-100, 100)), from_savepoint=path) as job:
+            watermark(job, 50)
+            job.epoch()
+            right(job, "a", "right", 60)
+            job.epoch()
+            assert [result[:2] for result in job.output] == [("left", "right")]

@@ -49,6 +49,8 @@ class TriggeringContext(_Times, Trigger.OnMergeContext):
         super().__init__(operator, runtime_context)
         assert operator.overlay is not None
         self.name = b""
+        self.merging = False
+        """Whether windows may become one."""
         self.merged: list[bytes] = []
         """Where windows are merged, the slots of those that were: key and name."""
         self._scope = scopes.trigger

@@ -32,6 +32,9 @@ class MergingWindowSet:
         encode: Callable[[Any], bytes] = self._serializer.encode
         return b"".join(sorted(encode(window) + encode(state) for window, state in self._states.items()))
 
+    def windows(self) -> list[Any]:
+        return list(self._states)
+
     def state_window(self, window: Any) -> Any:
         """Under whose name the contents of `window` are; None if there is no such window."""
         return self._states.get(window)

@@ -17,13 +17,16 @@ from penstock.runtime.windows.contexts import AssignerContext, EvictingContext, 
 from penstock.runtime.windows.evictors import Evictor
 from penstock.runtime.windows.merging import MergingWindowSet
 from penstock.runtime.windows.scopes import KeyedStateStore, Scopes
-from penstock.runtime.windows.triggers import Trigger, TriggerResult
+from penstock.runtime.windows.triggers import ContinuousEventTimeTrigger, EventTimeTrigger, Trigger, TriggerResult
 from penstock.runtime.windows.window import TimeWindow
 from penstock.state.descriptors import ValueStateDescriptor
 from penstock.state.keys import decode_key
 from penstock.state.serializers import Hinted
 
 LATE_RECORDS = "numLateRecordsDropped"
+
+NO_END_TIMERS = ValueStateDescriptor("_no timers at ends", bytes)
+"""Holds nothing. That an operator has this state says how its windows were kept."""
 
 
 class NoTimestamp(PenstockError):
@@ -83,6 +86,8 @@ class WindowOperator(Operator):
         self.event_time = self.assigner.is_event_time()
         self.serializer = self.assigner.get_window_serializer()
         self.scopes = Scopes(self.overlay)
+        self.former_states = self.scopes.trigger.leftovers()
+        """What other triggers kept, in a former version of the program."""
         self.assigner_context = AssignerContext(self, context)
         self.trigger_context = TriggeringContext(self, context, self.scopes)
         self.contents: Contents
@@ -94,6 +99,7 @@ class WindowOperator(Operator):
         else:
             self.contents = self._records()
         self.merging = isinstance(self.assigner, MergingWindowAssigner)
+        self.trigger_context.merging = self.merging
         if self.merging:
             self.merged_windows = self.overlay.register(ValueStateDescriptor("_merging windows", bytes))
         store = KeyedStateStore(self.scopes.function, self.merging)
@@ -101,6 +107,19 @@ class WindowOperator(Operator):
         self._call = getattr(self.function, described.call, self.function) if described.call else None
         self._clears = described.call == "process" and hasattr(self.function, "clear")
         self.late_records = context.get_metrics_group().counter(LATE_RECORDS)
+        if not self._sets_timers_at_ends():
+            self.overlay.register(NO_END_TIMERS)
+
+    def _sets_timers_at_ends(self) -> bool:
+        """Whether every open window with an accumulator has a timer for its last time: see PaneOperator."""
+        described = self.described
+        return (
+            described.combiner is None
+            or described.evictor is not None
+            or not self.event_time
+            or described.allowed_lateness == 0
+            or type(described.trigger) in (EventTimeTrigger, ContinuousEventTimeTrigger)
+        )
 
     # -- records -------------------------------------------------------------------------------------------------------
 
@@ -125,6 +144,10 @@ class WindowOperator(Operator):
     def _add_merging(self, value: Any, timestamp: int, windows: Any) -> bool:
         """Whether the record was in no window that is still open."""
         known = self._merging_set()
+        for window in [each for each in known.windows() if self._is_late(each)]:
+            # Kept for a lateness that the program had before.
+            self._enter(window, known.state_window(window))
+            self._forget(window, known)
         skipped = True
         for window in windows:
             actual = known.add(window, self._merge)
@@ -171,18 +194,52 @@ class WindowOperator(Operator):
             self._enter(window, state_window)
         else:
             self._enter(window)
+            if self.trigger_context.name != namespace:
+                self._forget_former(namespace)
+                return
         by_event_time = domain is TimeDomain.EVENT_TIME
+        cleanup = self._cleanup_time(window)
+        # A former version of the program may have set the timer: for another lateness, or for windows of another time.
+        decides = by_event_time == self.event_time
+        if time > cleanup if decides else self._is_over(cleanup):
+            self._forget(window, known)
+            return
         trigger = self.trigger
         asked = trigger.on_event_time if by_event_time else trigger.on_processing_time
         self._act(asked(time, window, self.trigger_context), window)
-        if by_event_time == self.event_time and time == self._cleanup_time(window):
-            self.contents.clear()
-            self.trigger.clear(window, self.trigger_context)
-            if self._clears:
-                self.function.clear(self.window_context.begin(window))
-            if known is not None:
-                known.retire(window)
-                self.merged_windows.update(known.dump() or None)
+        if decides and time == cleanup:
+            self._forget(window, known)
+        elif cleanup != GREATEST:
+            timers = self.overlay.timers["EVENT_TIME" if self.event_time else "PROCESSING_TIME"]  # type: ignore[union-attr]
+            timers.ensure(cleanup, namespace)
+
+    def _is_over(self, cleanup: int) -> bool:
+        return cleanup <= (self.watermark if self.event_time else self.moment.processing_time)
+
+    def _forget(self, window: Any, known: MergingWindowSet | None) -> None:
+        """Remove all there is of the window at hand."""
+        self.contents.clear()
+        self.trigger.clear(window, self.trigger_context)
+        self._forget_former_states()
+        if self._clears:
+            self.function.clear(self.window_context.begin(window))
+        if known is not None:
+            known.retire(window)
+            self.merged_windows.update(known.dump() or None)
+
+    def _forget_former(self, name: bytes) -> None:
+        """Remove a window of a kind that only a former version of the program had."""
+        assert self.overlay is not None
+        assert self.overlay.key is not None
+        self.scopes.enter(self.overlay.key, name)
+        self.contents.clear()
+        self._forget_former_states()
+
+    def _forget_former_states(self) -> None:
+        assert self.overlay is not None
+        names = self.overlay.unclaimed(self.scopes.trigger.name)
+        if names:
+            self.former_states.remove(names)
 
     def _records(self) -> Contents:
         """Where the records of windows are kept that are not combined."""
@@ -262,6 +319,7 @@ class WindowOperator(Operator):
         for each in merged:
             self._enter(each)
             self.trigger.clear(each, context)
+            self._forget_former_states()
             time = self._cleanup_time(each)
             if time != GREATEST:
                 if self.event_time:

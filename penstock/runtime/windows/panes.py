@@ -18,7 +18,7 @@ from penstock.runtime.sharing import independent
 from penstock.runtime.watermarks import GREATEST, LEAST
 from penstock.runtime.windows.assigners import SlidingEventTimeWindows, TumblingEventTimeWindows
 from penstock.runtime.windows.contents import NAME, Accumulated
-from penstock.runtime.windows.operator import WindowDescription, WindowOperator
+from penstock.runtime.windows.operator import NO_END_TIMERS, WindowDescription, WindowOperator
 from penstock.runtime.windows.triggers import EventTimeTrigger
 from penstock.runtime.windows.window import NAME_LENGTH, TimeWindow, TimeWindowSerializer
 from penstock.state.entries import StateError, key_hash
@@ -82,6 +82,8 @@ class PaneOperator(WindowOperator):
         """By the start of their windows."""
         self._first_end = GREATEST
         """The least time at which one of them ends."""
+        self._former = False
+        """Whether windows may be stored that a former version of the program kept in another way."""
         self._serializer = TimeWindowSerializer()
         self.overlay.hold(self)
 
@@ -89,6 +91,13 @@ class PaneOperator(WindowOperator):
         super().begin_epoch(epoch)
         self._panes = {}
         self._first_end = GREATEST
+        overlay = self.overlay
+        assert overlay is not None
+        self._former = (
+            overlay.is_stored(NO_END_TIMERS.name)
+            or bool(overlay.unclaimed(self.scopes.trigger.name))
+            or overlay.timers["PROCESSING_TIME"].is_due(GREATEST)
+        )
 
     # -- records -------------------------------------------------------------------------------------------------------
 
@@ -168,13 +177,15 @@ class PaneOperator(WindowOperator):
         stored = pane.groups.get(group)
         if stored is None:
             # Who has an accumulator has a timer: one look at the group's timers spares one at each key's state.
-            stored = pane.groups[group] = self._timers.is_stored(pane.window.end - 1, group)
+            stored = pane.groups[group] = self._former or self._timers.is_stored(pane.window.end - 1, group)
         if stored and key not in pane:
             accumulator = self._load(pane, key)
         if accumulator is None:
             accumulator = self._start(value)
         else:
             pane.stored.add(key)
+            if self._former:
+                self._set_timer(pane.window.end - 1, key, pane.name)
             add = self._add_to
             accumulator = add(value, accumulator) if self._aggregates else add(accumulator, value)
         if self._bend is not None and accumulator is not None:
@@ -185,6 +196,13 @@ class PaneOperator(WindowOperator):
         self.scopes.contents.key = key + pane.name
         held = self._state.value()
         return held.thaw() if type(held) is Frozen else held
+
+    def _set_timer(self, time: int, key: bytes, name: bytes) -> None:
+        overlay = self.overlay
+        assert overlay is not None
+        overlay.key = key
+        self._timers.ensure(time, name)
+        overlay.key = None
 
     # -- ends ----------------------------------------------------------------------------------------------------------
 
@@ -217,10 +235,21 @@ class PaneOperator(WindowOperator):
     def _fire_taken(self, taken: list[Timer], until: int, overlay: Overlay) -> None:
         stored: dict[bytes, list[bytes]] = {}
         """By the name of the window, the keys that have it in state."""
-        for _, key, name in taken:
-            stored.setdefault(name, []).append(key)
+        ends: dict[bytes, int] = {}
+        former: list[Timer] = []
+        for timer in taken:
+            time, key, name = timer
+            keys = stored.get(name)
+            if keys is None:
+                keys = stored[name] = []
+                ends[name] = self._serializer.decode(name).end - 1
+            if time == ends[name]:
+                keys.append(key)
+            else:
+                former.append(timer)
         ended = {pane.name: pane for pane in self._panes.values() if pane.window.end - 1 <= until}
-        for name in sorted(stored.keys() | ended.keys(), key=_by_end):
+        names = {name for name, keys in stored.items() if keys} if former else stored.keys()
+        for name in sorted(names | ended.keys(), key=_by_end):
             pane = ended.get(name)
             if pane is None:
                 pane = _Pane(self._serializer.decode(name), name)
@@ -238,8 +267,22 @@ class PaneOperator(WindowOperator):
             for key in keys:
                 self.scopes.contents.key = key + name
                 self._state.clear()
+            if self._former:
+                self._forget_states_of(keys, name)
             if name in ended:
                 del self._panes[pane.window.start]
+        for time, key, name in former:
+            overlay.key = key
+            self.scopes.enter(key, name)
+            if time > ends[name]:
+                self._forget(self._serializer.decode(name), None)
+            elif self._state.value() is not None:
+                self._timers.ensure(ends[name], name)
+
+    def _forget_states_of(self, keys: list[bytes], name: bytes) -> None:
+        for key in keys:
+            self.scopes.enter(key, name)
+            self._forget_former_states()
 
     def _fire_pane(self, pane: _Pane, overlay: Overlay) -> None:
         emit, result = self.emit, self._result

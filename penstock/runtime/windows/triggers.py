@@ -167,7 +167,7 @@ class ProcessingTimeTrigger(_Quiet[Any, Window]):
         return TriggerResult.CONTINUE
 
     def on_processing_time(self, time: int, window: Window, ctx: Trigger.TriggerContext) -> TriggerResult:
-        return TriggerResult.FIRE
+        return TriggerResult.FIRE if time == window.max_timestamp() else TriggerResult.CONTINUE
 
     def can_merge(self) -> bool:
         return True
@@ -196,6 +196,13 @@ class _Continuous(_Quiet[Any, Window]):
         state.add(following)
         return following
 
+    def _is_former(self, time: int, ctx: Trigger.TriggerContext) -> bool:
+        """Whether a former version of the program, with another interval, set the timer that the state names.
+
+        Where windows merge, one that was set for the end of a part is as good as any.
+        """
+        return time % self.interval != 0 and not getattr(ctx, "merging", True)
+
 
 class ContinuousEventTimeTrigger(_Continuous):
     """Fires every `interval` of event time, and at the end of the window."""
@@ -209,8 +216,12 @@ class ContinuousEventTimeTrigger(_Continuous):
             return TriggerResult.FIRE
         ctx.register_event_time_timer(window.max_timestamp())
         state = ctx.get_partitioned_state(_FIRE_TIME)
-        if state.get() is None:
+        following = state.get()
+        if following is None:
             ctx.register_event_time_timer(self._next(timestamp - timestamp % self.interval, window, state))
+        elif following <= ctx.get_current_watermark():
+            # Another trigger of a former version of the program may have had the timer.
+            ctx.register_event_time_timer(following)
         return TriggerResult.CONTINUE
 
     def on_event_time(self, time: int, window: Window, ctx: Trigger.TriggerContext) -> TriggerResult:
@@ -220,6 +231,9 @@ class ContinuousEventTimeTrigger(_Continuous):
         if state.get() != time:
             return TriggerResult.CONTINUE
         state.clear()
+        if self._is_former(time, ctx):
+            ctx.register_event_time_timer(self._next(time - time % self.interval, window, state))
+            return TriggerResult.CONTINUE
         ctx.register_event_time_timer(self._next(time, window, state))
         return TriggerResult.FIRE
 
@@ -248,18 +262,25 @@ class ContinuousProcessingTimeTrigger(_Continuous):
     def on_element(self, element: Any, timestamp: int, window: Window, ctx: Trigger.TriggerContext) -> TriggerResult:
         state = ctx.get_partitioned_state(_FIRE_TIME)
         now = ctx.get_current_processing_time()
-        if state.get() is None:
+        following = state.get()
+        if following is None:
             ctx.register_processing_time_timer(self._next(now - now % self.interval, window, state))
+        elif following <= now and following < window.max_timestamp():
+            # As with event time.
+            ctx.register_processing_time_timer(following)
         return TriggerResult.CONTINUE
 
     def on_processing_time(self, time: int, window: Window, ctx: Trigger.TriggerContext) -> TriggerResult:
+        if time == window.max_timestamp():
+            return TriggerResult.FIRE
         state = ctx.get_partitioned_state(_FIRE_TIME)
         if state.get() != time:
             return TriggerResult.CONTINUE
         state.clear()
-        following = self._next(time, window, state)
-        if following > time:
-            ctx.register_processing_time_timer(following)
+        if self._is_former(time, ctx):
+            ctx.register_processing_time_timer(self._next(time - time % self.interval, window, state))
+            return TriggerResult.CONTINUE
+        ctx.register_processing_time_timer(self._next(time, window, state))
         return TriggerResult.FIRE
 
     def on_merge(self, window: Window, ctx: Trigger.OnMergeContext) -> None:
