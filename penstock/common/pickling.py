@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 from typing import Any
 
-import cloudpickle
+from penstock.common.program import dump_by_name
 
 
 class Frozen:
@@ -25,5 +25,5 @@ def to_pickle(content: Any) -> bytes:
     try:
         return pickle.dumps(content, protocol=5)
     except (pickle.PicklingError, AttributeError):
-        # A class of the user's script or of a function: it exists in no module of a worker and must travel along.
-        return cloudpickle.dumps(content, protocol=5)  # type: ignore[no-any-return]
+        # A function or a class that no module holds.
+        return dump_by_name(content)

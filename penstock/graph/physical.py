@@ -7,8 +7,10 @@ through it. Level 0 is the sources' first chains, which run once per Spark parti
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
+from penstock.common.program import ClassCollector
 from penstock.common.typeinfo import PickledBytesTypeInfo
 from penstock.errors import PenstockError
 from penstock.graph.inspect import KEYED_STATE, SUBTASK_IDENTITY, asks_context_for
@@ -35,15 +37,26 @@ def build(
     job_parameters: dict[str, str] | None = None,
     buffer_bytes: int = 32 * 1024,
     batch: bool = False,
+    own_modules: Iterable[str] = (),
 ) -> PhysicalGraph:
-    """Check the program and cut it into chains. Everything that can fail before Spark starts fails here."""
+    """Check the program and cut it into chains. Everything that can fail before Spark starts fails here.
+
+    `own_modules`: whose classes and functions travel by value, besides those of `__main__`.
+    """
     graph.resolve_uids()
-    return _Builder(graph, parallelism, max_parallelism, chaining, batch).build(job_parameters or {}, buffer_bytes)
+    builder = _Builder(graph, parallelism, max_parallelism, chaining, batch, ClassCollector(own_modules))
+    return builder.build(job_parameters or {}, buffer_bytes)
 
 
 class _Builder:
     def __init__(
-        self, graph: LogicalGraph, parallelism: int, max_parallelism: int | None, chaining: bool, batch: bool
+        self,
+        graph: LogicalGraph,
+        parallelism: int,
+        max_parallelism: int | None,
+        chaining: bool,
+        batch: bool,
+        classes: ClassCollector,
     ) -> None:
         self.graph = graph
         self.parallelism = parallelism
@@ -51,6 +64,7 @@ class _Builder:
         self.chaining = chaining
         self.batch = batch
         self.assigns_time = any(isinstance(node.operator, TimestampsOperator) for node in graph.nodes.values())
+        self.classes = classes
         self.chains: list[Chain] = []
         self.edges: list[Edge] = []
         self.place: dict[int, tuple[Chain, int | None]] = {}
@@ -77,6 +91,7 @@ class _Builder:
         timed = any(chain.gives_time or any(op.assigns_time for op in chain.operators) for chain in self.chains)
         graph = PhysicalGraph(self.chains, self.edges, levels, job_parameters, buffer_bytes, timed, self.batch)
         graph.place_targets()
+        graph.program = self.classes.pack()
         return graph
 
     def _new_chain(self, level: int, parallelism: int, max_parallelism: int) -> Chain:
@@ -99,8 +114,10 @@ class _Builder:
         if node.source.dead_letters is not None:
             self._check_read(node, node.source.dead_letters)
             chain.dead_letters = True
+        if node.source.reader == "chunks":
+            self.classes.add(set(map(type, origin)))
         if node.source.reader == "splits":
-            chain.pickled_source = dump_named(origin, origin, node.name, node.uid)
+            chain.pickled_source = dump_named(self.classes, origin, origin, node.name, node.uid)
         self.place[node.id] = chain, None
 
     def _check_read(self, node: Node, tag: OutputTag) -> None:
@@ -129,8 +146,8 @@ class _Builder:
             operator.kind,
             parent,
             operator.keyed,
-            dump_named(operator, getattr(operator, "sink", operator.function), node.name, node.uid),
-            None if isinstance(node.output_type, Hinted) else _dump_type(node.output_type, node),
+            dump_named(self.classes, operator, getattr(operator, "sink", operator.function), node.name, node.uid),
+            None if isinstance(node.output_type, Hinted) else self._dump_type(node.output_type, node),
             isinstance(operator, TimestampsOperator),
             operator.strategy.idle_timeout_ms if isinstance(operator, TimestampsOperator) else None,
             _tag_id(node.inputs[0]) if parent is not None or chain.source_uid is not None else None,
@@ -198,11 +215,12 @@ class _Builder:
             pickled_key = None
             if kind == KEY:
                 key = (edge.partitioning.selector, edge.partitioning.key_type)
-                pickled_key = dump_named(key, key[0], f"key selector of {node.name}", node.uid, edge.partitioning.place)
+                name = f"key selector of {node.name}"
+                pickled_key = dump_named(self.classes, key, key[0], name, node.uid, edge.partitioning.place)
             elif kind == CUSTOM:
                 custom = (edge.partitioning.selector, edge.partitioning.partitioner)
                 name = f"partitioner of {node.name}"
-                pickled_key = dump_named(custom, custom[1], name, node.uid, edge.partitioning.place)
+                pickled_key = dump_named(self.classes, custom, custom[1], name, node.uid, edge.partitioning.place)
             exchange = Edge(
                 len(self.edges),
                 before.id,
@@ -225,7 +243,12 @@ class _Builder:
         declared = node.output_type if edge.tag is None else edge.tag.declared
         if isinstance(declared, Hinted) and not declared.pays_in_exchange():
             return None
-        return _dump_type(declared, node)
+        return self._dump_type(declared, node)
+
+    def _dump_type(self, declared: Any, node: Node) -> bytes | None:
+        if declared is None or isinstance(declared, PickledBytesTypeInfo):
+            return None
+        return dump_named(self.classes, declared, declared, f"output type of {node.name}", node.uid)
 
 
 def _sides(node: Node) -> list[tuple[int, OutputTag]]:
@@ -234,9 +257,3 @@ def _sides(node: Node) -> list[tuple[int, OutputTag]]:
 
 def _tag_id(edge: Input) -> str | None:
     return None if edge.tag is None else edge.tag.tag_id
-
-
-def _dump_type(declared: Any, node: Node) -> bytes | None:
-    if declared is None or isinstance(declared, PickledBytesTypeInfo):
-        return None
-    return dump_named(declared, declared, f"output type of {node.name}", node.uid)

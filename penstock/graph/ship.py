@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import CodeType, FunctionType
 from typing import Any
 
-import cloudpickle
-
+from penstock.common.program import ClassCollector
 from penstock.errors import Place
 from penstock.graph.logical import GraphError
 from penstock.runtime.operators import describe
@@ -20,12 +19,14 @@ class NotShippable(GraphError):
     """
 
 
-def dump_named(thing: Any, function: Any, name: str, uid: str, place: Place | None = None) -> bytes:
+def dump_named(
+    classes: ClassCollector, thing: Any, function: Any, name: str, uid: str, place: Place | None = None
+) -> bytes:
     """`thing` as bytes; an error names `function`, the part of it that the user wrote, and the operator."""
     try:
-        return cloudpickle.dumps(thing, protocol=5)  # type: ignore[no-any-return]
+        return classes.dumps(thing)
     except Exception as error:  # pickling runs arbitrary __reduce__ code and may raise anything
-        culprit = _culprit(function)
+        culprit = _culprit(function, classes.pickles)
         where = f" because of {culprit}" if culprit else f" ({type(error).__name__}: {error})"
         raise NotShippable(
             f"Operator '{name}' (uid '{uid}'): {describe(function)} cannot be sent to the tasks{where}.",
@@ -34,26 +35,26 @@ def dump_named(thing: Any, function: Any, name: str, uid: str, place: Place | No
         ) from None
 
 
-def _culprit(function: Any) -> str | None:
+def _culprit(function: Any, pickles: Callable[[Any], bool]) -> str | None:
     """The attribute, captured variable or global that does not pickle, in words."""
     owner = getattr(function, "__self__", function)
     for name, value in getattr(owner, "__dict__", {}).items():
-        if not _pickles(value):
+        if not pickles(value):
             return f"attribute '{name}' of class {type(owner).__name__}, a {_type_name(value)}"
-    for each in _functions_by_value(owner):
+    for each in _functions_by_value(owner, pickles):
         for kind, name, value in _variables(each):
-            if not _pickles(value):
+            if not pickles(value):
                 return f"the {kind} variable '{name}', a {_type_name(value)}"
     return None
 
 
-def _functions_by_value(thing: Any) -> Iterator[FunctionType]:
+def _functions_by_value(thing: Any, pickles: Callable[[Any], bool]) -> Iterator[FunctionType]:
     """The functions that travel as code: the function itself, or the methods of a class that no module holds."""
     if isinstance(thing, FunctionType):
         yield thing
         return
     for cls in type(thing).__mro__:
-        if not _pickles(cls):
+        if not pickles(cls):
             yield from (value for value in vars(cls).values() if isinstance(value, FunctionType))
 
 
@@ -70,14 +71,6 @@ def _variables(function: FunctionType) -> Iterator[tuple[str, str, Any]]:
         for name in code.co_names:
             if name in function.__globals__:
                 yield "global", name, function.__globals__[name]
-
-
-def _pickles(value: Any) -> bool:
-    try:
-        cloudpickle.dumps(value, protocol=5)
-    except Exception:  # any failure means the same here: it does not pickle
-        return False
-    return True
 
 
 def _type_name(value: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
@@ -94,6 +95,8 @@ class PhysicalGraph:
     """Whether records have event time: then timestamps and watermarks travel with them."""
     batch: bool = False
     """Whether it runs as a batch, in which there is no watermark but the last."""
+    program: bytes = b""
+    """The classes that tasks cannot import; a process enters them before it unpickles any part of the graph."""
 
     def rescaled(self, scale: Mapping[int, int]) -> PhysicalGraph:
         """The same graph with other numbers of subtasks, by chain. Chains and edges that do not change are shared."""
@@ -146,3 +149,13 @@ class PhysicalGraph:
             for chain in (self.chains[number] for number in level)
             for subtask in range(chain.parallelism)
         ]
+
+
+def pack(graph: PhysicalGraph) -> bytes:
+    """The graph as it travels to the tasks."""
+    return pickle.dumps(graph, protocol=5)
+
+
+def unpack(data: bytes) -> PhysicalGraph:
+    """The graph in a task. Only for bytes that this job's own driver wrote."""
+    return pickle.loads(data)  # type: ignore[no-any-return]

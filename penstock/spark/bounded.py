@@ -30,6 +30,7 @@ def open_batch(
     origin: Any,
     place: Callable[[str, Callable[[Path], None]], Path],
     parallelism: int,
+    program: bytes,
 ) -> DataFrame:
     """All of a bounded source, with the columns that `open_stream` gives."""
     if isinstance(origin, DataFrame):
@@ -43,8 +44,8 @@ def open_batch(
         return _ranges(spark, _all_of(source, chain.source_name, parallelism), parallelism)
     if not str(spark.sparkContext.master).startswith("local"):
         # Executors of a cluster do not see the driver's disk.
-        return spark.createDataFrame([(chunk,) for chunk in chunks_of(origin)], "chunk binary").coalesce(1)
-    folder = place(chain.source_name, lambda folder: write_collection(origin, folder))
+        return spark.createDataFrame([(chunk,) for chunk in chunks_of(origin, program)], "chunk binary").coalesce(1)
+    folder = place(chain.source_name, lambda folder: write_collection(origin, folder, program=program))
     return spark.read.schema("chunk binary").parquet(str(folder))
 
 

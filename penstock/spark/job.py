@@ -568,6 +568,7 @@ class Job:
                 # The copy of a collection is made before the first checkpoint of this driver's own.
                 0 if self.driver.last is None else self.driver.last.records.get(node.uid, 0),
                 self._credits.path(node.uid),
+                self.spec.physical.program,
             )
             for chain, node in self._source_nodes()
         )
@@ -575,7 +576,8 @@ class Job:
     def _opened_at_once(self) -> Iterator[DataFrame]:
         for chain, node in self._source_nodes():
             place = partial(self._inputs.folder, f"source-{node.id}")
-            yield open_batch(self._spark, chain, node.source.origin, place, self.spec.parallelism)
+            program = self.spec.physical.program
+            yield open_batch(self._spark, chain, node.source.origin, place, self.spec.parallelism, program)
 
     def _source_nodes(self) -> Iterator[tuple[Chain, Any]]:
         nodes = {node.uid: node for node in self.spec.logical.nodes.values()}

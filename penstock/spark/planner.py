@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
+from penstock.common.program import enter_program
 from penstock.connectors.source import Positions, Source, SplitRange, ranges
 from penstock.errors import PenstockError
 from penstock.runtime.failures import describe_error, user_traceback
@@ -23,6 +24,7 @@ from penstock.spark.credit_files import CreditsOfSource
 RANGE_SCHEMA = "split string, start string, end string"
 _FORMAT = "penstock"
 _SOURCE = "penstock.secret.source"
+_PROGRAM = "penstock.secret.program"
 """Spark hides options with this word in their name from its logs: a source may hold a password."""
 PLANNING_FAILED = "PENSTOCK-SOURCE "
 """Marks the text of a failure on its way through the JVM."""
@@ -31,12 +33,20 @@ LASTING = "lasting:"
 
 
 def planned_stream(
-    spark: SparkSession, name: str, pickled: bytes, parallelism: int, records_per_epoch: int, credits: str | None
+    spark: SparkSession,
+    name: str,
+    pickled: bytes,
+    parallelism: int,
+    records_per_epoch: int,
+    credits: str | None,
+    program: bytes,
 ) -> DataFrame:
-    """The ranges of each epoch, as a streaming DataFrame. `credits`: where the source's credits are, if it has any."""
+    """The ranges of each epoch, as a streaming DataFrame. `credits`: where the source's credits are, if it has any.
+    `program`: the classes that the source's process cannot import."""
     spark.dataSource.register(PlannedSource)
     reader = spark.readStream.format(_FORMAT).option(_SOURCE, base64.b64encode(pickled).decode())
     reader = reader.option("name", name).option("parallelism", parallelism)
+    reader = reader.option(_PROGRAM, base64.b64encode(program).decode())
     if records_per_epoch:
         reader = reader.option("limit", records_per_epoch)
     if credits is not None:
@@ -57,6 +67,7 @@ class PlannedSource(DataSource):
         return Planner(
             self.options["name"],
             self.options[_SOURCE],
+            self.options[_PROGRAM],
             int(self.options["parallelism"]),
             None if limit is None else int(limit),
             self.options.get("credits"),
@@ -66,9 +77,12 @@ class PlannedSource(DataSource):
 class Planner(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Runs in a process of its own beside the driver, which Spark starts; `read` runs in the tasks."""
 
-    def __init__(self, name: str, encoded: str, parallelism: int, limit: int | None, credits: str | None) -> None:
+    def __init__(
+        self, name: str, encoded: str, program: str, parallelism: int, limit: int | None, credits: str | None
+    ) -> None:
         self._name = name
         self._encoded = encoded
+        self._program = program
         self._parallelism = parallelism
         self._limit = limit
         self._credits = None if credits is None else CreditsOfSource(credits)
@@ -78,6 +92,7 @@ class Planner(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _source(self) -> Source:
         if self._opened is None:
             # Written by this job's own driver a moment ago.
+            enter_program(base64.b64decode(self._program))
             self._opened = pickle.loads(base64.b64decode(self._encoded))
         return self._opened
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
-from penstock.common.pickling import to_pickle
+from penstock.common.program import dump_records
 from penstock.connectors.files.file_source import FileSource
 from penstock.connectors.source import Source, at_end
 from penstock.graph.logical import LogicalGraph
@@ -42,12 +42,13 @@ def open_stream(
     records_per_epoch: int,
     read_before: int = 0,
     credits: str | None = None,
+    program: bytes = b"",
 ) -> DataFrame:
     """The source as a streaming DataFrame. `place` gives the source a folder of its own, kept between runs of one
     lineage: it calls the function it is given to fill it, unless an earlier run did.
 
     `read_before`: records of a collection that were read before this lineage began, with a savepoint. `credits`: where
-    a source in Python finds them.
+    a source in Python finds them. `program`: the classes that tasks cannot import.
 
     What Spark cannot stream by itself (a collection, a batch DataFrame) is written to Parquet once and streamed from
     there, so that it is read in epochs, and read again after a failure, like any other source.
@@ -57,8 +58,10 @@ def open_stream(
     if isinstance(origin, FileSource):
         return _discovered(spark, origin)
     if chain.pickled_source is not None:
-        return planned_stream(spark, chain.source_name, chain.pickled_source, parallelism, records_per_epoch, credits)
-    write = _write_frame if isinstance(origin, DataFrame) else partial(_write_rest, read_before)
+        return planned_stream(
+            spark, chain.source_name, chain.pickled_source, parallelism, records_per_epoch, credits, program
+        )
+    write = _write_frame if isinstance(origin, DataFrame) else partial(_write_rest, read_before, program=program)
     folder = place(chain.source_name, lambda folder: write(origin, folder, records_per_epoch))
     reader = spark.readStream.schema(origin.schema if isinstance(origin, DataFrame) else "chunk binary")
     if records_per_epoch:
@@ -112,20 +115,20 @@ def _discovered(spark: SparkSession, source: FileSource) -> DataFrame:
     return reduce(DataFrame.unionAll, frames)
 
 
-def _write_rest(read_before: int, records: list[Any], folder: Path, per_file: int) -> None:
-    write_collection(records[read_before:], folder, per_file)
+def _write_rest(read_before: int, records: list[Any], folder: Path, per_file: int, program: bytes = b"") -> None:
+    write_collection(records[read_before:], folder, per_file, program)
 
 
-def write_collection(records: list[Any], folder: Path, per_file: int = 0) -> None:
+def write_collection(records: list[Any], folder: Path, per_file: int = 0, program: bytes = b"") -> None:
     """Records in chunks, in files of so many, or in one."""
     for number, part in enumerate(_parts(records, per_file or len(records) or 1)):
-        table = pa.table({"chunk": pa.array(chunks_of(part), pa.binary())})
+        table = pa.table({"chunk": pa.array(chunks_of(part, program), pa.binary())})
         _write(folder / f"{number:06d}.parquet", table, number)
 
 
-def chunks_of(records: list[Any]) -> list[bytes]:
+def chunks_of(records: list[Any], program: bytes) -> list[bytes]:
     """As the source's chain reads them."""
-    return [to_pickle(chunk) for chunk in _parts(records, _CHUNK)]
+    return [dump_records(chunk, program) for chunk in _parts(records, _CHUNK)]
 
 
 def _write_frame(frame: DataFrame, folder: Path, per_file: int) -> None:

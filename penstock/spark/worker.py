@@ -16,13 +16,14 @@ from pyspark import TaskContext
 from penstock.checkpoint.epochs import EpochParameters
 from penstock.checkpoint.history import ManifestHistory
 from penstock.checkpoint.rescaling import Scale
+from penstock.common.program import enter_program
 from penstock.connectors.dead_letters import LetterBox
 from penstock.connectors.source import Source, read_split
 from penstock.runtime.chain import ChainRun
 from penstock.runtime.columns import RowBatch
 from penstock.runtime.exchange import Records
 from penstock.runtime.moment import OfSplit
-from penstock.runtime.plan import Chain, PhysicalGraph
+from penstock.runtime.plan import Chain, PhysicalGraph, pack, unpack
 from penstock.runtime.probe import crash_probe
 from penstock.runtime.rows import ExchangeRow
 from penstock.runtime.task import Task, TaskEpoch
@@ -69,7 +70,7 @@ class ShippedGraph:
     """A graph as it travels: pickled once in the driver, unpickled once per worker."""
 
     def __init__(self, graph: PhysicalGraph, restarts: int) -> None:
-        self.data = pickle.dumps(graph, protocol=5)
+        self.data = pack(graph)
         # A job that was restarted begins with new functions, in the workers that have not failed too.
         self.digest = hashlib.blake2b(self.data, digest_size=16, salt=restarts.to_bytes(8)).hexdigest()
 
@@ -86,7 +87,8 @@ class ShippedGraph:
             _runs.clear()
             _sources.clear()
             _graphs.clear()
-            program: PhysicalGraph = pickle.loads(self.data)
+            program = unpack(self.data)
+            enter_program(program.program)
             graph = _graphs[name] = program.rescaled(scale) if scale else program
         return graph
 

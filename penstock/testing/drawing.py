@@ -6,23 +6,31 @@ import json
 import pickle
 from typing import Any
 
+from penstock.common.program import Program
 from penstock.connectors.dead_letters import LetterBox
 from penstock.connectors.source import Source, ranges, read_split
 from penstock.runtime.moment import OfSplit
 from penstock.runtime.plan import Chain
+from penstock.testing.inside import from_inside
 
 
 class DrawnSource:
-    def __init__(self, chain: Chain, parallelism: int) -> None:
+    def __init__(self, chain: Chain, parallelism: int, program: Program) -> None:
         assert chain.pickled_source is not None
-        # As on Spark, what runs is a copy of what the program holds.
-        self.source: Source = pickle.loads(chain.pickled_source)
-        self.source.letters = LetterBox.of(chain)
-        self.positions = self._logged(self.source.start(parallelism))
-        """Up to where it was drawn. May be set: then it goes on from there."""
+        self._program = program
+        with program.entered():
+            # As on Spark, what runs is a copy of what the program holds.
+            self.source: Source = pickle.loads(chain.pickled_source)
+            self.source.letters = LetterBox.of(chain)
+            self.positions = self._logged(self.source.start(parallelism))
+            """Up to where it was drawn. May be set: then it goes on from there."""
 
     def draw(self, limit: int | None) -> list[Any]:
         """The records up to where the source advances to, each with its split, and where splits end."""
+        records: list[OfSplit] = from_inside(self._program, lambda: self._drawn(limit))
+        return records
+
+    def _drawn(self, limit: int | None) -> list[OfSplit]:
         ahead = self._logged(self.source.advance(dict(self.positions), limit))
         records: list[OfSplit] = []
         for part in ranges(self.positions, ahead):

@@ -8,15 +8,14 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-import cloudpickle
-
 from penstock.checkpoint.epochs import EngineLost, EpochParameters
 from penstock.checkpoint.history import ManifestHistory
 from penstock.checkpoint.rescaling import Scale
+from penstock.common.program import Program, dump_records
 from penstock.errors import PenstockError
 from penstock.runtime.chain import ChainRun
 from penstock.runtime.moment import OfSplit
-from penstock.runtime.plan import PhysicalGraph
+from penstock.runtime.plan import PhysicalGraph, pack, unpack
 from penstock.runtime.rows import METRICS, ExchangeRow
 from penstock.runtime.task import Task, TaskEpoch
 from penstock.state.access import StateAccess
@@ -26,11 +25,15 @@ from penstock.testing.pace import Pace
 
 
 class LocalEngine:
-    """`pending(uid)` gives a source's records of the epoch, one list per input partition."""
+    """`pending(uid)` gives a source's records of the epoch, one list per input partition.
+
+    Tasks run inside `program`, which has copies of the classes that a worker of Spark could not import.
+    """
 
     def __init__(
         self,
         graph: PhysicalGraph,
+        program: Program,
         storage: Storage,
         backend: Backend,
         pending: Callable[[str], list[list[Any]]],
@@ -38,8 +41,9 @@ class LocalEngine:
         pace: Pace,
     ) -> None:
         # As on Spark, what runs is a copy of what the program holds.
-        self._program: PhysicalGraph = pickle.loads(pickle.dumps(graph))
-        self._graph, self._scale = self._program, Scale()
+        self._shipped = unpack(pack(graph))
+        self._program = program
+        self._graph, self._scale = self._shipped, Scale()
         self._storage = storage
         self._replicas = ReplicaStore(backend)
         self._pending = pending
@@ -75,7 +79,7 @@ class LocalEngine:
     def _rescale(self, scale: Scale) -> None:
         if scale != self._scale:
             self.close()
-            self._graph, self._scale = self._program.rescaled(scale), scale
+            self._graph, self._scale = self._shipped.rescaled(scale), scale
 
     def state_access(self, parameters: EpochParameters) -> StateAccess:
         return StateAccess(
@@ -94,7 +98,9 @@ class LocalEngine:
             for records in [[]] if silent else self._pending(chain.source_uid):
                 epoch = self._epoch(parameters, "source")
                 # A copy: records reach tasks by pickling on Spark too.
-                batch = pickle.loads(cloudpickle.dumps(records))
+                data = dump_records(records, self._graph.program)
+                with self._program.entered():
+                    batch = pickle.loads(data)
                 split = bool(batch) and type(batch[0]) is OfSplit
                 run_task = partial(Task.over_records, epoch=epoch, batches=batch if split else [batch] if batch else [])
                 yield from self._task(chain.id, None, producer, run_task)
@@ -104,20 +110,21 @@ class LocalEngine:
         self, chain: int, subtask: int | None, producer: int, rows: Callable[[Task], Iterator[ExchangeRow]]
     ) -> list[ExchangeRow]:
         name = chain, subtask
-        run = self.runs.pop(name, None) or ChainRun(self._graph, self._graph.chains[chain], subtask)
-        task = Task(run, producer)
-        try:
-            result = list(rows(task))
-        except PenstockError as error:
-            # What a task does not report itself is on Spark a lost task.
-            raise EngineLost(str(error)) from error
-        if task.failed:
-            # As on Spark: another failure while closing would only hide the one that is on its way to the driver.
-            with suppress(Exception):
-                run.close()
-        else:
-            self.runs[name] = run
-        return result
+        with self._program.entered():
+            run = self.runs.pop(name, None) or ChainRun(self._graph, self._graph.chains[chain], subtask)
+            task = Task(run, producer)
+            try:
+                result = list(rows(task))
+            except PenstockError as error:
+                # What a task does not report itself is on Spark a lost task.
+                raise EngineLost(str(error)) from error
+            if task.failed:
+                # As on Spark: another failure while closing would only hide the one that is on its way to the driver.
+                with suppress(Exception):
+                    run.close()
+            else:
+                self.runs[name] = run
+            return result
 
     def opened(self, chain: int, parameters: EpochParameters) -> ChainRun:
         """A run of this chain, of whatever subtask; opened now if none has run since the last crash."""
@@ -125,15 +132,17 @@ class LocalEngine:
         for (number, _), run in self.runs.items():
             if number == chain:
                 return run
-        run = ChainRun(self._graph, self._graph.chains[chain], 0)
-        Task(run, 0).open(self._epoch(parameters, "look"))
+        with self._program.entered():
+            run = ChainRun(self._graph, self._graph.chains[chain], 0)
+            Task(run, 0).open(self._epoch(parameters, "look"))
         self.runs[chain, 0] = run
         return run
 
     def close(self) -> None:
         """Close every function that is open, as when a job ends."""
-        for run in self.runs.values():
-            run.close()
+        with self._program.entered():
+            for run in self.runs.values():
+                run.close()
         self.runs.clear()
 
     def _epoch(self, parameters: EpochParameters, scope: str) -> TaskEpoch:

@@ -18,6 +18,7 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from types import ModuleType
 from typing import Any
 
 import msgspec
@@ -33,6 +34,7 @@ from penstock.checkpoint.savepoints import savepoint_storage
 from penstock.checkpoint.saving import make_savepoint
 from penstock.checkpoint.statistics import CheckpointHistory
 from penstock.common.pickling import Frozen
+from penstock.common.program import Program
 from penstock.common.watermark_strategy import Watermark
 from penstock.connectors.sinks import CollectSink
 from penstock.connectors.source import at_end
@@ -56,6 +58,7 @@ from penstock.state.ttl import timed_name
 from penstock.testing.credits import Credits
 from penstock.testing.drawing import DrawnSource
 from penstock.testing.engine import LocalEngine
+from penstock.testing.inside import from_inside
 from penstock.testing.late import Late
 from penstock.testing.pace import Pace
 
@@ -74,6 +77,8 @@ class JobHarness:
     Given `from_savepoint`, it begins with that.
     A restart strategy of the program is obeyed; where a driver would wait, the clock that was set goes on at once.
     With `commits_late`, sinks that commit beside the next epoch do so when its tasks are done, and not at once.
+    `main` is the module of the program that a test has imported and that otherwise is run itself: its functions and
+    classes then reach tasks by value, as those of `__main__` do.
     """
 
     def __init__(
@@ -89,6 +94,7 @@ class JobHarness:
         allow_non_restored_state: bool = False,
         claim_mode: RecoveryClaimMode = RecoveryClaimMode.NO_CLAIM,
         commits_late: bool = False,
+        main: ModuleType | None = None,
     ) -> None:
         self._commits_late = commits_late
         self.output: list[Any] = []
@@ -120,8 +126,10 @@ class JobHarness:
             env.is_chaining_enabled(),
             env._job_parameters,
             batch=env._is_batch(),
+            own_modules=() if main is None else (main.__name__,),
         )
         self._batch = env._is_batch()
+        self._program = Program(self._graph.program)
         self._sinks = logical.sinks()
         self._derived = logical.derived_uids()
         self._log: dict[str, list[Any]] = {}
@@ -134,7 +142,7 @@ class JobHarness:
                 self._partitions[node.uid] = 1
                 if node.source.reader == "splits":
                     chain = next(chain for chain in self._graph.sources() if chain.source_uid == node.uid)
-                    self._drawn[node.uid] = DrawnSource(chain, parallelism or 1)
+                    self._drawn[node.uid] = DrawnSource(chain, parallelism or 1, self._program)
         self._names = {node.name: node.uid for node in logical.nodes.values()}
         self._take: dict[str, int] = {}
         self._pace = Pace(self._wait)
@@ -169,7 +177,9 @@ class JobHarness:
         self._recover()
 
     def _open_engine(self) -> None:
-        self._engine = LocalEngine(self._graph, self.storage, self._backend, self._pending, self._probe, self._pace)
+        self._engine = LocalEngine(
+            self._graph, self._program, self.storage, self._backend, self._pending, self._probe, self._pace
+        )
 
     def _now(self) -> float:
         return time.time() * 1000 if self._clock_ms is None else self._clock_ms
@@ -385,7 +395,7 @@ class JobHarness:
         """Committed state of a key: a value, a list, or a dict. `operator` is a uid or name, if several hold it."""
         with self._reading(name, operator) as (overlay, _):
             overlay.key = encode_key(key)
-            return _plain(overlay._states[name])
+            return from_inside(self._program, lambda: _plain(overlay._states[name]))
 
     def states(self, name: str, operator: str | None = None) -> dict[Any, Any]:
         """Committed state of every key that has any, by key."""
@@ -401,7 +411,7 @@ class JobHarness:
             result = {}
             for key in sorted(keys):
                 overlay.key = key
-                held = _plain(overlay._states[name])
+                held = from_inside(self._program, lambda: _plain(overlay._states[name]))
                 if timed and held in (None, [], {}):
                     # Stored, but expired.
                     keys.discard(key)
@@ -435,7 +445,12 @@ class JobHarness:
         assert last is not None
         parallelism = last.operators[found[0]].parallelism
         elements = [shares[subtask % len(shares)] for subtask in range(parallelism)]
-        return [holder.store.decode(name, share) for share in elements] if holder.keeps_state else elements
+        if not holder.keeps_state:
+            return elements
+        decoded: list[Any] = from_inside(
+            self._program, lambda: [holder.store.decode(name, share) for share in elements]
+        )
+        return decoded
 
     def metrics(self) -> JobMetrics:
         """Counted in completed epochs since the start or the last crash, as on Spark since the driver started."""

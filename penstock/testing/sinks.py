@@ -14,11 +14,10 @@ from __future__ import annotations
 import pickle
 from typing import Any, NamedTuple
 
-import cloudpickle
-
 from penstock.checkpoint.ahead import Ahead
 from penstock.checkpoint.committing import Committer
 from penstock.checkpoint.manifest import Committable
+from penstock.common.program import dump_by_name
 from penstock.connectors.sink import Sink
 from penstock.connectors.two_phase import TwoPhaseCommitSink
 from penstock.datastream.two_phase_commit import TwoPhaseCommitSinkFunction
@@ -50,7 +49,7 @@ class SinkHarness:
         self.storage = storage or DriverStorage()
         self.clock = 0
         """Processing time of the next epoch, in milliseconds."""
-        self._pickled = cloudpickle.dumps(self.sink)
+        self._pickled = dump_by_name(self.sink)
         self._ahead = Ahead(self.storage)
         self._committer = Committer({_UID: self.sink}, _LINEAGE, self._ahead)
         self._snapshots: dict[int, _Snapshot] = {}

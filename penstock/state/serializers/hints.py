@@ -7,7 +7,6 @@ import decimal
 import enum
 import typing
 import uuid
-from inspect import get_annotations
 from typing import Any
 
 from msgspec import inspect
@@ -134,7 +133,6 @@ class _Builder:
         self.records[id(described)] = record
         name = record.cls.__qualname__
         record.fill({f.name: self._part(f.type, f"field {f.name!r} of {name}") for f in described.fields})
-        _pin_annotations(record.cls)
         return record
 
 
@@ -164,16 +162,6 @@ def _hashable(node: Node, where: str) -> Node:
     if node.hashable:
         return node
     raise UnsupportedType(f"A {node.describe()} has no hash", "Declare a tuple or a frozen class.", where)
-
-
-def _pin_annotations(cls: type) -> None:
-    """Replace the text of postponed annotations of a class of the job's script by what it stands for.
-
-    Such a class travels to the workers by value, without the script's names, where the text means nothing.
-    """
-    if cls.__module__ == "__main__":
-        resolved = typing.get_type_hints(cls, include_extras=True)
-        cls.__annotations__ = {name: resolved[name] for name in get_annotations(cls)}
 
 
 def _named(hint: Any) -> str:

@@ -76,7 +76,6 @@ class Serializer:
         self.encode, self.decode = _functions(node)
         self.encode_many, self.decode_many = _functions(many)
         self._schema = node.describe()
-        _drop_caches(node, set())
 
     def schema(self) -> str:
         """The type in a few words that stay the same between processes and versions; stored in snapshots."""
@@ -96,8 +95,7 @@ def serializer_for(spec: TypeSpec) -> Serializer:
     """The serializer of a TypeInformation or a type hint, the same object each time for equal specs.
 
     UnsupportedType, with the fix, for a type that no value could be stored with. Call it where the user
-    declares the type, so that the error points there; on the driver it also makes the classes of the job's
-    script fit to travel (see `hints`).
+    declares the type, so that the error points there.
     """
     try:
         known = _serializers.get(spec)
@@ -106,21 +104,6 @@ def serializer_for(spec: TypeSpec) -> Serializer:
     if known is None:
         known = _serializers.setdefault(spec, Serializer(spec, node_of(spec)))
     return known
-
-
-def _drop_caches(node: Node, seen: set[int]) -> None:
-    """Take away what msgspec left on the user's classes while the decoders were made, which have it now.
-
-    It cannot be pickled, and a class of the job's script has to travel to the workers by value.
-    """
-    if id(node) in seen:
-        return
-    seen.add(id(node))
-    for cls in node.classes:
-        if "__msgspec_cache__" in vars(cls):
-            type.__delattr__(cls, "__msgspec_cache__")
-    for part in node.parts:
-        _drop_caches(part, seen)
 
 
 def _functions(node: Node) -> tuple[Callable[[Any], bytes], Callable[[bytes], Any]]:

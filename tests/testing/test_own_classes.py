@@ -1,0 +1,399 @@
+"""Classes of the program's own file in the harness, which ships them as Spark does."""
+
+import enum
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import NamedTuple
+
+import msgspec
+import own_classes
+import pytest
+
+from penstock.common import JsonSchema, Types
+from penstock.common.program import ClassCollector, Program
+from penstock.datastream import KeyedProcessFunction, MapFunction, StreamExecutionEnvironment
+from penstock.datastream.state import ValueStateDescriptor
+from penstock.graph.ship import NotShippable
+from penstock.state.storage import DriverStorage
+from penstock.testing import JobHarness
+
+
+@pytest.fixture
+def as_main(monkeypatch):
+    """Runs a text as the file of a program: its classes are those of `__main__`."""
+
+    def run(text):
+        module = ModuleType("__main__")
+        monkeypatch.setitem(sys.modules, "__main__", module)
+        exec(compile(text, "program.py", "exec", dont_inherit=True), vars(module))
+        return SimpleNamespace(**vars(module))
+
+    return run
+
+
+@pytest.fixture
+def env():
+    return StreamExecutionEnvironment.get_execution_environment()
+
+
+PROGRAM = Path(own_classes.__file__).read_text()
+
+
+class TestAProgramOfItsOwnClasses:
+    def run(self, program, folder, **options):
+        env = StreamExecutionEnvironment.get_execution_environment()
+        return JobHarness(program.build(env, str(folder)), parallelism=2, **options)
+
+    def check(self, program, output):
+        assert {type(order) for order in output} == {program.Order}
+        assert {type(line) for order in output for line in order.lines} == {program.Line}
+        texts = [f"{order.customer} {program.total(order)} -" for order in output]
+        assert len(texts) == 60
+        assert program.largest(texts) == program.expected()
+
+    @pytest.mark.parametrize("records", [None, 7])
+    def test_gives_the_driver_objects_of_its_own_classes(self, as_main, tmp_path, records):
+        program = as_main(PROGRAM)
+        with self.run(program, tmp_path) as job:
+            self.check(program, job.run(records))
+            assert type(job.state("last", "a")) is program.Order
+            assert type(job.state("anything", "a")["note"]) is program.Order.Note
+            assert {type(visit) for visit in job.state("visits", "b")} == {program.Visit}
+            assert [type(rules["all"]) for rules in job.operator_state("limits")] == [program.Limit] * 2
+
+    def test_survives_crashes_restarts_and_rescaling(self, as_main, tmp_path):
+        program = as_main(PROGRAM)
+        with self.run(program, tmp_path) as job:
+            job.epoch(5)
+            job.crash()
+            job.epoch(5)
+            job.rescale(3)
+            job.epoch(5)
+            job.crash_at("level2.snapshot")
+            job.epoch(5)
+            job.lose_replicas()
+            self.check(program, job.run(5))
+
+    def test_goes_on_in_a_new_process_whose_classes_are_new(self, as_main, tmp_path):
+        storage = DriverStorage()
+        first = as_main(PROGRAM)
+        with self.run(first, tmp_path, storage=storage) as job:
+            job.epoch(7)
+            before = list(job.output)
+            job._driver.stop()
+            second = as_main(PROGRAM)
+            assert second.Order is not first.Order
+            with self.run(second, tmp_path, storage=storage) as again:
+                again.run(7)
+                assert type(again.state("anything", "a")["order"]) is second.Order
+                assert len(before) + len(again.output) == 60
+                assert {type(order) for order in again.output} == {second.Order}
+
+    def test_starts_from_a_savepoint_with_new_classes(self, as_main, tmp_path):
+        first = as_main(PROGRAM)
+        with self.run(first, tmp_path) as job:
+            job.epoch(7)
+            path = job.stop_with_savepoint(tmp_path / "savepoints")
+        second = as_main(PROGRAM)
+        with self.run(second, tmp_path, from_savepoint=path) as again:
+            assert type(again.state("anything", "a")["order"]) is second.Order
+            assert type(again.state("last", "a")) is second.Order
+
+    def test_can_be_imported_and_still_be_shipped_as_the_programs_file(self, tmp_path):
+        with self.run(own_classes, tmp_path, main=own_classes) as job:
+            self.check(own_classes, job.run(7))
+
+
+def test_tasks_have_copies_of_the_classes_of_the_programs_file(as_main, env):
+    program = as_main("class Order: made = []\ndef note(order): Order.made.append(order); return len(Order.made)")
+    with JobHarness(env.from_collection([program.Order(), program.Order()]).map(program.note)) as job:
+        assert job.run() == [1, 2]
+    assert program.Order.made == []
+
+
+def test_a_module_given_as_main_is_shipped_by_value(env, monkeypatch):
+    module = ModuleType("a_job")
+    monkeypatch.setitem(sys.modules, "a_job", module)
+    exec("seen = []\ndef note(value): seen.append(value); return len(seen)", vars(module))
+    with JobHarness(env.from_collection([1, 2]).map(module.note), main=module) as job:
+        assert job.run() == [1, 2]
+    assert module.seen == []
+
+
+def test_what_would_not_ship_from_the_programs_file_fails_in_a_test_too(env, monkeypatch):
+    module = ModuleType("a_job")
+    monkeypatch.setitem(sys.modules, "a_job", module)
+    exec("import threading\nlock = threading.Lock()\ndef guard(value):\n    with lock: return value", vars(module))
+    stream = env.from_collection([1]).map(module.guard)
+    with pytest.raises(NotShippable, match=r"guard cannot .* the global variable 'lock'"):
+        JobHarness(stream, main=module)
+
+
+class TestOneClassForAllOperators:
+    def test_of_a_local_class(self, env):
+        @dataclass
+        class Reading:
+            value: int
+
+        class Check(MapFunction):
+            def map(self, value):
+                assert type(value) is Reading
+                return Reading(value.value + 1)
+
+        class Keep(KeyedProcessFunction):
+            def open(self, runtime_context):
+                self.last = runtime_context.get_state(ValueStateDescriptor("last", Types.PICKLED_BYTE_ARRAY()))
+
+            def process_element(self, value, ctx):
+                assert type(value) is Reading
+                assert self.last.value() is None or type(self.last.value()) is Reading
+                self.last.update(value)
+                yield value
+
+        stream = env.from_collection([Reading(number) for number in range(6)]).rebalance().map(Check())
+        stream = stream.key_by(lambda reading: reading.value % 2).process(Keep()).map(Check())
+        with JobHarness(stream, parallelism=2) as job:
+            job.epoch(2)
+            job.crash()
+            assert {type(reading) for reading in job.run(2)} == {Reading}
+            assert sorted(reading.value for reading in job.output) == [2, 3, 4, 5, 6, 7]
+            assert type(job.state("last", 0)) is Reading
+
+    def test_of_two_classes_of_one_name(self, env):
+        def make():
+            @dataclass
+            class Reading:
+                value: int
+
+            return Reading
+
+        left, right = make(), make()
+        stream = env.from_collection([left(1)]).map(lambda r: (r, isinstance(r, left), isinstance(r, right)))
+        other = env.from_collection([right(2)]).map(lambda r: (r, isinstance(r, left), isinstance(r, right)))
+        with JobHarness(stream.union(other)) as job:
+            job.run()
+            assert sorted(job.output, key=str) == [(left(1), True, False), (right(2), False, True)]
+
+    def test_of_a_class_that_only_records_have(self, as_main, env):
+        program = as_main("class Card:\n    def __init__(self, number): self.number = number")
+        records = [program.Card(1), (program.Card(2), [program.Card(3)])]
+        stream = env.from_collection(records).rebalance().map(lambda value: value)
+        with JobHarness(stream, parallelism=2) as job:
+            card, (second, (third,)) = sorted(job.run(), key=lambda value: isinstance(value, tuple))
+            assert {type(card), type(second), type(third)} == {program.Card}
+
+    def test_of_a_class_that_was_defined_again(self, as_main, env):
+        """As in a notebook, whose cell was run twice."""
+        program = as_main("class Card:\n    number = 1\nold = Card\nclass Card:\n    number = 2")
+        stream = env.from_collection([program.old(), program.Card()]).map(lambda card: (card, card.number))
+        with JobHarness(stream) as job:
+            assert [(type(card), number) for card, number in job.run()] == [(program.old, 1), (program.Card, 2)]
+
+    def test_of_a_class_that_a_task_defines(self, env):
+        def define(value):
+            return type("Made", (), {"value": value})()
+
+        stream = env.from_collection([1, 2]).map(define).rebalance().map(lambda made: made.value)
+        with JobHarness(stream, parallelism=2) as job:
+            assert sorted(job.run()) == [1, 2]
+
+    def test_of_functions_in_records(self, as_main, env):
+        program = as_main("def double(value): return helper(value)\ndef helper(value): return 2 * value")
+        stream = env.from_collection([program.double, lambda value: -value]).rebalance().map(lambda rule: rule(4))
+        with JobHarness(stream, parallelism=2) as job:
+            assert sorted(job.run()) == [-4, 8]
+
+
+KINDS = """
+# a dataclass of slots
+@dataclass(slots=True, order=True)
+class T:
+    a: int
+    b: list[int] = field(default_factory=list)
+# a dataclass that is frozen
+@dataclass(frozen=True, kw_only=True)
+class T:
+    a: int
+    b: str = "b"
+# a dataclass that holds itself
+@dataclass
+class T:
+    a: int
+    b: "T | None" = None
+# a dataclass of another
+@dataclass
+class U:
+    c: "list[T]"
+@dataclass
+class T:
+    a: int
+    b: U | None = None
+# a dataclass with a base
+@dataclass
+class U:
+    a: int
+@dataclass
+class T(U):
+    b: int = 2
+# a generic dataclass
+V = TypeVar("V")
+@dataclass
+class T(Generic[V]):
+    a: V
+# a struct
+class T(msgspec.Struct):
+    a: int
+    b: list[int] = []
+    def twice(self):
+        return T(2 * self.a)
+# a tagged struct
+class T(msgspec.Struct, tag="t", tag_field="k", rename="camel"):
+    a: int
+    in_b: int = 1
+# a frozen struct
+class T(msgspec.Struct, frozen=True, order=True, kw_only=True, array_like=True):
+    a: int
+# a struct with a base
+class U(msgspec.Struct, kw_only=True):
+    c: int = 3
+class T(U):
+    a: int
+    b: "T | None" = None
+# a generic struct
+V = TypeVar("V")
+class T(msgspec.Struct, Generic[V]):
+    a: V
+# a named tuple
+class T(NamedTuple):
+    a: int
+    b: str = "b"
+    def twice(self):
+        return T(2 * self.a)
+# attrs
+import attrs
+@attrs.define
+class T:
+    a: int
+    b: list[int] = attrs.field(factory=list)
+# pydantic
+import pydantic
+class T(pydantic.BaseModel):
+    a: int
+    b: "list[T]" = []
+# an enum
+class T(enum.IntEnum):
+    ONE = 1
+# slots
+class T:
+    __slots__ = ("__hidden", "a")
+    def __init__(self, a):
+        self.a = self.__hidden = a
+    def __eq__(self, other):
+        return type(other) is T and other.__hidden == self.__hidden
+# a plain class
+class T:
+    def __init__(self, a):
+        self.a = a
+    def __eq__(self, other):
+        return type(other) is T and other.a == self.a
+"""
+KINDS = dict(kind.split("\n", 1) for kind in KINDS.split("\n# ")[1:])
+IMPORTS = """
+import enum
+import msgspec
+from dataclasses import dataclass, field
+from typing import Generic, NamedTuple, TypeVar
+"""
+FUTURE = "from __future__ import annotations\n"
+
+
+class TestEveryKindOfClass:
+    @pytest.mark.parametrize("future", ["", FUTURE], ids=["", "postponed annotations"])
+    @pytest.mark.parametrize("kind", KINDS)
+    def test_is_the_same_in_tasks(self, as_main, env, kind, future):
+        for name in ("attrs", "pydantic"):
+            if kind == name:
+                pytest.importorskip(name)
+        program = as_main(
+            f"{future}{IMPORTS}{KINDS[kind]}\n"
+            "def check(value):\n"
+            "    assert type(value) is T, (type(value), T)\n"
+            "    return value\n"
+        )
+        make = program.T if kind == "an enum" else lambda number: program.T(a=number)
+        if "struct" in kind or "dataclass" in kind:
+            msgspec.json.Decoder(program.T)
+        values = [make(1), make(1)]
+        stream = env.from_collection(values).rebalance().map(program.check).rebalance().map(program.check)
+        with JobHarness(stream, parallelism=2) as job:
+            assert job.run() == values
+            assert {type(value) for value in job.output} == {program.T}
+
+    @pytest.mark.parametrize("future", ["", FUTURE], ids=["", "postponed annotations"])
+    @pytest.mark.parametrize("kind", [kind for kind in KINDS if "struct" in kind or "dataclass" in kind])
+    def test_is_read_and_written_as_json_in_tasks(self, as_main, env, kind, future):
+        program = as_main(f"{future}{IMPORTS}{KINDS[kind]}\n")
+        schema = JsonSchema(program.T)
+        texts = [schema.serialize(program.T(a=number)) for number in (1, 2)]
+        stream = env.from_collection(texts).map(schema.deserialize).map(schema.serialize)
+        with JobHarness(stream) as job:
+            assert job.run() == texts
+
+
+def test_the_stored_type_of_a_class_has_its_whole_name(as_main, env):
+    program = as_main(
+        "from dataclasses import dataclass\nclass Outer:\n    @dataclass\n    class Inner:\n        a: int\n"
+    )
+    stream = env.from_collection([program.Outer.Inner(1)]).key_by(lambda r: r.a).reduce(lambda a, b: b).uid("r")
+    typed = env.from_collection([program.Outer.Inner(1)], type_info=program.Outer.Inner).key_by(lambda r: r.a)
+    typed.reduce(lambda a, b: b).uid("typed").print()
+    with JobHarness(stream) as job:
+        job.run()
+        states = {uid: of.states for uid, of in job._driver.last.operators.items() if of.states}
+        assert any("dataclass __main__.Outer.Inner(a: long)" in str(held) for held in states.values()), states
+
+
+class TestClassesThatNoFunctionNames:
+    def test_are_there_for_what_is_stored(self, as_main):
+        program = as_main("class Used: pass\nclass Stored: pass")
+        classes = ClassCollector()
+        classes.add([program.Used])
+        there = Program(classes.pack())
+        assert "Stored" not in vars(there.modules["__main__"])
+        with there.entered():
+            assert sys.modules["__main__"].Stored.__name__ == "Stored"
+            with pytest.raises(AttributeError, match="no attribute 'Gone'"):
+                sys.modules["__main__"].Gone  # noqa: B018
+
+    def test_do_not_have_to_be_shippable(self, as_main, env):
+        program = as_main(
+            "import threading\nclass Guarded:\n    lock = threading.Lock()\nclass Fine: pass\n"
+            "class Large:\n    data = bytes(3_000_000)\ndef same(value): return value"
+        )
+        stream = env.from_collection([program.Fine()]).map(program.same)
+        graph_size = len(JobHarness(stream)._graph.program)
+        assert graph_size < 100_000
+
+    def test_are_refused_where_a_function_names_them(self, as_main, env):
+        program = as_main(
+            "import threading\nclass Guarded:\n    lock = threading.Lock()\ndef use(value): return Guarded.lock"
+        )
+        with pytest.raises(NotShippable, match=r"use cannot be sent to the tasks because of .*'Guarded'"):
+            JobHarness(env.from_collection([1]).map(program.use))
+
+
+class Shared(NamedTuple):
+    number: int
+
+
+class Level(enum.Enum):
+    LOW = 1
+
+
+def test_classes_that_tasks_can_import_are_not_shipped(env):
+    stream = env.from_collection([Shared(1), Level.LOW]).map(lambda value: (value, Shared(2)))
+    with JobHarness(stream) as job:
+        assert job.run() == [(Shared(1), Shared(2)), (Level.LOW, Shared(2))]
+        assert len(job._graph.program) < 200
