@@ -49,6 +49,8 @@ _ARROW_SCHEMA = pa.schema(
     ]
 )
 _BATCH_BYTES = 4 * 1024 * 1024
+_CAUGHT = (Exception, SystemExit, KeyboardInterrupt)
+"""Workers ignore SIGINT, so a KeyboardInterrupt in one was raised by user code."""
 
 # Per worker process. Spark hands partitions to workers as it likes, so nothing here is trusted without a check:
 # graphs are known by their hash, chains compare what they last reported, replicas carry the version they stand at.
@@ -193,11 +195,11 @@ def _with_run(
     """Run a task of an open graph with the chain kept from an earlier epoch, if any; keep it unless the task failed."""
     name = (graph, chain, subtask)
     run = _runs.pop(name, None) or ChainRun(_graphs[graph], _graphs[graph].chains[chain], subtask)
-    task = Task(run, producer)
+    task = Task(run, producer, _CAUGHT)
     yield from rows(task)
     if task.failed:
         # The failure is on its way to the driver; another one while closing would only hide it.
-        with suppress(Exception):
+        with suppress(*_CAUGHT):
             run.close()
     else:
         _runs[name] = run
