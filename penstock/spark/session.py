@@ -13,6 +13,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from penstock.common.console import above_status
 from penstock.errors import PenstockError
 from penstock.spark.scratch import scratch_directory
 
@@ -176,4 +177,5 @@ def _pass_on(reader: int, target: int) -> None:
     with os.fdopen(reader, "rb") as lines, os.fdopen(target, "wb", buffering=0) as out:
         for line in lines:
             if not line.decode(errors="replace").startswith(_NOISE):
-                out.write(line)
+                with above_status():
+                    out.write(line)
