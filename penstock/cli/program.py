@@ -49,8 +49,8 @@ def run_program(program: Path, arguments: list[str]) -> int:
         print("Stopped.", file=sys.stderr)
         return INTERRUPTED
     except JobCancelled as error:
-        # The job's own last line says it, unless the program has logging that leaves it out.
-        if not logging.getLogger("penstock").isEnabledFor(logging.INFO):
+        # The job's own last line says it, unless there is more to say, or the program's logging leaves it out.
+        if not str(error).endswith("' was cancelled.") or not logging.getLogger("penstock").isEnabledFor(logging.INFO):
             print(error, file=sys.stderr)
         return 0
     except PenstockError as error:

@@ -259,6 +259,10 @@ class StreamExecutionEnvironment:
 
     def add_jars(self, *jars_path: str) -> None:
         """Java archives for Spark, such as those of its connectors: paths or URLs. Call it before Spark starts."""
+        from penstock.spark.start_checks import check_file
+
+        for path in ",".join(jars_path).split(","):
+            check_file("add_jars", path.strip())
         before = self._configuration.get_string("spark.jars", "")
         self._set_for_spark("add_jars", "spark.jars", ",".join([before, *jars_path] if before else jars_path))
 

@@ -50,10 +50,12 @@ from penstock.runtime.probe import crash_probe
 from penstock.spark.bases import SparkMerge
 from penstock.spark.bounded import open_batch
 from penstock.spark.credit_files import CreditFiles
-from penstock.spark.engine import SparkEngine, brief
+from penstock.spark.engine import SparkEngine
 from penstock.spark.executors import check_executors, slot_counter
 from penstock.spark.inputs import inputs_of
+from penstock.spark.jvm import jvm_death
 from penstock.spark.log import SparkLog
+from penstock.spark.lost import brief
 from penstock.spark.planner import LASTING, PLANNING_FAILED
 from penstock.spark.scratch import scratch_directory
 from penstock.spark.sources import came_to_an_end, may_come_to_an_end, open_stream, sources_in_log
@@ -326,7 +328,7 @@ class Job:
             self._clean_up(ended=not stopped or self._close_lineage())
             self._status = JobStatus.FINISHED
         except BaseException as error:  # the job's thread: whatever it is, the waiting thread must see it
-            self._error = error
+            self._error = error if self._session_lives() else jvm_death() or error
             if self._cancelled.is_set():
                 self._error = JobCancelled(f"Job '{self.spec.name}' was cancelled.")
             self._clean_up(ended=self._cancelled.is_set() and self._close_lineage())

@@ -116,6 +116,11 @@ class TestAJobThatWasCancelled:
         done = penstock_run(write(self.RAISES))
         assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
+    def test_is_told_with_what_could_not_be_done(self, write):
+        text = "Job 'x' was cancelled here, but not its checkpoints."
+        done = penstock_run(write(self.RAISES.replace("Job 'x' was cancelled.", text)))
+        assert (done.returncode, done.stderr) == (0, f"{text}\n")
+
     @pytest.mark.parametrize("options", [[], ["--quiet"]])
     def test_is_told_where_the_jobs_own_line_is_not(self, write, options):
         own = "import logging; logging.basicConfig()\nfrom penstock.common.console import console; console()\n"
