@@ -134,12 +134,15 @@ def console(quiet: bool = False) -> Console | None:
         if installed:
             _logger.removeHandler(_console)
             _logger.setLevel(logging.NOTSET)
+            _logger.propagate = True
         return None
     if not installed:
         if _logger.level != logging.NOTSET:
             # The application chose it, and reads what goes there by default.
             return None
         _logger.addHandler(_console)
+        # A library that logs to the root gives it a handler, which would print every line a second time.
+        _logger.propagate = False
     _logger.setLevel(logging.WARNING if quiet else logging.INFO)
     return _console
 

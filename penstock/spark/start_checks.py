@@ -61,7 +61,12 @@ def check_packages(packages: str) -> None:
 
 
 def check_master(master: str) -> None:
-    """Refuse a cluster of which no master can be connected to."""
+    """Refuse what is not a master, and a cluster of which no master can be connected to."""
+    if master and master != "yarn" and not master.startswith(("local", "spark://", "k8s://")):
+        raise BadSetting(
+            f"spark.master is '{master}', which Spark does not know.",
+            fix="Set it to local[*], spark://HOST:PORT, k8s://HOST:PORT or yarn.",
+        )
     problems = []
     for host, port in _addresses(master):
         try:

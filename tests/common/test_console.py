@@ -53,6 +53,13 @@ class TestLines:
         _, lines = says(after="logging.basicConfig(format='mine %(message)s')")
         assert lines == ["An info.", "A warning."]
 
+    def test_are_printed_once_where_a_library_logs_to_the_root(self) -> None:
+        done = run(
+            "import logging; from penstock.common.console import console; console()\n"
+            "logging.error('Theirs.'); logging.getLogger('penstock').warning('Ours.')"
+        )
+        assert done.stderr.splitlines() == ["ERROR:root:Theirs.", "Ours."]
+
     def test_follow_a_level_that_the_application_chose(self) -> None:
         _, lines = says(before="log.setLevel(logging.WARNING)")
         assert lines == ["A warning."]

@@ -90,6 +90,11 @@ class TestTheMaster:
         with pytest.raises(BadSetting, match=r"is not a host and a port"):
             check_master(master)
 
+    @pytest.mark.parametrize("master", ["foo", "sparkk://host:7077", "host:7077", "mesos://host"])
+    def test_that_spark_does_not_know_is_refused(self, master: str) -> None:
+        with pytest.raises(BadSetting, match=r"which Spark does not know"):
+            check_master(master)
+
     @pytest.mark.parametrize("master", ["local", "local[*]", "local[2,3]", "local-cluster[2,1,1024]", "yarn", ""])
     def test_that_is_no_address_is_left_to_spark(self, master: str) -> None:
         check_master(master)
