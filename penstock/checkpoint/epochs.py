@@ -478,7 +478,8 @@ class EpochDriver:
         except TookTooLong:
             coordinator.handle(Expire(number, self._now()))
         except EngineLost as lost:
-            coordinator.handle(Decline(number, Failure("", "", -1, str(lost), "", from_user=False), self._now()))
+            failure = Failure("", "", -1, str(lost), "", from_user=False, fix=lost.fix)
+            coordinator.handle(Decline(number, failure, self._now()))
         return list(coordinator.handle(AllIn(number, self._now())))
 
     def _prepare(self, parameters: EpochParameters) -> list[tuple[int, bytes]]:

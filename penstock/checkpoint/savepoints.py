@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 import os
+import uuid
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
@@ -179,6 +180,22 @@ class Found(NamedTuple):
     metadata: Metadata | None
     """None for what is no savepoint: `problem` says why."""
     problem: str = ""
+
+
+def check_savepoint_directory(directory: SharedStorage) -> None:
+    """Refuse a directory that no savepoint can be written to, before anything else is done for one."""
+    try:
+        if isinstance(directory, LocalStorage):
+            directory.check()
+        else:
+            probe = f"probe-{uuid.uuid4().hex}"
+            directory.write(probe, b"")
+            directory.delete(probe)
+    except StorageError as error:
+        raise SavepointError(
+            f"No savepoint can be made. {error.problem}",
+            fix="Give a directory that this user can write, on a disk that is not full.",
+        ) from None
 
 
 def savepoint_storage(path: str, options: Mapping[str, Any] | None = None) -> SharedStorage:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 import uuid
-import warnings
 from collections.abc import Collection
 from contextlib import suppress
 
@@ -28,6 +27,7 @@ from penstock.checkpoint.savepoints import (
     dispose_savepoint,
     publish_metadata,
 )
+from penstock.common.places import warn
 from penstock.runtime.plan import PhysicalGraph
 from penstock.state.key_groups import block_count
 from penstock.state.storage import Storage, StorageError
@@ -143,9 +143,8 @@ def _warn_of_derived_uids(metadata: Metadata, where: str) -> None:
     sources = [f"'{source.name}' ({uid})" for uid, source in metadata.sources.items() if source.derived_uid]
     names = ", ".join(operators + sources)
     if names:
-        warnings.warn(
+        warn(
             f"The savepoint {where} holds state of operators without a uid: {names}. Theirs are derived from the shape "
             f"of the program, so the savepoint fits this program only while it does not change. Give each a uid: "
-            f"stream.process(...).uid('name').",
-            stacklevel=3,
+            f"stream.process(...).uid('name')."
         )

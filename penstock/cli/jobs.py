@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from typer.core import TyperCommand
 
-from penstock.cli.overrides import Setting, overrides_of
+from penstock.cli.overrides import Setting, YarnId, overrides_of
 from penstock.cli.program import INTERRUPTED
 from penstock.cli.told import Told
 from penstock.common.options import canonical, check_keys, surrounding_settings
@@ -49,6 +49,7 @@ def savepoint(
     job: Job,
     directory: Annotated[str | None, typer.Argument(metavar="DIR", help=_WHERE)] = None,
     setting: Setting = None,
+    yarn_id: YarnId = None,
 ) -> None:
     """Make a savepoint of a running job, which goes on; prints its path."""
     _have_done(job, setting, "Making a savepoint of", lambda: MakeSavepoint(_absolute(directory)))
@@ -59,8 +60,11 @@ def stop(
     drain: Annotated[
         bool, typer.Option("-d", "--drain", help="End the input first: all timers and windows fire.")
     ] = False,
-    directory: Annotated[str | None, typer.Option("-p", "--savepoint-path", metavar="DIR", help=_WHERE)] = None,
+    directory: Annotated[
+        str | None, typer.Option("-p", "--savepoint-path", "--savepointPath", metavar="DIR", help=_WHERE)
+    ] = None,
     setting: Setting = None,
+    yarn_id: YarnId = None,
 ) -> None:
     """Stop a running job with a savepoint; prints its path."""
     _have_done(job, setting, "Stopping", lambda: Stop(_absolute(directory), drain))
@@ -70,9 +74,12 @@ def cancel(
     job: Job,
     savepoint: Annotated[
         str | None,
-        typer.Option("-s", "--with-savepoint", metavar="[DIR]", help="Make a savepoint first, and print its path."),
+        typer.Option(
+            "-s", "--with-savepoint", "--withSavepoint", metavar="[DIR]", help="Make a savepoint first, print its path."
+        ),
     ] = None,
     setting: Setting = None,
+    yarn_id: YarnId = None,
 ) -> None:
     """Cancel a running job: at once, or with a savepoint."""
     _have_done(job, setting, "Cancelling", lambda: Cancel(savepoint is not None, _absolute(savepoint)))
@@ -89,13 +96,21 @@ def rescale(
     _have_done(job, setting, "Rescaling", lambda: Rescale(_wanted(parallelism)))
 
 
+_WITH_SAVEPOINT = ("-s", "--with-savepoint", "--withSavepoint")
+_WITH_A_VALUE = ("-D", "-yid", "--yarnapplicationId")
+
+
 class CancelCommand(TyperCommand):
     """Lets `-s` go without a directory, as Flink's does: a lone word is the job, and not where its savepoint goes."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        place = next((place for place, word in enumerate(args) if word in ("-s", "--with-savepoint")), None)
+        place = next((place for place, word in enumerate(args) if word in _WITH_SAVEPOINT), None)
         if place is not None:
-            words = [word for before, word in zip(["", *args], args) if before != "-D" and not word.startswith("-")]
+            words = [
+                word
+                for before, word in zip(["", *args], args)
+                if before not in _WITH_A_VALUE and not word.startswith("-")
+            ]
             followed = args[place + 1 : place + 2] and not args[place + 1].startswith("-")
             if not followed or len(words) < 2:
                 args = [*args[: place + 1], "", *args[place + 1 :]]

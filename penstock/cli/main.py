@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import platform
 from importlib.metadata import version as installed_version
@@ -16,12 +17,15 @@ from penstock.checkpoint.restoring import RecoveryClaimMode
 from penstock.cli.dry_run import dry_run
 from penstock.cli.info import info
 from penstock.cli.jobs import CancelCommand, cancel, list_, rescale, stop
-from penstock.cli.overrides import SETTINGS_VARIABLE, Setting, overrides_of
+from penstock.cli.overrides import SETTINGS_VARIABLE, Setting, YarnId, overrides_of
 from penstock.cli.plan import plan
 from penstock.cli.program import run_program
 from penstock.cli.savepoint import savepoint_app
 from penstock.cli.state import state_app
+from penstock.common.console import console
+from penstock.common.options import QUIET
 from penstock.datastream.checkpoint_settings import CLAIM_MODE, IGNORE_UNCLAIMED, SAVEPOINT
+from penstock.datastream.environment import StreamExecutionEnvironment
 
 app = typer.Typer(
     name="penstock",
@@ -41,16 +45,27 @@ def run(
         int | None, typer.Option("-p", "--parallelism", min=1, help="Subtasks per operator that has no own number.")
     ] = None,
     savepoint: Annotated[
-        str | None, typer.Option("-s", "--from-savepoint", metavar="PATH", help="Begin with this savepoint.")
+        str | None,
+        typer.Option("-s", "--from-savepoint", "--fromSavepoint", metavar="PATH", help="Begin with this savepoint."),
     ] = None,
     allow_non_restored_state: Annotated[
-        bool, typer.Option("-n", "--allow-non-restored-state", help="Leave behind what the program has no place for.")
+        bool,
+        typer.Option(
+            "-n",
+            "--allow-non-restored-state",
+            "--allowNonRestoredState",
+            help="Leave behind what the program has no place for.",
+        ),
     ] = False,
     claim_mode: Annotated[
         RecoveryClaimMode | None,
         typer.Option("--claim-mode", help="CLAIM: the job removes the savepoint after a checkpoint of its own."),
     ] = None,
     setting: Setting = None,
+    quiet: Annotated[
+        bool, typer.Option("-q", "--quiet", help="Print warnings and errors only, and no progress.")
+    ] = False,
+    yarn_id: YarnId = None,
     dry: Annotated[
         bool, typer.Option("--dry-run", help="Only say what the savepoint has for the program. No job starts.")
     ] = False,
@@ -73,8 +88,28 @@ def run(
         overrides[IGNORE_UNCLAIMED] = str(allow_non_restored_state).lower()
     if claim_mode is not None:
         overrides[CLAIM_MODE] = claim_mode.value
+    if quiet:
+        overrides[QUIET] = "true"
     os.environ[SETTINGS_VARIABLE] = json.dumps(overrides)
-    raise typer.Exit(dry_run(program, arguments or [], as_json) if dry else run_program(program, arguments or []))
+    if dry:
+        raise typer.Exit(dry_run(program, arguments or [], as_json))
+    console(quiet)
+    raise typer.Exit(run_jobs(program, arguments or []))
+
+
+def run_jobs(program: Path, arguments: list[str]) -> int:
+    """Run a program, and warn of jobs that it declared and did not execute."""
+    declared = StreamExecutionEnvironment._not_executed = {}
+    try:
+        code = run_program(program, arguments)
+    finally:
+        StreamExecutionEnvironment._not_executed = None
+    for place in declared.values() if code == 0 else ():
+        where = "" if place is None else f" at {place.file}:{place.line}"
+        logging.getLogger("penstock").warning(
+            "The program declared a stream%s and did not run it: it never called env.execute().", where
+        )
+    return code
 
 
 app.command(context_settings={"allow_interspersed_args": False})(plan)

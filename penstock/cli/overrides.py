@@ -1,4 +1,4 @@
-"""`-D KEY=VALUE`: settings of the command line."""
+"""Options of several commands: `-D KEY=VALUE`, and what Flink's commands take and Penstock does not need."""
 
 from __future__ import annotations
 
@@ -10,6 +10,24 @@ SETTINGS_VARIABLE = "PENSTOCK_SETTINGS"
 """Where a program's environment finds what the command line set, as JSON."""
 
 Setting = Annotated[list[str] | None, typer.Option("-D", metavar="KEY=VALUE", help="A setting; may be repeated.")]
+
+
+def _note_yarn_id(given: str | None) -> str | None:
+    if given is not None:
+        typer.echo("Note: -yid has no effect. Penstock finds its jobs without a YARN application id.", err=True)
+    return given
+
+
+YarnId = Annotated[
+    str | None,
+    typer.Option(
+        "-yid",
+        "--yarnapplicationId",
+        metavar="APP",
+        help="Accepted as in Flink's commands; has no effect.",
+        callback=_note_yarn_id,
+    ),
+]
 
 
 def overrides_of(settings: list[str] | None) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import traceback
@@ -9,6 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 
+from penstock.common.job import JobCancelled
 from penstock.common.mistakes import FULL_VARIABLE, short_form
 from penstock.errors import PenstockError
 
@@ -25,7 +27,8 @@ INTERRUPTED = 130
 
 
 def run_program(program: Path, arguments: list[str]) -> int:
-    """The program's exit code: 1 if it failed. `sys.exit` in the program ends this process, as it should.
+    """The program's exit code: 1 if it failed, 0 if its job was cancelled, which is not a failure of the program.
+    `sys.exit` in the program ends this process, as it should.
 
     The program is the module `__main__`, its folder is the first place to import from, and it sees its own arguments.
     """
@@ -45,6 +48,11 @@ def run_program(program: Path, arguments: list[str]) -> int:
     except KeyboardInterrupt:
         print("Stopped.", file=sys.stderr)
         return INTERRUPTED
+    except JobCancelled as error:
+        # The job's own last line says it, unless there is more to say, or the program's logging leaves it out.
+        if not str(error).endswith("' was cancelled.") or not logging.getLogger("penstock").isEnabledFor(logging.INFO):
+            print(error, file=sys.stderr)
+        return 0
     except PenstockError as error:
         if os.environ.get(FULL_VARIABLE) == "full":
             traceback.print_exception(error)

@@ -10,6 +10,7 @@ from typer.core import TyperGroup
 
 from penstock.checkpoint.savepoints import dispose_savepoint, savepoint_storage
 from penstock.cli.jobs import savepoint as savepoint_of
+from penstock.cli.overrides import YarnId
 from penstock.cli.told import Told
 from penstock.tables.savepoint import Savepoint
 
@@ -41,6 +42,7 @@ _PATH = typer.Argument(help="Its directory, or a URI such as s3://bucket/path.")
 def savepoint(
     context: typer.Context,
     dispose: Annotated[str | None, typer.Option("-d", "--dispose", metavar="PATH", help="Remove this one.")] = None,
+    yarn_id: YarnId = None,
 ) -> None:
     if dispose is not None and context.invoked_subcommand is not None:
         raise typer.BadParameter("It removes the savepoint of this path; nothing else goes with it.", param_hint="-d")

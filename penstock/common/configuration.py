@@ -79,10 +79,15 @@ class Configuration:
         return hash(frozenset(self._values.items()))
 
     def __repr__(self) -> str:
-        shown = {key: "***" if _secret(key) else value for key, value in sorted(self._values.items())}
-        return f"Configuration({shown})"
+        values = {key: shown(key, value) for key, value in sorted(self._values.items())}
+        return f"Configuration({values})"
 
     __str__ = __repr__
+
+
+def shown(key: str, value: str) -> str:
+    """The value as it can be printed: not that of a setting that may hold a secret."""
+    return "***" if _secret(key) else value
 
 
 def _secret(key: str) -> bool:

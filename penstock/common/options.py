@@ -31,6 +31,8 @@ class Option:
     meaning: str
 
 
+QUIET = "penstock.console.quiet"
+
 OPTIONS = {
     option.key: option
     for option in (
@@ -168,6 +170,11 @@ OPTIONS = {
             "where commands such as `penstock stop` find the jobs of this host; for this user alone",
         ),
         Option("penstock.control.enabled", "true", "false: no command reaches the job"),
+        Option(
+            QUIET,
+            "false",
+            "true: a job prints warnings and errors only, and no progress; `penstock run --quiet` sets it",
+        ),
         Option(
             "penstock.epoch.max-records",
             "0 (all)",

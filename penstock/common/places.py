@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import sysconfig
+import warnings
 from types import TracebackType
 
 from penstock.errors import Place
@@ -13,6 +15,8 @@ _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _INSTALLED = tuple(
     os.path.join(sysconfig.get_path(name), "") for name in ("stdlib", "platstdlib", "purelib", "platlib")
 )
+
+_CALLERS_OF_THREADS = ("threading", "concurrent", "py4j", "pyspark")
 
 
 def is_ours(file: str) -> bool:
@@ -31,6 +35,17 @@ def calling_place() -> Place | None:
             return None if frozen else Place(code.co_filename, frame.f_lineno, code.co_name)
         frame = frame.f_back  # type: ignore[assignment]
     return None
+
+
+def warn(message: str) -> None:
+    """Warn at the line outside Penstock that called into it; in a thread of Penstock, in the log."""
+    frame, level = sys._getframe(1), 2
+    while frame is not None and is_ours(frame.f_code.co_filename):
+        frame, level = frame.f_back, level + 1  # type: ignore[assignment]
+    if frame is None or str(frame.f_globals.get("__name__")).partition(".")[0] in _CALLERS_OF_THREADS:
+        logging.getLogger("penstock").warning("%s", message)
+    else:
+        warnings.warn(message, stacklevel=level)
 
 
 def user_places(trace: TracebackType | None) -> tuple[Place, ...]:

@@ -52,6 +52,8 @@ class Description(msgspec.Struct, tag="description", frozen=True):
     """In the life of this driver."""
     parallelism: dict[str, int]
     """Of each task, by the uid of its first operator."""
+    checkpoints: str = ""
+    """Where its checkpoints are, if they outlive the driver."""
 
 
 class Done(msgspec.Struct, tag="done", frozen=True):

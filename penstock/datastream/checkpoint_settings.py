@@ -15,7 +15,7 @@ from penstock.checkpoint.restarts import (
     RestartStrategy,
 )
 from penstock.checkpoint.restoring import RecoveryClaimMode, RestoreSettings
-from penstock.checkpoint.savepoints import savepoint_storage
+from penstock.checkpoint.savepoints import check_savepoint_directory, savepoint_storage
 from penstock.checkpoint.slots import TIMEOUT as SLOT_TIMEOUT
 from penstock.checkpoint.slots import WAIT, SlotSettings
 from penstock.common.configuration import Configuration
@@ -119,7 +119,9 @@ def savepoint_directory(configuration: Configuration, given: str | None = None) 
             f"Where is the savepoint to go? No directory was given, and {SAVEPOINTS} is not set.",
             fix=f"Give a directory, or set {SAVEPOINTS}, e.g. to file:///var/savepoints.",
         )
-    return savepoint_storage(directory, store_options(configuration.to_dict()))
+    storage = savepoint_storage(directory, store_options(configuration.to_dict()))
+    check_savepoint_directory(storage)
+    return storage
 
 
 def unnamed_directory(configuration: Configuration) -> Unnamed:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
+from penstock.common.places import warn
 from penstock.datastream.functions import Function, KeySelector, Partitioner, ReduceFunction
-from penstock.graph.logical import GraphError
+from penstock.graph.logical import GraphError, LogicalGraph, Node
 from penstock.runtime.checkpointed import holds_operator_state
 from penstock.runtime.operators import describe
+from penstock.runtime.sink_operators import SinkFunctionOperator, SinkOperator
 
 
 def check_positive(number: int, what: str) -> None:
@@ -29,6 +31,8 @@ def check_function(func: Any, kind: type[Function], method: str) -> None:
             f"{method} needs a {kind.__name__} or a function, "
             f"not the {type(func).__bases__[0].__name__} {describe(func)}."
         )
+    if isinstance(func, Function):
+        _check_open(func)
     if kind in (KeySelector, Partitioner, ReduceFunction):
         check_stateless(func)
     if not isinstance(func, kind) and not callable(func):
@@ -38,6 +42,39 @@ def check_function(func: Any, kind: type[Function], method: str) -> None:
             f"{method} got the async function {describe(func)}, which gives coroutines and no results.",
             fix=f"Write AsyncDataStream.ordered_wait(ds, {describe(func)}, Time.seconds(10)), or make it a plain def.",
         )
+
+
+def _check_open(func: Function) -> None:
+    """Refuse an `open` that cannot be called as Penstock calls it."""
+    if inspect.iscoroutinefunction(func.open):
+        raise GraphError(
+            f"{describe(func)}.open is an async function, which would never run.",
+            fix="Make it a plain method: def open(self, runtime_context).",
+        )
+    try:
+        inspect.signature(func.open).bind(None)
+    except TypeError:
+        raise GraphError(
+            f"{describe(func)}.open{inspect.signature(func.open)} cannot take the runtime context.",
+            fix="Write def open(self, runtime_context).",
+        ) from None
+
+
+def warn_of_missing_sinks(graph: LogicalGraph) -> None:
+    """Warn of streams that end in no sink: they are computed, and no one sees the results."""
+    read = {edge.node for node in graph.nodes.values() for edge in node.inputs}
+    ends = [node for node in graph.nodes.values() if node.id not in read and not is_sink(node)]
+    if not ends:
+        return
+    names = ", ".join(f"'{node.name}'" + (f" (line {node.place.line})" if node.place else "") for node in ends)
+    warn(
+        f"The results of these operators go nowhere, for no sink reads them: {names}. Give each a sink, such as "
+        f"stream.print() or stream.sink_to(...)."
+    )
+
+
+def is_sink(node: Node) -> bool:
+    return isinstance(node.operator, (SinkOperator, SinkFunctionOperator))
 
 
 def check_stateless(func: Any) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from penstock.common.configuration import Configuration
 from penstock.common.job_client import JobClient
+from penstock.control.client import running_jobs
 from penstock.control.messages import Answer, Cancel, Describe, Description, Done, MakeSavepoint, Request, Rescale, Stop
 from penstock.control.place import ENABLED, control_directory
 from penstock.control.server import ControlPoint
@@ -34,6 +35,33 @@ def open_to_commands(job: Job, client: JobClient, configuration: Configuration) 
             _warned.add(directory)
             _logger.warning("Commands such as `penstock stop` cannot reach job '%s': %s", job.spec.name, error)
         return lambda: None
+
+
+def checkpoints_of(job: Job) -> str:
+    root = job.spec.checkpoint_root
+    return root.where if root is not None and job.spec.checkpointing else ""
+
+
+def warn_of_other_drivers(name: str, checkpoints: str, configuration: Configuration) -> None:
+    """Warn if a job of this host goes on with the same checkpoints, and answers."""
+    if not configuration.get_boolean(ENABLED, True):
+        return
+    try:
+        running = running_jobs(control_directory(configuration.to_dict()))
+    except (OSError, RuntimeError, PenstockError):
+        # No command reaches a job here; `open_to_commands` says so.
+        return
+    for job in running:
+        if job.description is not None and job.description.checkpoints == checkpoints:
+            _logger.warning(
+                "Another driver of job '%s' is running: process %d, job %s. Both use the checkpoints in %s: the first "
+                "to complete a checkpoint goes on, and the other fails. Stop one of them: penstock stop %s",
+                name,
+                job.pid,
+                job.id,
+                checkpoints,
+                job.id,
+            )
 
 
 class Commands:
@@ -77,4 +105,5 @@ class Commands:
                 for chain in driver.graph.chains
                 if chain.level > 0 and chain.operators
             },
+            checkpoints=checkpoints_of(job),
         )

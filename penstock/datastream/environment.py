@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
-import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
@@ -14,12 +14,14 @@ from urllib.parse import unquote, urlparse
 from penstock.checkpoint.epochs import EpochStatistics, Settings
 from penstock.checkpoint.job_directories import job_storage, passing_storage
 from penstock.checkpoint.lineages import SharedStorage
-from penstock.common.configuration import Configuration
+from penstock.common.configuration import Configuration, shown
+from penstock.common.console import console
 from penstock.common.execution_config import ExecutionConfig
 from penstock.common.job import JobExecutionResult
 from penstock.common.job_client import JobClient
 from penstock.common.mistakes import ShortExceptHook
 from penstock.common.options import (
+    QUIET,
     BadSetting,
     canonical,
     check_keys,
@@ -27,6 +29,8 @@ from penstock.common.options import (
     store_options,
     surrounding_settings,
 )
+from penstock.common.overridden import Overridden, ProgramConfiguration
+from penstock.common.places import calling_place, warn
 from penstock.common.restart_strategy import RestartStrategyConfiguration, configured_strategy
 from penstock.common.typeinfo import Types
 from penstock.common.watermark_strategy import WatermarkStrategy
@@ -50,15 +54,16 @@ from penstock.datastream.checkpoint_settings import (
     whole_number,
 )
 from penstock.datastream.checkpointing_mode import CheckpointingMode
-from penstock.datastream.checks import check_positive
-from penstock.datastream.commands import open_to_commands
+from penstock.datastream.checks import check_positive, warn_of_missing_sinks
+from penstock.datastream.commands import open_to_commands, warn_of_other_drivers
 from penstock.datastream.data_stream import DataStream
 from penstock.datastream.execution_mode import RuntimeExecutionMode
 from penstock.datastream.externalized_checkpoint_retention import ExternalizedCheckpointRetention
 from penstock.datastream.flow_settings import flow_settings
 from penstock.datastream.guarantees import guarantee_of, is_whole, log_guarantee
+from penstock.datastream.job_report import JobReport
 from penstock.datastream.state_backend import StateBackend
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, Place
 from penstock.graph.logical import FORWARD, Entry, GraphError, Input, LogicalGraph, Partitioning
 from penstock.graph.physical import build
 from penstock.graph.plan_json import execution_plan
@@ -72,6 +77,7 @@ from penstock.state.storage import LocalStorage
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+_logger = logging.getLogger("penstock")
 _RUNTIME_MODE = "execution.runtime-mode"
 _NEVER_MS = 10 * 365 * 24 * 3600 * 1000
 """A batch is one epoch, which may take as long as it takes."""
@@ -83,18 +89,26 @@ class StreamExecutionEnvironment:
     _instead_of_running: ClassVar[list[Callable[[str, LogicalGraph, PhysicalGraph, Configuration], NoReturn]]] = []
     """Filled by commands that look at a program's job and do not run it; what they raise ends the program."""
 
+    _not_executed: ClassVar[dict[int, Place | None] | None] = None
+    """By environment, the line of its first source, until the program executes it; None: no command asks for it."""
+
     def __init__(self, configuration: Configuration | None = None) -> None:
         ShortExceptHook.install()
         program = configuration.to_dict() if configuration is not None else {}
         settings: dict[str, str] = {}
-        for source in (surrounding_settings(), program, command_line_settings()):
+        given = command_line_settings()
+        for source in (surrounding_settings(), program, given):
             check_keys(source)
             settings |= canonical(source)
-        self._configuration = Configuration.from_dict(settings)
+        self._given = canonical(given)
+        """What the command line set."""
+        self._configuration = ProgramConfiguration(settings, self._given)
         self._graph = LogicalGraph()
         self._job_parameters: dict[str, str] = {}
         self._on_epoch: list[Callable[[EpochStatistics], None]] = []
         self._spark: SparkSession | None = None
+        self._session_is_the_programs = False
+        """Whether the program started Spark without this environment, and so without its settings."""
         self._python_files: list[str] = []
         self._before_spark: dict[str, str] = {}
         """Methods that were called, and the settings they made, which Spark reads only when it starts."""
@@ -220,6 +234,7 @@ class StreamExecutionEnvironment:
 
             if running_session() is not None:
                 self._refuse_other_session()
+                self._session_is_the_programs = True
             values = self._configuration.to_dict()
             self._spark = start_session({key: value for key, value in values.items() if key.startswith("spark.")})
         return self._spark
@@ -247,6 +262,10 @@ class StreamExecutionEnvironment:
 
     def add_jars(self, *jars_path: str) -> None:
         """Java archives for Spark, such as those of its connectors: paths or URLs. Call it before Spark starts."""
+        from penstock.spark.start_checks import check_file
+
+        for path in ",".join(jars_path).split(","):
+            check_file("add_jars", path.strip())
         before = self._configuration.get_string("spark.jars", "")
         self._set_for_spark("add_jars", "spark.jars", ",".join([before, *jars_path] if before else jars_path))
 
@@ -303,6 +322,7 @@ class StreamExecutionEnvironment:
             self._refuse_other_session()
             check_session(df.sparkSession)
             self._spark = df.sparkSession
+            self._session_is_the_programs = True
         streaming = df.isStreaming
         if not streaming and bounded is False:
             raise GraphError("A batch DataFrame is always bounded; leave bounded=False out.")
@@ -355,6 +375,8 @@ class StreamExecutionEnvironment:
 
     def _source(self, name: str, source: Entry, output_type: Any) -> DataStream:
         node = self._graph.add(name, source=source, output_type=output_type)
+        if self._not_executed is not None:
+            self._not_executed.setdefault(id(self), node.place)
         return DataStream(self, [Input(node.id, Partitioning(FORWARD))])
 
     # -- running ---------------------------------------------------------------------------------------------------
@@ -371,6 +393,8 @@ class StreamExecutionEnvironment:
     def execute_async(self, job_name: str | None = None) -> JobClient:
         """Start the program and return at once."""
         check_keys(self._configuration.key_set())
+        if self._not_executed is not None:
+            self._not_executed.pop(id(self), None)
         name = job_name or self._configuration.get_string("pipeline.name", "penstock-job")
         physical = self._physical()
         if self._instead_of_running:
@@ -382,11 +406,11 @@ class StreamExecutionEnvironment:
         if whole:
             settings, root, interval = replace(settings, timeout_ms=_NEVER_MS), None, -1
         self._warn_of_derived_uids(root)
+        warn_of_missing_sinks(self._graph)
         if interval > 0 and root is None:
-            warnings.warn(
+            warn(
                 f"Job '{name}' starts from scratch: the Memory backend keeps checkpoints in the driver's memory, and "
-                f"they end with it. With state.checkpoints.dir set, a driver that is started again goes on.",
-                stacklevel=2,
+                f"they end with it. With state.checkpoints.dir set, a driver that is started again goes on."
             )
 
         from penstock.spark.job import Job, JobSpec, check_savepoint_of
@@ -411,10 +435,19 @@ class StreamExecutionEnvironment:
             whole=whole,
         )
         check_savepoint_of(spec)
+        quiet = self._configuration.get_boolean(QUIET, False)
+        console(quiet)
+        if spec.checkpointing and root is not None:
+            warn_of_other_drivers(name, root.where, self._configuration)
         log_guarantee(guarantee_of(name, self._graph, physical, self._configuration))
+        self._log_overridden(job_name)
         for path in self._python_files:
             self.spark.sparkContext.addPyFile(path)
         job = Job(self.spark, spec)
+        report = JobReport(job, console(quiet), quiet)
+        job.at_start.append(report.started)
+        spec.on_epoch.insert(0, report.completed)
+        job.at_end.append(report.ended)
         configuration = Configuration.from_dict(self._configuration.to_dict())
         client = JobClient(job, partial(savepoint_directory, configuration))
         job.at_end.append(open_to_commands(job, client, configuration))
@@ -439,6 +472,24 @@ class StreamExecutionEnvironment:
         )
         self._require_uids()
         return physical
+
+    def _log_overridden(self, job_name: str | None) -> None:
+        """Say which settings of the command line have no effect, because the program decides otherwise."""
+        for setting in self._configuration.overridden():
+            _logger.warning("%s", setting)
+        named = self._given.get("pipeline.name")
+        if named is not None and job_name and job_name != named:
+            _logger.warning("%s", Overridden("pipeline.name", named, job_name, calling_place()))
+        for_spark = {key: value for key, value in self._given.items() if key.startswith("spark.")}
+        if for_spark:
+            conf = self.spark.sparkContext.getConf()
+            for key, value in for_spark.items() if self._session_is_the_programs else ():
+                if conf.get(key) != value:
+                    _logger.warning(
+                        "The program started Spark itself. The %s=%s of the command line has no effect.",
+                        key,
+                        shown(key, value),
+                    )
 
     def _require_uids(self) -> None:
         if self._configuration.get_boolean("pipeline.auto-generate-uids", True):
@@ -497,11 +548,10 @@ class StreamExecutionEnvironment:
         ]
         if nodes and root is not None:
             names = ", ".join(f"'{node.name}' ({node.uid})" for node in nodes)
-            warnings.warn(
+            warn(
                 f"These operators hold state but have no uid, so theirs is derived from the shape of the program: "
                 f"{names}. If the program changes, their state is not found again. Give each a uid: "
-                f"stream.process(...).uid('name').",
-                stacklevel=4,
+                f"stream.process(...).uid('name')."
             )
 
 

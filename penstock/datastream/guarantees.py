@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterator
 
 from penstock.common.configuration import Configuration
+from penstock.common.console import NOT_ON_CONSOLE
 from penstock.connectors.guarantees import (
     CheckpointsTold,
     JobTold,
@@ -44,7 +45,10 @@ def guarantee_of(name: str, logical: LogicalGraph, physical: PhysicalGraph, conf
 def log_guarantee(told: JobTold) -> None:
     """One line in the job's log; a warning where a failure loses records of a source."""
     losing = not all(source.replayable for source in told.sources)
-    _logger.log(logging.WARNING if losing else logging.INFO, "%s", in_a_line(told))
+    if losing:
+        _logger.warning("%s", in_a_line(told))
+    else:
+        _logger.info("%s", in_a_line(told), extra=NOT_ON_CONSOLE)
 
 
 def _checkpoints(configuration: Configuration, whole: bool) -> CheckpointsTold:

@@ -9,13 +9,14 @@ from typing import Any
 from penstock.common.program import ClassCollector
 from penstock.errors import Place
 from penstock.graph.logical import GraphError
+from penstock.graph.ship_advice import advice
 from penstock.runtime.operators import describe
 
 
 class NotShippable(GraphError):
     """A user function holds something that cannot travel to a task.
 
-    Operator action: create connections, locks, clients and sessions in `open()`, which runs where the records are.
+    Operator action: create connections, locks and clients in `open()`, which runs where the records are.
     """
 
 
@@ -26,26 +27,26 @@ def dump_named(
     try:
         return classes.dumps(thing)
     except Exception as error:  # pickling runs arbitrary __reduce__ code and may raise anything
-        culprit = _culprit(function, classes.pickles)
+        culprit, value = _culprit(function, classes.pickles)
         where = f" because of {culprit}" if culprit else f" ({type(error).__name__}: {error})"
         raise NotShippable(
             f"Operator '{name}' (uid '{uid}'): {describe(function)} cannot be sent to the tasks{where}.",
-            fix="Create it in open() instead of holding it: open() runs where the records are.",
+            fix=advice(function, value),
             places=(place,),
         ) from None
 
 
-def _culprit(function: Any, pickles: Callable[[Any], bool]) -> str | None:
-    """The attribute, captured variable or global that does not pickle, in words."""
+def _culprit(function: Any, pickles: Callable[[Any], bool]) -> tuple[str, Any]:
+    """The attribute, captured variable or global that does not pickle, in words, and its value; empty if not found."""
     owner = getattr(function, "__self__", function)
     for name, value in getattr(owner, "__dict__", {}).items():
         if not pickles(value):
-            return f"attribute '{name}' of class {type(owner).__name__}, a {_type_name(value)}"
+            return f"attribute '{name}' of class {type(owner).__name__}, a {_type_name(value)}", value
     for each in _functions_by_value(owner, pickles):
-        for kind, name, value in _variables(each):
+        for which, value in _variables(each):
             if not pickles(value):
-                return f"the {kind} variable '{name}', a {_type_name(value)}"
-    return None
+                return f"the {which}, a {_type_name(value)}", value
+    return "", None
 
 
 def _functions_by_value(thing: Any, pickles: Callable[[Any], bool]) -> Iterator[FunctionType]:
@@ -58,11 +59,16 @@ def _functions_by_value(thing: Any, pickles: Callable[[Any], bool]) -> Iterator[
             yield from (value for value in vars(cls).values() if isinstance(value, FunctionType))
 
 
-def _variables(function: FunctionType) -> Iterator[tuple[str, str, Any]]:
+def _variables(function: FunctionType) -> Iterator[tuple[str, Any]]:
     """What a function takes from outside, with the names the user gave."""
+    names = function.__code__.co_varnames[: function.__code__.co_argcount]
+    defaults = function.__defaults__ or ()
+    by_name = dict(zip(names[len(names) - len(defaults) :], defaults, strict=True)) | (function.__kwdefaults__ or {})
+    for name, value in by_name.items():
+        yield f"default of parameter '{name}'", value
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         try:
-            yield "captured", name, cell.cell_contents
+            yield f"captured variable '{name}'", cell.cell_contents
         except ValueError:  # not assigned yet
             pass
     codes = [function.__code__]
@@ -70,7 +76,7 @@ def _variables(function: FunctionType) -> Iterator[tuple[str, str, Any]]:
         codes += [constant for constant in code.co_consts if isinstance(constant, CodeType)]
         for name in code.co_names:
             if name in function.__globals__:
-                yield "global", name, function.__globals__[name]
+                yield f"global variable '{name}'", function.__globals__[name]
 
 
 def _type_name(value: Any) -> str:

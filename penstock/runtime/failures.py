@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from penstock.common.places import is_ours, user_places
 from penstock.errors import PenstockError, Place
+from penstock.runtime.hints import hint
 from penstock.runtime.inbox import Misaligned
 from penstock.runtime.operators import Operator
 from penstock.runtime.rows import Failure
@@ -56,7 +57,7 @@ def describe_failure(error: BaseException, operators: list[Operator], otherwise:
     if isinstance(error, PenstockError):
         headline, fix = error.headline(), error.fix
     else:
-        headline, fix = describe_error(error) + _reason(error), _fix(places, record)
+        headline, fix = describe_error(error) + _reason(error), _fix(error, places, record)
     return Failure(
         party.name,
         party.uid,
@@ -135,8 +136,11 @@ def _record(trace: TracebackType | None) -> str:
     return " ".join(_brief.repr(found[0]).split()) if found else ""
 
 
-def _fix(places: tuple[Place, ...], record: str) -> str:
+def _fix(error: BaseException, places: tuple[Place, ...], record: str) -> str:
     function = places[0].function if places else "the function"
+    hinted = hint(error, function)
+    if hinted:
+        return hinted
     if not record:
         return f"Change {function} so that it does not raise this."
     return f"Change {function} so that it takes such a record, or leave such records out before it with filter(...)."

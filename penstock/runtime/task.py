@@ -77,9 +77,16 @@ class TaskEpoch:
 class Task:
     """Runs one epoch of one chain and subtask. The rows it yields go to the next stage, or to the driver."""
 
-    def __init__(self, run: ChainRun, producer: int) -> None:
+    def __init__(
+        self,
+        run: ChainRun,
+        producer: int,
+        caught: tuple[type[BaseException], ...] = (Exception, SystemExit),
+    ) -> None:
+        """`caught`: what user code can raise and the driver is to hear of as a failure of its operator."""
         self._run = run
         self._producer = producer
+        self._caught = caught
         self._out = Outbox()
         self._exchanges: dict[int, Exchange] = {}
         self._inflow: Inflow | None = None
@@ -238,7 +245,7 @@ class Task:
         try:
             self.open(epoch)
             self._run.prepared_for = epoch.lineage, epoch.number
-        except Exception as error:  # as in an epoch
+        except self._caught as error:  # as in an epoch
             yield self._failure(error)
 
     def open(self, epoch: TaskEpoch) -> bool:
@@ -309,7 +316,7 @@ class Task:
             reports = self._snapshot(epoch)
         except GeneratorExit:
             raise
-        except Exception as error:  # user code may raise anything; it travels to the driver as a row of its own
+        except self._caught as error:  # user code may raise anything; it travels to the driver as a row of its own
             out.clear()
             yield self._failure(error)
             yield from self._give_up(epoch)
@@ -392,7 +399,7 @@ class Task:
             exchange.close(epoch.number, True)
         yield from self._out.drain()
 
-    def _failure(self, error: Exception) -> ExchangeRow:
+    def _failure(self, error: BaseException) -> ExchangeRow:
         self.failed = True
         run = self._run
         otherwise = run.source if run.chain.source_uid is not None else party_of(run.operators[0])

@@ -15,6 +15,8 @@ from collections.abc import Callable
 from importlib.machinery import PathFinder
 from typing import Any
 
+from penstock.spark.given_up import GivenUp
+
 
 def without_archives(path: list[str]) -> list[str]:
     """`path` without the archives of the PySpark that is installed in one of its folders."""
@@ -47,7 +49,7 @@ def ending_quietly(worker: Callable[..., int]) -> Callable[..., int]:
     def run(*arguments: Any) -> int:
         try:
             return worker(*arguments)
-        except (BrokenPipeError, KeyboardInterrupt):
+        except (BrokenPipeError, GivenUp):
             return 1
 
     return run

@@ -12,10 +12,11 @@ from typing import Any
 import msgspec
 from pyspark.sql import DataFrame, SparkSession
 
-from penstock.checkpoint.epochs import EngineLost, EpochParameters, TookTooLong
+from penstock.checkpoint.epochs import EpochParameters, TookTooLong
 from penstock.checkpoint.rescaling import Scale
 from penstock.runtime.plan import PhysicalGraph
 from penstock.runtime.rows import METRICS
+from penstock.spark.lost import brief, lost
 from penstock.spark.metrics import collect_metrics
 from penstock.spark.stages import Exchange, Stage
 from penstock.spark.warm_up import WarmUp
@@ -92,10 +93,24 @@ class SparkEngine:
                 raise
             # Spark wraps every loss of a worker, executor or stage in classes of its own.
             self._check_cancelled()
-            raise (TookTooLong if expired.is_set() else EngineLost)(brief(error)) from None
+            if expired.is_set():
+                raise TookTooLong(brief(error)) from None
+            raise lost(error, self._graph.rescaled(parameters.scale), self._stages_of(tag)) from None
         finally:
             timer.cancel()
             context.removeJobTag(tag)
+
+    def _stages_of(self, tag: str) -> list[int]:
+        """The ids of the Spark stages of a job, the first level's first; none where Spark does not say."""
+        try:
+            tracker = self._spark.sparkContext.statusTracker()
+            jobs = [
+                tracker.getJobInfo(job)
+                for job in self._spark.sparkContext._jsc.sc().statusTracker().getJobIdsForTag(tag)
+            ]
+            return sorted(stage for job in jobs if job is not None for stage in job.stageIds)
+        except Exception:  # a dying JVM may raise anything, and the failure itself matters more
+            return []
 
     def stop(self) -> None:
         """Give up the epoch under way."""
@@ -135,14 +150,3 @@ class SparkEngine:
         for level, stage in enumerate(self._stages, 1):
             frame = stage.over(Exchange(graph.targets(level)).over(frame))
         return frame
-
-
-def brief(error: Exception) -> str:
-    """A Spark error without its JVM frames; of a Python worker's, the exception itself."""
-    lines = [line for line in str(error).splitlines() if line.strip() and not line.lstrip().startswith(("at ", "... "))]
-    for index, line in enumerate(lines):
-        if line.startswith("Traceback (most recent call last)"):
-            # The frames are indented; the first line that is not names the exception.
-            after = [last for last in lines[index + 1 :] if not last.startswith(" ")]
-            return "\n".join(after[:3])
-    return "\n".join(lines[:4]) or type(error).__name__

@@ -15,20 +15,27 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import FrameType
 
 _HANG_UP = select.POLLHUP | select.POLLERR | getattr(select, "POLLRDHUP", 0)
 _CLOSING_S = 10.0
 """How long functions may take to close before the worker ends without them."""
 
+_gone = False
+"""Whether Spark has closed a socket of this process."""
 _running = 0
 """Tasks that this process runs: one, or none."""
 _watched: set[int] = set()
 """Sockets that a thread watches."""
 
 
+class GivenUp(BaseException):
+    """Raised in the task that Spark has given up. Not an Exception: user code must not catch it."""
+
+
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """What runs within is interrupted, by KeyboardInterrupt, when Spark has given it up."""
+    """Raise GivenUp in what runs within when Spark has given it up."""
     global _running
     _watch(_socket_to_spark())
     _running += 1
@@ -55,15 +62,24 @@ def _watch(descriptor: int | None) -> None:
     if descriptor is None or descriptor in _watched or threading.current_thread() is not threading.main_thread():
         return
     _watched.add(descriptor)
+    signal.signal(signal.SIGINT, _interrupt)
     threading.Thread(target=_await_end, args=(descriptor,), name="penstock-given-up", daemon=True).start()
 
 
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    if _gone:
+        raise GivenUp
+    signal.default_int_handler(number, frame)
+
+
 def _await_end(descriptor: int) -> None:
+    global _gone
     poll = select.poll()
     poll.register(descriptor, _HANG_UP)
     poll.poll()
     # A worker without a task ends by itself.
     if _running:
+        _gone = True
         os.kill(os.getpid(), signal.SIGINT)
         time.sleep(_CLOSING_S)
         os._exit(1)

@@ -8,7 +8,6 @@ import re
 import threading
 import time
 import uuid
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -49,10 +48,12 @@ from penstock.runtime.probe import crash_probe
 from penstock.spark.bases import SparkMerge
 from penstock.spark.bounded import open_batch
 from penstock.spark.credit_files import CreditFiles
-from penstock.spark.engine import SparkEngine, brief
+from penstock.spark.engine import SparkEngine
 from penstock.spark.executors import check_executors, slot_counter
 from penstock.spark.inputs import inputs_of
+from penstock.spark.jvm import jvm_death
 from penstock.spark.log import SparkLog
+from penstock.spark.lost import brief
 from penstock.spark.planner import LASTING, PLANNING_FAILED
 from penstock.spark.scratch import remove_scratch, scratch_directory
 from penstock.spark.sources import came_to_an_end, may_come_to_an_end, open_stream, sources_in_log
@@ -115,6 +116,10 @@ class Job:
         self._done = threading.Event()
         self._recovered = threading.Event()
         """Set while the driver stands on the last checkpoint; always set when the job is done."""
+        self.at_start: list[Callable[[Manifest | None], None]] = []
+        """Called with the checkpoint that the job goes on from, each time it has recovered. They must not raise."""
+        self.savepoint_at_end: str | None = None
+        """The path of the savepoint that the job was stopped with."""
         self.at_end: list[Callable[[], None]] = []
         """Called when the job ends, before anybody hears of it. They must not raise."""
         self._epoch_lock = threading.RLock()  # a listener may rescale
@@ -198,6 +203,11 @@ class Job:
     def restarts(self) -> int:
         return self._restarts.number
 
+    @property
+    def web_ui(self) -> str | None:
+        """The address of Spark's own page, if it has one."""
+        return self._spark.sparkContext.uiWebUrl
+
     def cancel(self) -> None:
         """Stop at once; the epoch under way is given up, nothing of it is visible."""
         if self._done.is_set():
@@ -234,6 +244,7 @@ class Job:
                     self._stopping.set()
                 with self.driver.holding_last() as (manifest, version):
                     path = self._save(directory, manifest, version)
+                self.savepoint_at_end = path
                 self._stopping.set()
                 if cancel:
                     self._status = JobStatus.CANCELLING
@@ -319,7 +330,7 @@ class Job:
             self._clean_up(ended=not stopped or self._close_lineage())
             self._status = JobStatus.FINISHED
         except BaseException as error:  # the job's thread: whatever it is, the waiting thread must see it
-            self._error = error
+            self._error = error if self._session_lives() else jvm_death() or error
             if self._cancelled.is_set():
                 self._error = JobCancelled(f"Job '{self.spec.name}' was cancelled.")
             self._clean_up(ended=self._cancelled.is_set() and self._close_lineage())
@@ -411,6 +422,7 @@ class Job:
                 self.driver.start_sinks()
                 # The same lineage after a failure, so that sinks find what that left.
                 self.driver.recover()
+                self._announce(None)
                 self._notify(self.driver.run_epoch(None, {}, ends_input=True))
         finally:
             self._engine.frame = None
@@ -428,6 +440,7 @@ class Job:
                 )
             driver.start_sinks()
             last = driver.recover() if self.spec.checkpointing or restore is not None else None
+            self._announce(last)
             self._recovered.set()
         if last is not None and last.ended:
             return
@@ -545,7 +558,7 @@ class Job:
                 self._lineages.end(self.driver.lineage, last=self.driver.next_number - 1, retain=retain)
             except StorageError as error:
                 # What the job did stays done; whoever starts it next sweeps.
-                warnings.warn(f"Job '{self.spec.name}' is over, but not its checkpoints: {error}", stacklevel=2)
+                _logger.warning("The checkpoints of job '%s' were not removed: %s", self.spec.name, error)
 
     def _close_storage(self) -> None:
         self._credits.close()
@@ -626,6 +639,10 @@ class Job:
     def _look_for_end(self) -> None:
         if self._may_end:
             self._input_over = came_to_an_end(self.spec.logical, self._sources, self._log.offsets())
+
+    def _announce(self, last: Manifest | None) -> None:
+        for act in self.at_start:
+            act(last)
 
     def _notify(self, statistics: EpochStatistics) -> None:
         self._restarts.handle(Completed())

@@ -11,10 +11,16 @@ from contextlib import contextmanager
 from importlib.resources import files
 from typing import Any
 
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from penstock.common.console import above_status
 from penstock.errors import PenstockError
+from penstock.spark.jvm import end_quietly
+from penstock.spark.lost import brief
 from penstock.spark.scratch import scratch_directory
+from penstock.spark.start_checks import check_before_start
 
 _NOISE = (
     "WARNING: Using incubator modules",
@@ -36,6 +42,10 @@ _REQUIRED = {
     "spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch": "true",
     "spark.speculation": "false",
 }
+
+
+class SparkNotStarted(PenstockError):
+    """Spark did not start. Operator action: what its JVM printed is above the message."""
 
 
 class UnsafeSetting(PenstockError):
@@ -88,6 +98,7 @@ def start_session(overrides: dict[str, str]) -> SparkSession:
         check_session(active)
         return active
     conf = {**default_conf(overrides.get("spark.master", "local[*]")), **overrides}
+    check_before_start(conf)
     os.environ.setdefault("PYSPARK_PYTHON", conf["spark.pyspark.python"])
     if conf["spark.master"].startswith("local"):
         # Nothing of a local job listens beyond this machine.
@@ -105,8 +116,12 @@ def start_session(overrides: dict[str, str]) -> SparkSession:
     builder = SparkSession.builder
     for key, value in conf.items():
         builder = builder.config(key, value)
-    with _QuietStart(), _same_imports(conf["spark.master"]):
-        session = builder.getOrCreate()
+    try:
+        with _QuietStart(), _same_imports(conf["spark.master"]):
+            session = builder.getOrCreate()
+    except (PySparkException, Py4JError) as error:
+        raise _not_started(error, conf) from None
+    end_quietly(session.sparkContext)
     check_session(session)
     return session
 
@@ -131,6 +146,20 @@ def check_session(session: SparkSession) -> None:
     for key, value in _REQUIRED.items():
         if key.startswith("spark.sql."):
             session.conf.set(key, value)
+
+
+def _not_started(error: Exception, conf: dict[str, str]) -> SparkNotStarted:
+    if isinstance(error, PySparkException) and error.getCondition() == "JAVA_GATEWAY_EXITED":
+        packages = conf.get("spark.jars.packages")
+        fix = f"See whether spark.jars.packages, {packages}, can be fetched from here." if packages else ""
+        return SparkNotStarted(
+            "Spark did not start: its JVM ended before it was ready. What it printed is above.",
+            fix=fix or "See that Java 17 or later is installed (java -version), or that JAVA_HOME names it.",
+        )
+    return SparkNotStarted(
+        f"Spark did not start: {brief(error)}",
+        fix=f"Check spark.master, {conf['spark.master']}, and the spark.* settings.",
+    )
 
 
 @contextmanager
@@ -176,4 +205,5 @@ def _pass_on(reader: int, target: int) -> None:
     with os.fdopen(reader, "rb") as lines, os.fdopen(target, "wb", buffering=0) as out:
         for line in lines:
             if not line.decode(errors="replace").startswith(_NOISE):
-                out.write(line)
+                with above_status():
+                    out.write(line)

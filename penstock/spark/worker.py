@@ -27,7 +27,7 @@ from penstock.runtime.plan import Chain, PhysicalGraph, pack, unpack
 from penstock.runtime.probe import crash_probe
 from penstock.runtime.rows import ExchangeRow
 from penstock.runtime.task import Task, TaskEpoch
-from penstock.spark.given_up import interruptible
+from penstock.spark.given_up import GivenUp, interruptible
 from penstock.spark.metrics import Collected
 from penstock.state.access import StateAccess
 from penstock.state.backends import Backend, ReplicaStore
@@ -51,6 +51,8 @@ _ARROW_SCHEMA = pa.schema(
     ]
 )
 _BATCH_BYTES = 4 * 1024 * 1024
+_CAUGHT = (Exception, SystemExit, KeyboardInterrupt)
+"""Workers get no SIGINT from the terminal, so a KeyboardInterrupt in one was raised by user code."""
 
 # Per worker process. Spark hands partitions to workers as it likes, so nothing here is trusted without a check:
 # graphs are known by their hash, chains compare what they last reported, replicas carry the version they stand at.
@@ -196,18 +198,18 @@ def _with_run(
     """Run a task of an open graph with the chain kept from an earlier epoch, if any; keep it unless the task failed."""
     name = (graph, chain, subtask)
     run = _runs.pop(name, None) or ChainRun(_graphs[graph], _graphs[graph].chains[chain], subtask)
-    task = Task(run, producer)
+    task = Task(run, producer, _CAUGHT)
     try:
         with interruptible():
             yield from rows(task)
-    except (KeyboardInterrupt, GeneratorExit):
+    except (GivenUp, GeneratorExit):
         # Spark has given the task up.
-        with suppress(Exception):
+        with suppress(*_CAUGHT):
             run.close()
         raise
     if task.failed:
         # The failure is on its way to the driver; another one while closing would only hide it.
-        with suppress(Exception):
+        with suppress(*_CAUGHT):
             run.close()
     else:
         _runs[name] = run

@@ -120,7 +120,7 @@ class LocalEngine:
                 raise EngineLost(str(error)) from error
             if task.failed:
                 # As on Spark: another failure while closing would only hide the one that is on its way to the driver.
-                with suppress(Exception):
+                with suppress(Exception, SystemExit):
                     run.close()
             else:
                 self.runs[name] = run

@@ -30,7 +30,7 @@ from penstock.checkpoint.manifest import Manifest, load
 from penstock.checkpoint.metrics import JobMetrics
 from penstock.checkpoint.restarts import Completed, Failed, Restart, Restarts
 from penstock.checkpoint.restoring import RecoveryClaimMode, RestoreSettings, restore_savepoint
-from penstock.checkpoint.savepoints import savepoint_storage
+from penstock.checkpoint.savepoints import check_savepoint_directory, savepoint_storage
 from penstock.checkpoint.saving import make_savepoint
 from penstock.checkpoint.statistics import CheckpointHistory
 from penstock.common.pickling import Frozen
@@ -293,11 +293,13 @@ class JobHarness:
 
     def savepoint(self, directory: str | os.PathLike[str]) -> str:
         """Make a savepoint of the last checkpoint below this directory, and give its path. The job goes on."""
+        storage = savepoint_storage(os.fspath(directory))
+        check_savepoint_directory(storage)
         if self._driver.last is None:
             self.epoch(0)
         with self._driver.holding_last() as (manifest, version):
             return make_savepoint(
-                savepoint_storage(os.fspath(directory)),
+                storage,
                 "harness",
                 self._graph,
                 self.storage,
@@ -338,6 +340,7 @@ class JobHarness:
 
     def stop_with_savepoint(self, directory: str | os.PathLike[str], drain: bool = False) -> str:
         """End the job with a savepoint. `drain`: end its input first, so that all timers and windows fire."""
+        check_savepoint_directory(savepoint_storage(os.fspath(directory)))
         if drain:
             self._run(None, ends_input=True)
         path = self.savepoint(directory)

@@ -87,6 +87,7 @@ class TestList:
                 "epochs": 12,
                 "restarts": 1,
                 "parallelism": {"count": 2, "sink": 4},
+                "checkpoints": "",
             }
         ]
 
@@ -128,6 +129,8 @@ class TestList:
         ("cancel counts --with-savepoint=/there", Cancel(True, "/there")),
         ("cancel -s -D pipeline.name=x counts", Cancel(savepoint=True)),
         ("cancel -s counts -D pipeline.name=x", Cancel(savepoint=True)),
+        ("stop counts --savepointPath /there", Stop("/there")),
+        ("cancel --withSavepoint counts", Cancel(savepoint=True)),
         ("rescale counts 4", Rescale(4)),
         ("rescale 5f3a count=4 a=b=3", Rescale({"count": 4, "a=b": 3})),
     ],
@@ -135,6 +138,30 @@ class TestList:
 def test_a_job_is_asked_for_what_the_command_says(job: FakeJob, arguments: str, asked: Request) -> None:
     done = call(*arguments.split())
     assert (done.exit_code, done.output) == (0, "")
+    assert job.asked == [asked]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "asked"),
+    [
+        ("savepoint counts -yid application_1_2", MakeSavepoint()),
+        ("savepoint counts /there -yid application_1_2", MakeSavepoint("/there")),
+        ("savepoint -yid application_1_2 counts /there", MakeSavepoint("/there")),
+        ("savepoint counts /there --yarnapplicationId application_1_2", MakeSavepoint("/there")),
+        ("stop counts -yid application_1_2", Stop()),
+        ("cancel counts -yid application_1_2", Cancel()),
+        ("cancel -s counts -yid application_1_2", Cancel(savepoint=True)),
+        ("cancel -yid application_1_2 -s counts", Cancel(savepoint=True)),
+        ("cancel -s /there counts -yid=application_1_2", Cancel(True, "/there")),
+        ("cancel counts -s -yid application_1_2", Cancel(savepoint=True)),
+    ],
+)
+def test_the_yarn_application_id_of_flinks_commands_is_accepted_with_a_note(
+    job: FakeJob, arguments: str, asked: Request
+) -> None:
+    done = call(*arguments.split())
+    assert (done.exit_code, done.stdout) == (0, "")
+    assert done.stderr == "Note: -yid has no effect. Penstock finds its jobs without a YARN application id.\n"
     assert job.asked == [asked]
 
 

@@ -10,6 +10,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+from job_lines import without_job_lines
 
 import penstock
 
@@ -59,6 +60,73 @@ def test_settings_of_the_command_line_are_those_of_the_environment(write):
         "print(env.get_parallelism(), env.get_configuration().get_string('pipeline.name', ''))\n"
     )
     assert penstock_run(program, options=["-p", "5", "-D", "pipeline.name=mine"]).stdout == "5 mine\n"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["-s", "/saved", "-n"],
+        ["--fromSavepoint", "/saved", "--allowNonRestoredState"],
+        ["-s", "/saved", "-n", "-yid", "application_1_2"],
+    ],
+)
+def test_savepoints_are_given_in_flinks_spelling_too(write, options):
+    done = penstock_run(write("import os; print(os.environ['PENSTOCK_SETTINGS'])"), options=options)
+    assert json.loads(done.stdout) == {
+        "execution.state-recovery.path": "/saved",
+        "execution.state-recovery.ignore-unclaimed-state": "true",
+    }
+    assert done.stderr.startswith("Note: -yid has no effect.") == ("-yid" in options)
+
+
+def test_a_quiet_run_is_a_setting(write):
+    done = penstock_run(write("import os; print(os.environ['PENSTOCK_SETTINGS'])"), options=["--quiet"])
+    assert json.loads(done.stdout) == {"penstock.console.quiet": "true"}
+
+
+class TestAProgramThatNeverCallsExecute:
+    DECLARES = (
+        "from penstock.datastream import StreamExecutionEnvironment\n"
+        "env = StreamExecutionEnvironment.get_execution_environment()\n"
+        "env.from_collection([1]).print()\n"
+    )
+
+    def test_is_warned_of_with_the_line_of_its_stream(self, write):
+        program = write(self.DECLARES)
+        done = penstock_run(program)
+        assert (done.returncode, done.stdout) == (0, "")
+        assert done.stderr == (
+            f"The program declared a stream at {program}:3 and did not run it: it never called env.execute().\n"
+        )
+
+    def test_is_not_warned_of_again_when_it_fails(self, write):
+        done = penstock_run(write(self.DECLARES + "raise SystemError('mine')\n"))
+        assert done.returncode == 1
+        assert "env.execute()" not in done.stderr
+
+    def test_is_not_warned_of_if_it_declares_nothing(self, write):
+        done = penstock_run(write(self.DECLARES.replace("env.from_collection([1]).print()\n", "")))
+        assert (done.returncode, done.stderr) == (0, "")
+
+
+class TestAJobThatWasCancelled:
+    RAISES = "from penstock.common.job import JobCancelled\nraise JobCancelled(\"Job 'x' was cancelled.\")\n"
+
+    def test_is_not_a_failure_of_the_program(self, write):
+        done = penstock_run(write(self.RAISES))
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+    def test_is_told_with_what_could_not_be_done(self, write):
+        text = "Job 'x' was cancelled here, but not its checkpoints."
+        done = penstock_run(write(self.RAISES.replace("Job 'x' was cancelled.", text)))
+        assert (done.returncode, done.stderr) == (0, f"{text}\n")
+
+    @pytest.mark.parametrize("options", [[], ["--quiet"]])
+    def test_is_told_where_the_jobs_own_line_is_not(self, write, options):
+        own = "import logging; logging.basicConfig()\nfrom penstock.common.console import console; console()\n"
+        own = "" if options else own
+        done = penstock_run(write(own + self.RAISES), options=options)
+        assert (done.returncode, done.stderr) == (0, "Job 'x' was cancelled.\n")
 
 
 @pytest.mark.parametrize("options", [["-D", "novalue"], ["-D", "=x"], ["-p", "0"], ["-p", "many"]])
@@ -179,4 +247,4 @@ def test_ctrl_c_ends_a_running_job_within_seconds(write):
         run.send_signal(signal.SIGINT)
         assert run.wait(60) == 130
         assert time.monotonic() - pressed < 15
-        assert run.stderr.read() == "Stopped.\n"
+        assert without_job_lines(run.stderr.read()) == "Stopped.\n"

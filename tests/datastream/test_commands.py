@@ -26,7 +26,7 @@ class FakeJob:
     id = ID
     started_at = 1.5
     restarts = 2
-    spec = SimpleNamespace(name="counts")
+    spec = SimpleNamespace(name="counts", checkpointing=True, checkpoint_root=SimpleNamespace(where="/kept"))
 
     def __init__(self) -> None:
         env = StreamExecutionEnvironment.get_execution_environment()
@@ -80,7 +80,9 @@ def test_a_command_does_to_the_job_what_its_client_would(request_: Any, done: An
 def test_a_job_is_described_with_the_parallelism_it_has_now() -> None:
     job: Any = FakeJob()
     describe = Commands(job, client_of(job))
-    assert describe(Describe()) == Description(ID, "counts", "RESTARTING", os.getpid(), 1500, 7, 2, {"least": 3})
+    assert describe(Describe()) == Description(
+        ID, "counts", "RESTARTING", os.getpid(), 1500, 7, 2, {"least": 3}, "/kept"
+    )
     job.driver.graph = job.driver.graph.rescaled({1: 5})
     known = describe(Describe())
     assert isinstance(known, Description)

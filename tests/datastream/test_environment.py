@@ -94,10 +94,13 @@ class TestCheckpoints:
 
 
 class TestWhatSparkIsGiven:
-    def test_jars_are_added_one_after_the_other(self, env: StreamExecutionEnvironment) -> None:
-        env.add_jars("file:///a.jar", "/b.jar")
-        env.add_jars("/c.jar")
-        assert env.get_configuration().get_string("spark.jars", "") == "file:///a.jar,/b.jar,/c.jar"
+    def test_jars_are_added_one_after_the_other(self, env: StreamExecutionEnvironment, tmp_path: Path) -> None:
+        for name in ("a.jar", "b.jar"):
+            (tmp_path / name).touch()
+        env.add_jars(f"file://{tmp_path}/a.jar", f"{tmp_path}/b.jar")
+        env.add_jars("hdfs://cluster/c.jar")
+        jars = env.get_configuration().get_string("spark.jars", "")
+        assert jars == f"file://{tmp_path}/a.jar,{tmp_path}/b.jar,hdfs://cluster/c.jar"
 
     def test_the_interpreter_of_the_workers(self, env: StreamExecutionEnvironment) -> None:
         env.set_python_executable("/opt/python/bin/python")
@@ -106,7 +109,7 @@ class TestWhatSparkIsGiven:
     def test_what_spark_reads_at_its_start_is_refused_later(self, env: StreamExecutionEnvironment) -> None:
         env._spark = object()  # type: ignore[assignment]
         with pytest.raises(BadSetting, match=r"add_jars sets spark\.jars, which Spark reads when it starts"):
-            env.add_jars("/a.jar")
+            env.add_jars("hdfs://cluster/a.jar")
         with pytest.raises(BadSetting, match=r"set_python_executable sets spark\.pyspark\.python"):
             env.set_python_executable("python")
 
@@ -114,7 +117,7 @@ class TestWhatSparkIsGiven:
         self, env: StreamExecutionEnvironment, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("penstock.spark.session.running_session", lambda: object())
-        env.add_jars("/a.jar")
+        env.add_jars("hdfs://cluster/a.jar")
         with pytest.raises(BadSetting, match=r"add_jars sets spark\.jars.* and it has started"):
             _ = env.spark
         with pytest.raises(BadSetting, match=r"add_jars sets spark\.jars.* and it has started"):

@@ -414,6 +414,10 @@ class LockedSink(Sink):
         raise NotImplementedError
 
 
+def refuse_to_pickle(self):
+    raise RuntimeError("CONTEXT_ONLY_VALID_ON_DRIVER")
+
+
 class TestFunctionsThatCannotTravel:
     def test_an_attribute(self, env):
         env.from_collection([1]).map(HoldsLock()).name("m").uid("u")
@@ -465,6 +469,57 @@ class TestFunctionsThatCannotTravel:
         env.from_collection([1]).sink_to(LockedSink())
         with pytest.raises(NotShippable, match=r"'LockedSink' .* attribute 'lock' of class LockedSink"):
             physical(env)
+
+    def test_a_plain_function_is_advised_to_become_a_class_with_open(self, env):
+        lock = threading.Lock()
+        env.from_collection([1]).map(lambda value: lock)
+        assert "Write a class instead, such as a MapFunction, that creates it in open(" in self.fix_of(env)
+
+    def test_a_sink_is_advised_to_create_it_for_its_writer(self, env):
+        env.from_collection([1]).sink_to(LockedSink())
+        assert self.fix_of(env) == (
+            "Create it in create_writer() instead of holding it: create_writer() runs where the records are."
+        )
+
+    def test_an_iterator_is_advised_to_become_a_list(self, env):
+        numbers = (n for n in range(3))
+        env.from_collection([1]).map(lambda value: next(numbers))
+        assert self.fix_of(env).startswith("Give the function a list of what the iterator yields")
+
+    def test_the_environment_and_its_streams_stay_in_the_program(self, env):
+        env._spark = type("SparkSession", (), {"__reduce__": refuse_to_pickle})()
+        stream = env.from_collection([1])
+        stream.map(lambda value: (value, stream))
+        assert self.fix_of(env).startswith("Environments and streams exist only in the program")
+
+    def test_a_default_of_a_parameter(self, env):
+        lock = threading.Lock()
+        env.from_collection([1]).map(lambda value, *, guard=lock: value)
+        with pytest.raises(NotShippable, match=r"because of the default of parameter 'guard', a _thread.lock"):
+            physical(env)
+
+    @pytest.mark.parametrize(
+        ("name", "collects", "advised"),
+        [
+            ("SparkSession", False, "A SparkSession exists only in the program: tasks have none."),
+            ("DataFrame", True, "Collect what the function needs before the job, rows = df.collect()"),
+        ],
+    )
+    def test_an_object_of_spark_stays_in_the_program(self, env, name, collects, advised):
+        """Made to look like PySpark's, which refuse to be pickled as well."""
+        methods = {"__module__": "pyspark.sql", "__reduce__": refuse_to_pickle}
+        if collects:
+            methods["collect"] = list
+        held = type(name, (), methods)()
+        env.from_collection([1]).map(lambda value: held)
+        fix = self.fix_of(env)
+        assert advised in fix
+        assert "open()" not in fix
+
+    def fix_of(self, env):
+        with pytest.raises(NotShippable) as caught:
+            physical(env)
+        return caught.value.fix
 
     def test_globals_of_the_script_are_named_and_spark_was_never_imported(self):
         script = textwrap.dedent(

@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from job_lines import without_job_lines
 
 import penstock
 from penstock.common.mistakes import short_form
@@ -53,6 +54,11 @@ MISTAKES = {
     "windows_of_no_size": "sliding windows that begin every 0 seconds",
     "broken_line_of_json": "a file has a line that is no JSON",
     "dead_letters_that_nobody_reads": "dead letters are asked for and read nowhere",
+    "savepoint_into_a_bad_directory": "a savepoint below something that is not a directory",
+    "open_that_is_misspelled": "open() has another name, so that it never runs",
+    "open_without_the_context": "open() does not take the runtime context",
+    "sys_exit_in_a_function": "a function calls sys.exit()",
+    "function_that_holds_the_session": "a function uses the Spark session",
     "value_of_another_type_than_its_state": "a state is given a value of another type than it was declared with",
 }
 ON_SPARK = {"exception_on_spark": "the user's own function raises in a Spark worker"}
@@ -95,7 +101,7 @@ def test_a_mistake_is_shown_by_the_users_line_and_the_fix(program):
 def test_a_mistake_in_a_spark_worker_is_shown_the_same_way(program):
     done = run(program)
     assert (done.returncode, done.stdout) == (1, "")
-    check(program, done.stderr)
+    check(program, without_job_lines(done.stderr))
 
 
 def test_every_program_is_run_and_every_golden_file_is_one_programs():

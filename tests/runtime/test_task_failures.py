@@ -1,6 +1,7 @@
 """What a user sees when a function fails: the operator, the uid, the user's own frames, and what to do."""
 
 import os
+import sys
 import threading
 
 import pytest
@@ -190,6 +191,128 @@ class TestAUsersExceptionArrives:
         stream = words("bad").key_by(lambda word: word).process(RejectKeyedProcess())
         _, failure = failure_of(stream, parallelism=3, max_parallelism=128)
         assert failure.subtask == owner_of(key_group_of(encode_key("bad"), 128), 3, 128)
+
+
+class Total(KeyedProcessFunction):
+    """The parent of the classes below."""
+
+    def open(self, runtime_context):
+        self.total = runtime_context.get_state(ValueStateDescriptor("total", int))
+
+    def process_element(self, value, ctx):
+        yield self.total.value(), value
+
+
+class OpensWithoutItsParent(Total):
+    def open(self, runtime_context):
+        self.prefix = "a"
+
+
+class OpenIsMisspelled(KeyedProcessFunction):
+    def opne(self, runtime_context):
+        self.total = runtime_context.get_state(ValueStateDescriptor("total", int))
+
+    def process_element(self, value, ctx):
+        yield self.total.value()
+
+
+class HasNoOpen(KeyedProcessFunction):
+    def process_element(self, value, ctx):
+        yield self.total.value()
+
+
+class OpensAndForgets(KeyedProcessFunction):
+    def open(self, runtime_context):
+        self.count = 0
+
+    def process_element(self, value, ctx):
+        yield self.total
+
+
+class Prefixed(MapFunction):
+    def __init__(self):
+        self.prefix = "a"
+
+    def map(self, value):
+        return self.prefix + value
+
+
+class PrefixedWithoutIt(Prefixed):
+    def __init__(self):
+        self.suffix = "z"
+
+
+class TestAnAttributeThatNoMethodHasSet:
+    @pytest.mark.parametrize(
+        ("function", "fix"),
+        [
+            (HasNoOpen(), "Set self.total in a method open(self, runtime_context) of HasNoOpen: it runs before"),
+            (OpenIsMisspelled(), "Rename OpenIsMisspelled.opne, which sets 'total', to open(self, runtime_context)"),
+            (
+                OpensWithoutItsParent(),
+                "Call super().open(runtime_context) in OpensWithoutItsParent.open: Total.open sets 'total'.",
+            ),
+            (OpensAndForgets(), "Change process_element so that it takes such a record"),
+        ],
+        ids=["no open", "misspelled", "no super().open", "open that sets something else"],
+    )
+    def test_is_shown_with_what_open_lacks(self, function, fix):
+        _, failure = failure_of(words().key_by(lambda word: word).process(function).uid("total"))
+        assert "has no attribute 'total'" in failure.error
+        assert failure.fix.startswith(fix)
+
+    def test_is_shown_with_what_the_constructor_lacks(self):
+        _, failure = failure_of(words().map(PrefixedWithoutIt()))
+        assert failure.fix.startswith("Call super().__init__() in PrefixedWithoutIt.__init__: Prefixed.__init__ sets")
+
+    def test_of_another_object_is_left_to_its_message(self):
+        _, failure = failure_of(words().map(lambda word: word.uper()))
+        assert failure.fix.startswith("Change <lambda> so that it takes such a record")
+
+
+class ExitsWhenItOpens(MapFunction):
+    def open(self, runtime_context):
+        sys.exit("no licence")
+
+    def map(self, value):
+        return value
+
+
+class TestSysExitInAFunction:
+    def test_fails_the_job_with_the_operator_and_the_record(self):
+        def leave(word):
+            if word == "bad":
+                sys.exit(3)
+            return word
+
+        text, failure = failure_of(words().map(leave).name("leaver").uid("leaver"))
+        assert (failure.operator, failure.headline, failure.record) == ("leaver", "SystemExit: 3", "'bad'")
+        assert failure.fix.startswith("Remove the call of sys.exit() from leave:")
+        assert "in leave" in text
+
+    @pytest.mark.parametrize("parallelism", [1, 2])
+    def test_fails_the_job_behind_an_exchange(self, parallelism):
+        stream = words().key_by(lambda word: word).map(lambda word: sys.exit())
+        _, failure = failure_of(stream, parallelism=parallelism)
+        assert failure.headline == "SystemExit"
+
+    def test_fails_the_job_when_it_opens(self):
+        _, failure = failure_of(words().map(ExitsWhenItOpens()))
+        assert failure.headline == "SystemExit: no licence"
+        assert failure.fix.startswith("Remove the call of sys.exit() from open:")
+
+    def test_is_not_tried_again(self):
+        CALLS.clear()
+        failure_of(words("a").map(leave_noted))
+        assert CALLS == ["a"]
+
+
+def test_a_keyboard_interrupt_in_the_harness_is_the_developers():
+    def interrupt(word):
+        raise KeyboardInterrupt
+
+    with JobHarness(words().map(interrupt)) as job, pytest.raises(KeyboardInterrupt):
+        job.epoch()
 
 
 class FullSink(Sink):
@@ -415,3 +538,8 @@ CALLS = []
 def fail(word):
     CALLS.append(word)
     raise LookupError
+
+
+def leave_noted(word):
+    CALLS.append(word)
+    sys.exit()

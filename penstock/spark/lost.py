@@ -1,0 +1,45 @@
+"""What Spark says of an epoch that it could not run to its end, in words for the user."""
+
+from __future__ import annotations
+
+import re
+
+from penstock.checkpoint.epochs import EngineLost
+from penstock.runtime.plan import PhysicalGraph
+
+_WORKER_ENDED = "Python worker exited unexpectedly"
+_TASK = re.compile(r"Task (\d+) in stage (\d+)\.\d+ failed")
+
+
+def lost(error: Exception, graph: PhysicalGraph, stages: list[int]) -> EngineLost:
+    """`stages`: the ids of the epoch's Spark stages, one for each level of the graph."""
+    text = str(error)
+    if _WORKER_ENDED not in text:
+        return EngineLost(brief(error))
+    return EngineLost(
+        f"A Python worker of Spark ended while it ran {_where(text, graph, stages)}, and left no error behind.",
+        fix="Look there for a call of os._exit() and for native libraries that crash. If the kernel killed the worker "
+        "because memory ran out, dmesg says so.",
+    )
+
+
+def _where(text: str, graph: PhysicalGraph, stages: list[int]) -> str:
+    found = _TASK.search(text)
+    if found is None or int(found[2]) not in stages or len(stages) != len(graph.levels):
+        return "a task"
+    level = stages.index(int(found[2]))
+    if level:
+        chain, subtask = graph.at_target(level, int(found[1]))
+        return f"subtask {subtask} of {chain.name}"
+    return " or ".join(chain.name for chain in graph.sources())
+
+
+def brief(error: Exception) -> str:
+    """A Spark error without its JVM frames; of a Python worker's, the exception itself."""
+    lines = [line for line in str(error).splitlines() if line.strip() and not line.lstrip().startswith(("at ", "... "))]
+    for index, line in enumerate(lines):
+        if line.startswith("Traceback (most recent call last)"):
+            # The frames are indented; the first line that is not names the exception.
+            after = [last for last in lines[index + 1 :] if not last.startswith(" ")]
+            return "\n".join(after[:3])
+    return "\n".join(lines[:4]) or type(error).__name__
