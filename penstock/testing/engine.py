@@ -11,18 +11,21 @@ from typing import Any
 import cloudpickle
 
 from penstock.checkpoint.epochs import EngineLost, EpochParameters
+from penstock.checkpoint.event_time import reported_backwards
 from penstock.checkpoint.history import ManifestHistory
 from penstock.checkpoint.rescaling import Scale
 from penstock.errors import PenstockError
 from penstock.runtime.chain import ChainRun
 from penstock.runtime.moment import OfSplit
 from penstock.runtime.plan import PhysicalGraph
-from penstock.runtime.rows import METRICS, ExchangeRow
+from penstock.runtime.report import decode_report
+from penstock.runtime.rows import METRICS, REPORT, ExchangeRow
 from penstock.runtime.task import Task, TaskEpoch
 from penstock.state.access import StateAccess
 from penstock.state.backends import Backend, ReplicaStore
 from penstock.state.storage import Storage
 from penstock.testing.pace import Pace
+from penstock.testing.watching import WatchedRun
 
 
 class LocalEngine:
@@ -47,6 +50,8 @@ class LocalEngine:
         self._pace = pace
         self.runs: dict[tuple[int, int | None], ChainRun] = {}
         self._measured: list[bytes] = []
+        self.moves_backwards: list[str] = []
+        """Of watermarks, in words: there must be none."""
 
     def execute(self, parameters: EpochParameters) -> list[tuple[int, bytes]]:
         self._measured = []
@@ -64,6 +69,9 @@ class LocalEngine:
                 rows += self._task(chain.id, subtask, subtask, partial(Task.over_rows, epoch=epoch, rows=arrived))
             self._pace.end_stage()
         reports = [(row.kind, row.payload) for row in rows]
+        times = ManifestHistory(self._storage, parameters.wanted).times()
+        reported = [decode_report(payload) for kind, payload in reports if kind == REPORT]
+        self.moves_backwards += reported_backwards(times, self._graph, reported)
         return reports + [(METRICS, measured) for measured in self._measured]
 
     def prepare(self, parameters: EpochParameters, chains: list[int]) -> list[tuple[int, bytes]]:
@@ -104,7 +112,7 @@ class LocalEngine:
         self, chain: int, subtask: int | None, producer: int, rows: Callable[[Task], Iterator[ExchangeRow]]
     ) -> list[ExchangeRow]:
         name = chain, subtask
-        run = self.runs.pop(name, None) or ChainRun(self._graph, self._graph.chains[chain], subtask)
+        run = self.runs.pop(name, None) or self._new_run(chain, subtask)
         task = Task(run, producer)
         try:
             result = list(rows(task))
@@ -119,13 +127,16 @@ class LocalEngine:
             self.runs[name] = run
         return result
 
+    def _new_run(self, chain: int, subtask: int | None) -> ChainRun:
+        return WatchedRun(self._graph, self._graph.chains[chain], subtask, self.moves_backwards)
+
     def opened(self, chain: int, parameters: EpochParameters) -> ChainRun:
         """A run of this chain, of whatever subtask; opened now if none has run since the last crash."""
         self._rescale(parameters.scale)
         for (number, _), run in self.runs.items():
             if number == chain:
                 return run
-        run = ChainRun(self._graph, self._graph.chains[chain], 0)
+        run = self._new_run(chain, 0)
         Task(run, 0).open(self._epoch(parameters, "look"))
         self.runs[chain, 0] = run
         return run
