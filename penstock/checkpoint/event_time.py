@@ -2,57 +2,141 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+
+from msgspec.structs import replace
 
 from penstock.checkpoint.manifest import Manifest
-from penstock.runtime.event_time import ChannelTime, OperatorTime, Times, idle_timeout, is_idle
-from penstock.runtime.plan import PhysicalGraph
+from penstock.runtime.event_time import (
+    ChannelTime,
+    OperatorTime,
+    Standing,
+    Times,
+    idle_timeout,
+    is_idle,
+    is_silent,
+    standing,
+    where_channels_stood,
+)
+from penstock.runtime.plan import Chain, PhysicalGraph
 from penstock.runtime.report import Report
-from penstock.runtime.watermarks import GREATEST, LEAST
+from penstock.runtime.watermarks import GREATEST
 from penstock.state.ttl_timers import EXPIRY_KINDS
 
 
 def times_after(before: Times, graph: PhysicalGraph, reports: Iterable[Report], now: int) -> dict[str, OperatorTime]:
-    """Where every operator and channel stands after the epoch with these reports, whose clock was `now`."""
+    """Where every operator and channel stands after the epoch with these reports, whose clock was `now`.
+
+    No watermark is smaller than in `before`, whatever the reports say.
+    """
     if not graph.timed:
         return {}
     times: dict[str, OperatorTime] = {}
     parts: dict[str, dict[str, list[int]]] = {}
+    behind: dict[int, list[Report]] = {}
     for report in reports:
-        chain = graph.chains[report.chain]
+        if graph.chains[report.chain].source_uid is None:
+            behind.setdefault(report.chain, []).append(report)
+            continue
         for uid, reached in report.watermarks.items():
-            if chain.source_uid is not None:
-                for name, watermark in reached.items():
-                    parts.setdefault(uid, {}).setdefault(name, []).append(watermark)
-            else:
-                time = times.setdefault(uid, OperatorTime([LEAST] * chain.parallelism, report.idle))
-                time.subtasks[report.subtask] = reached[""]
+            for name, watermark in reached.items():
+                parts.setdefault(uid, {}).setdefault(name, []).append(watermark)
+    for number, of_chain in behind.items():
+        times.update(_subtasks(before, graph.chains[number], of_chain, now))
     for chain in graph.sources():
         makers = [operator.uid for operator in chain.operators if operator.assigns_time]
         for uid in [*makers, *([chain.source_uid] if chain.source_uid is not None and chain.gives_time else [])]:
             stood = before.get(uid, OperatorTime())
-            channels = _channels(stood.channels, parts.get(uid, {}), idle_timeout(chain, uid), now)
+            timeout_ms = idle_timeout(chain, uid)
+            channels = _channels(stood, parts.get(uid, {}), timeout_ms, now)
             ended = not channels and bool(stood.ended or stood.channels or uid in parts)
-            times[uid] = OperatorTime(channels=channels, ended=ended)
+            waits_since = [] if channels or ended else stood.active_at or [now]
+            times[uid] = _furthest(
+                OperatorTime(
+                    idle=bool(waits_since) and is_silent(OperatorTime(active_at=waits_since), timeout_ms, now),
+                    channels=channels,
+                    ended=ended,
+                    active_at=waits_since,
+                    reached=stood.furthest(),
+                )
+            )
     return times
 
 
+def _subtasks(before: Times, chain: Chain, reports: list[Report], now: int) -> dict[str, OperatorTime]:
+    """The operators of a chain behind an exchange."""
+    times = {}
+    for place, operator in enumerate(chain.operators):
+        uid = operator.uid
+        stood = [standing(chain, place, subtask, before) for subtask in range(chain.parallelism)]
+        watermarks = [each.watermark for each in stood]
+        idle = [False] * chain.parallelism
+        active_at = [now if each.active_at is None else each.active_at for each in stood]
+        for report in reports:
+            subtask = report.subtask
+            watermarks[subtask] = max(watermarks[subtask], report.watermarks[uid][""])
+            idle[subtask] = uid in report.idle
+            if uid in report.active:
+                active_at[subtask] = now
+        time = OperatorTime(subtasks=watermarks, idle=all(idle), idle_subtasks=idle)
+        if operator.assigns_time:
+            reached = before[uid].furthest() if uid in before else time.reached
+            time = _furthest(replace(time, active_at=active_at, reached=reached))
+        times[uid] = time
+    return times
+
+
+def _furthest(time: OperatorTime) -> OperatorTime:
+    return replace(time, reached=time.furthest())
+
+
 def _channels(
-    stood: dict[str, ChannelTime], parts: dict[str, list[int]], timeout_ms: int | None, now: int
+    stood: OperatorTime, parts: dict[str, list[int]], timeout_ms: int | None, now: int
 ) -> dict[str, ChannelTime]:
     channels = {
         name: ChannelTime(channel.watermark, channel.active_at, is_idle(channel, timeout_ms, now))
-        for name, channel in stood.items()
+        for name, channel in stood.channels.items()
     }
+    begins = where_channels_stood(stood)
     for name, reached in parts.items():
-        known = stood.get(name)
         # A channel without a name was read in parts: it has got as far as the one that is furthest behind.
         watermark = min(reached)
         if watermark == GREATEST:
             channels.pop(name, None)
             continue
-        channels[name] = ChannelTime(watermark if known is None else max(watermark, known.watermark), now)
+        channels[name] = ChannelTime(max(watermark, begins.get(name, watermark)), now)
     return channels
+
+
+def moved_backwards(before: Times, after: Times) -> Iterator[str]:
+    """What of the one is behind the other, in words: between two checkpoints of a job there must be nothing."""
+    for uid in before.keys() & after.keys():
+        was, now = before[uid], after[uid]
+        if len(was.subtasks) == len(now.subtasks):
+            pairs = list(zip(was.subtasks, now.subtasks, strict=True))
+        elif was.subtasks and now.subtasks:
+            pairs = [(min(was.subtasks), min(now.subtasks))]
+        else:
+            pairs = []
+        pairs += [
+            (channel.watermark, now.channels[name].watermark)
+            for name, channel in was.channels.items()
+            if name in now.channels
+        ]
+        pairs.append((was.reached, now.reached))
+        yield from (f"'{uid}' went from {first} back to {second}" for first, second in pairs if second < first)
+
+
+def reported_backwards(before: Times, graph: PhysicalGraph, reports: Iterable[Report]) -> Iterator[str]:
+    """Which subtasks say that they are behind where they began the epoch, in words: there must be none."""
+    for report in reports:
+        chain = graph.chains[report.chain]
+        if not graph.timed or chain.source_uid is not None:
+            continue
+        for place, operator in enumerate(chain.operators):
+            began, ended = standing(chain, place, report.subtask, before), report.watermarks[operator.uid][""]
+            if ended < began.watermark:
+                yield f"subtask {report.subtask} of '{operator.uid}' went from {began.watermark} back to {ended}"
 
 
 def next_wakeup(last: Manifest | None, graph: PhysicalGraph) -> int | None:
@@ -65,12 +149,22 @@ def next_wakeup(last: Manifest | None, graph: PhysicalGraph) -> int | None:
         for kind in ("PROCESSING_TIME", EXPIRY_KINDS["PROCESSING_TIME"])
         for time in snapshot.timers.get(kind, {}).values()
     ]
-    for chain in graph.sources():
-        for operator in chain.operators:
+    for chain in graph.chains:
+        for place, operator in enumerate(chain.operators):
             if operator.idle_timeout_ms is not None and operator.uid in last.times:
                 moments += [
-                    channel.active_at + operator.idle_timeout_ms
-                    for channel in last.times[operator.uid].channels.values()
-                    if not channel.idle
+                    stood.active_at + operator.idle_timeout_ms
+                    for stood in _waited_for(chain, place, last.times)
+                    if stood.active_at is not None and not stood.idle
                 ]
     return min(moments, default=None)
+
+
+def _waited_for(chain: Chain, place: int, times: Times) -> list[Standing]:
+    """The channels of an operator that makes watermarks."""
+    if chain.source_uid is None:
+        return [standing(chain, place, subtask, times) for subtask in range(chain.parallelism)]
+    time = times[chain.operators[place].uid]
+    if time.channels:
+        return [Standing(each.watermark, each.idle, each.active_at) for each in time.channels.values()]
+    return [Standing(idle=time.idle, active_at=since) for since in time.active_at]

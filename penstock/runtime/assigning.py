@@ -20,6 +20,9 @@ class TimestampsOperator(Operator):
 
     A watermark follows the record that moved it, so where it stands depends on the records alone and not on where
     epochs are cut. Watermarks that come from before it count for nothing, but for the last.
+
+    In a source's chain its channels are the splits, and who reads from it finds out by itself which of them are silent:
+    a silent source may have no task. Behind an exchange a subtask is one channel, with the empty name.
     """
 
     kind = "Timestamps/Watermarks"
@@ -29,12 +32,26 @@ class TimestampsOperator(Operator):
         self.strategy = strategy
         self.channels: dict[str, int] = {}
         """The watermark of every channel that had records in this epoch; GREATEST for one that has ended."""
+        self.idle = False
+        """Behind an exchange, whether it had no records for as long as its strategy says."""
+        self._in_source = False
+        self._stood: dict[str, int] = {}
+        self._active_at = 0
 
     def open(self, context: RuntimeContext, emit: Emit) -> None:
         super().open(context, emit)
         self.extract = None if self.function is None else method_of(self.function, "extract_timestamp")
         if self.batch:
             self._reach = _at_the_end  # type: ignore[method-assign]
+
+    def stand(self, watermarks: dict[str, int], idle: bool, active_at: int) -> None:
+        """Go on from where it stood, behind an exchange; before each epoch."""
+        self._stood, self.idle, self._active_at = watermarks, idle, active_at
+
+    def stand_in_source(self, watermarks: dict[str, int]) -> None:
+        """Go on from where the channels of a source stood; before each epoch."""
+        self._in_source = True
+        self._stood = watermarks
 
     def begin_epoch(self, epoch: EpochInfo) -> None:
         self.channels = {}
@@ -44,16 +61,17 @@ class TimestampsOperator(Operator):
     # Hot path: about 0.5 µs per record around the user's assigner.
     def process(self, value: Any) -> None:
         moment = self.moment
-        timestamp = moment.timestamp
+        before = timestamp = moment.timestamp
         if self.extract is not None:
-            timestamp = self.extract(value, LEAST if timestamp is None else timestamp)
+            timestamp = self.extract(value, LEAST if before is None else before)
             if type(timestamp) is not int:
                 raise self._wrong(timestamp)
             moment.timestamp = timestamp
-        self.emit(value)
         channel = moment.channel
         if channel not in self.channels:
             self._begin(channel)
+        self.emit(value)
+        moment.timestamp = before
         if timestamp is not None:
             delay = self.strategy.max_out_of_orderness_ms
             if delay is not None:
@@ -64,27 +82,38 @@ class TimestampsOperator(Operator):
                 self._generators[channel].on_event(value, timestamp, _Output(self, channel))
 
     def _begin(self, channel: str) -> None:
-        self.channels[channel] = LEAST
+        """The first record of a channel in this epoch."""
+        watermark = self.channels[channel] = self._stood.get(channel, LEAST)
         if self.strategy.generator is not None:
             self._generators[channel] = self.strategy.generator()
-        # So that those behind know of the channel, even if it never gets anywhere.
-        self.mark(LEAST, channel)
+        if self._in_source or self.idle:
+            # So that those behind know of the channel, even if it never gets anywhere, or that it is idle no longer.
+            self.idle = False
+            self.mark(watermark, channel)
 
     def _reach(self, channel: str, watermark: int) -> None:
         self.channels[channel] = watermark
-        self.watermark = max(self.watermark, watermark)
+        if not channel:
+            self.watermark = watermark
         self.mark(watermark, channel)
 
     def end_epoch(self) -> None:
         for channel, generator in self._generators.items():
             generator.on_periodic_emit(_Output(self, channel))
+        timeout = self.strategy.idle_timeout_ms
+        if timeout is None or self._in_source or self.channels or self.idle:
+            return
+        if self._clock - self._active_at >= timeout:
+            self.idle = True
+            self.mark(None, "")
 
     def advance(self, watermark: int | None, channel: str = "") -> None:
-        if watermark == GREATEST or (watermark is None and channel in self.channels):
+        if watermark == GREATEST:
             super().advance(watermark, channel)
-            if watermark is None:
-                # Of a split that has come to its end; in the report that is what this watermark means.
-                self.channels[channel] = GREATEST
+        elif watermark is None and self._in_source and channel in self.channels:
+            super().advance(None, channel)
+            # Of a split that has come to its end; in the report that is what this watermark means.
+            self.channels[channel] = GREATEST
 
     def _wrong(self, timestamp: Any) -> WrongTimestamp:
         return WrongTimestamp(

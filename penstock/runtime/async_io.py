@@ -107,8 +107,6 @@ class AsyncOperator(Operator):
         if watermark == GREATEST:
             self.end_epoch()
         if self._held:
-            if watermark is not None:
-                self.watermark = watermark
             self._line.mark(Passing(watermark, channel))
         else:
             super().advance(watermark, channel)
@@ -131,7 +129,7 @@ class AsyncOperator(Operator):
         before = moment.timestamp, moment.channel
         for each in line.ready():
             if isinstance(each, Passing):
-                self.mark(each.watermark, each.channel)
+                super().advance(each.watermark, each.channel)
             else:
                 self._held -= 1
                 moment.timestamp, moment.channel = each.timestamp, each.channel

@@ -9,11 +9,13 @@ goes back after a recovery.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping
+from typing import NamedTuple
 
 import msgspec
 
+from penstock.runtime.assigning import TimestampsOperator
 from penstock.runtime.chain import ChainRun
-from penstock.runtime.exchange import Exchange
+from penstock.runtime.operators import Operator
 from penstock.runtime.plan import Chain, Edge
 from penstock.runtime.rows import Barrier, Buffer
 from penstock.runtime.watermarks import LEAST, Valve
@@ -26,26 +28,82 @@ class ChannelTime(msgspec.Struct, array_like=True, frozen=True):
     idle: bool = False
 
 
+class Standing(NamedTuple):
+    """Where one subtask of an operator stood at the last checkpoint."""
+
+    watermark: int = LEAST
+    idle: bool = False
+    active_at: int | None = None
+    """Of an operator that makes watermarks: the clock of the last epoch that had records for it; None for none yet."""
+
+
 class OperatorTime(msgspec.Struct, array_like=True, frozen=True):
     subtasks: list[int] = []
     """The watermark of each."""
     idle: bool = False
-    """Whether all its inputs were."""
+    """Whether all of them were."""
     channels: dict[str, ChannelTime] = {}
+    """Of an operator that makes watermarks in a source's chain."""
     ended: bool = False
-    """Whether there were channels, and all of them have come to their ends: nobody need wait for it."""
+    """Whether there were channels, and all of them have come to their ends: nothing need wait for it."""
+    idle_subtasks: list[bool] = []
+    """Which of them were; empty in manifests from before it was known of each."""
+    active_at: list[int] = []
+    """Of an operator that makes watermarks, the clock of the last epoch that had records for each subtask, or of the
+    first epoch there was. In a source's chain one number, as long as no channel is known."""
+    reached: int = LEAST
+    """Of an operator that makes watermarks, what a task with no other input has come to."""
 
-    def of_subtask(self, subtask: int, parallelism: int) -> int:
-        """Its own watermark; after a rescale the least of all, for nobody knows whose keys it has."""
+    def of_subtask(self, subtask: int, parallelism: int, makes_watermarks: bool = False) -> Standing:
+        """Where a subtask begins: where it stood, if there were as many.
+
+        After a rescale the subtasks of an operator that makes watermarks begin where all of them together were: their
+        readers then wait for each of them. Those of the others begin where the last of them was: whose keys they have
+        now is not known, and no record that is not late may be dropped.
+        """
         if len(self.subtasks) == parallelism:
-            return self.subtasks[subtask]
-        return min(self.subtasks, default=LEAST)
+            known = len(self.idle_subtasks) == parallelism
+            return Standing(
+                self.subtasks[subtask],
+                self.idle_subtasks[subtask] if known else self.idle and not makes_watermarks,
+                self.active_at[subtask] if len(self.active_at) == parallelism else None,
+            )
+        if not makes_watermarks:
+            return Standing(min(self.subtasks, default=LEAST), self.idle)
+        channels = self.channels.values()
+        idle = [*self.idle_subtasks, *(channel.idle for channel in channels)]
+        active_at = [*self.active_at, *(channel.active_at for channel in channels)]
+        return Standing(self.furthest(), bool(idle) and all(idle), max(active_at, default=None))
+
+    def furthest(self) -> int:
+        """What a task with no other input has come to, by the rules of a Valve."""
+        reached: list[int] = []
+        valve = Valve(reached.append, watermark=self.reached)
+        for subtask, watermark in enumerate(self.subtasks):
+            valve.open(subtask, watermark, subtask < len(self.idle_subtasks) and self.idle_subtasks[subtask])
+        for name, channel in self.channels.items():
+            valve.open(name, channel.watermark, channel.idle)
+        valve.settle()
+        return valve.watermark
 
 
 Times = Mapping[str, OperatorTime]
 """By operator uid."""
 
 _NOWHERE = OperatorTime()
+
+
+def standing(chain: Chain, place: int, subtask: int, times: Times) -> Standing:
+    """Where an operator of a chain behind an exchange begins an epoch, as its task and all who read from it see it."""
+    operator = chain.operators[place]
+    own = times.get(operator.uid, _NOWHERE).of_subtask(subtask, chain.parallelism, operator.assigns_time)
+    if operator.assigns_time:
+        return own if operator.idle_timeout_ms is not None else own._replace(idle=False)
+    if operator.parent is None:
+        return own
+    # Nothing comes between it and the one before it, so it is as far at least.
+    before = standing(chain, operator.parent, subtask, times)
+    return before._replace(watermark=max(own.watermark, before.watermark))
 
 
 def governor(chain: Chain, place: int | None) -> str | None:
@@ -69,10 +127,55 @@ def of_letters(chain: Chain, edge: Edge) -> bool:
     return tag is not None
 
 
-def stand(run: ChainRun, subtask: int, times: Times) -> None:
+def stand(run: ChainRun, subtask: int, times: Times, now: int) -> None:
     """Let every operator of a task stand where it stood; before anything of the epoch runs, whatever ran here last."""
-    for operator in run.operators:
-        operator.watermark = times.get(operator.uid, _NOWHERE).of_subtask(subtask, run.chain.parallelism)
+    for place, operator in enumerate(run.operators):
+        stood = standing(run.chain, place, subtask, times)
+        operator.watermark = stood.watermark
+        if isinstance(operator, TimestampsOperator):
+            operator.stand({"": stood.watermark}, stood.idle, now if stood.active_at is None else stood.active_at)
+
+
+def stand_in_source(run: ChainRun, times: Times, now: int) -> None:
+    """As `stand`, for the chain of a source: it has no subtasks, so each task goes on from where the source stood."""
+    chain = run.chain
+    for place, operator in enumerate(run.operators):
+        uid = governor(chain, place)
+        stood = times.get(uid, _NOWHERE) if uid is not None else _NOWHERE
+        operator.watermark = stood.furthest()
+        operator.follow = None
+        if isinstance(operator, TimestampsOperator):
+            operator.stand_in_source(where_channels_stood(stood))
+        elif operator.shows_watermark:
+            operator.follow = _Following(operator, stood, idle_timeout(chain, uid), now)
+
+
+def where_channels_stood(stood: OperatorTime) -> dict[str, int]:
+    """By channel of a source, the watermark that it begins an epoch with."""
+    channels = {name: channel.watermark for name, channel in stood.channels.items()}
+    # Where no channel is known, it may have been behind an exchange: records without a split go on from there.
+    return channels or {"": stood.furthest()}
+
+
+class _Following:
+    """The watermark that an operator in a source's chain shows: over all splits, though its task reads but a few."""
+
+    def __init__(self, operator: Operator, stood: OperatorTime, timeout_ms: int | None, now: int) -> None:
+        self._operator = operator
+        self._valve = Valve(self._advance, watermark=operator.watermark)
+        for name, channel in stood.channels.items():
+            self._valve.open(name, channel.watermark, is_idle(channel, timeout_ms, now))
+
+    def __call__(self, watermark: int | None, split: str) -> None:
+        if not self._valve.knows(split):
+            self._valve.open(split)
+        if watermark is None:
+            self._valve.suspend(split)
+        else:
+            self._valve.mark(split, watermark)
+
+    def _advance(self, watermark: int) -> None:
+        self._operator.watermark = watermark
 
 
 class Inflow:
@@ -84,11 +187,8 @@ class Inflow:
         times: Times,
         now: int,
         barriers: dict[int, Barrier],
-        exchanges: dict[int, Exchange],
     ) -> None:
-        self._run = run
-        self._exchanges = exchanges
-        head = run.operators[0]
+        head = self._head = run.operators[0]
         self.valve = Valve(head.advance, self._rest, self._wake, head.watermark)
         for number in run.chain.inputs:
             edge = run.graph.edges[number]
@@ -97,10 +197,9 @@ class Inflow:
                 self._open_source(edge, producer, times, now, barriers)
             else:
                 assert edge.from_operator is not None
-                stood = times.get(producer.operators[edge.from_operator].uid, _NOWHERE)
-                for place in range(producer.parallelism):
-                    watermark = stood.of_subtask(place, producer.parallelism)
-                    self.valve.open(number << 32 | place, watermark, stood.idle)
+                for subtask in range(producer.parallelism):
+                    stood = standing(producer, edge.from_operator, subtask, times)
+                    self.valve.open(number << 32 | subtask, stood.watermark, stood.idle)
         self.valve.settle()
 
     def _open_source(self, edge: Edge, producer: Chain, times: Times, now: int, barriers: dict[int, Barrier]) -> None:
@@ -108,6 +207,7 @@ class Inflow:
         uid = None if letters else governor(producer, edge.from_operator)
         known_time = times.get(uid, _NOWHERE) if uid is not None else _NOWHERE
         stood = known_time.channels
+        begins = where_channels_stood(known_time)
         timeout = idle_timeout(producer, uid)
         given = {channel: barrier for channel, barrier in barriers.items() if channel >> 32 == edge.id}
         names = {name for barrier in given.values() for name in barrier.watermarks}
@@ -120,19 +220,20 @@ class Inflow:
                 self.valve.open((edge.id, name), known.watermark, idle)
         if "" in names:
             # Each part that had records is a channel of its own for this epoch; together they are the source's one.
-            known = stood.get("")
             for channel, barrier in given.items():
                 if "" in barrier.watermarks:
-                    self.valve.open(channel, LEAST if known is None else known.watermark)
+                    self.valve.open(channel, begins.get("", LEAST))
         elif not stood and not names:
-            # Nobody makes watermarks here, or nothing came yet: event time waits.
-            self.valve.open((edge.id, None), idle=known_time.ended or letters)
+            # Nothing makes watermarks here, or nothing came yet: event time waits.
+            silent = known_time.ended or letters or is_silent(known_time, timeout, now)
+            self.valve.open((edge.id, None), begins.get("", LEAST), silent)
 
     def mark(self, channel: int, name: str, watermark: int, idle: bool) -> None:
         key: Hashable = (channel >> 32, name) if name else channel
-        self.valve.mark(key, watermark)
         if idle:
-            self.valve.suspend(key)
+            self.valve.suspend(key, watermark)
+        else:
+            self.valve.mark(key, watermark)
 
     def close(self, channel: int, barrier: Barrier) -> None:
         """A channel has ended for this epoch, where its barrier says."""
@@ -151,18 +252,11 @@ class Inflow:
             yield start, records
 
     def _rest(self) -> None:
-        for exchange in self._passing():
-            exchange.mark(None, "")
+        # By the way of watermarks, so that it overtakes none of them; an assigner does not pass it on.
+        self._head.advance(None, "")
 
     def _wake(self) -> None:
-        for exchange in self._passing():
-            exchange.mark(self.valve.watermark, "")
-
-    def _passing(self) -> list[Exchange]:
-        """The edges on which this task's own watermark goes on; behind an assigner it does not."""
-        chain = self._run.chain
-        edges = [self._run.graph.edges[number] for number in chain.outputs]
-        return [self._exchanges[edge.id] for edge in edges if governor(chain, edge.from_operator) is None]
+        self._head.advance(self.valve.watermark, "")
 
 
 def idle_timeout(chain: Chain, uid: str | None) -> int | None:
@@ -171,3 +265,9 @@ def idle_timeout(chain: Chain, uid: str | None) -> int | None:
 
 def is_idle(channel: ChannelTime, timeout_ms: int | None, now: int) -> bool:
     return timeout_ms is not None and now - channel.active_at >= timeout_ms
+
+
+def is_silent(time: OperatorTime, timeout_ms: int | None, now: int) -> bool:
+    """Whether a source that no channel is known of has been silent for long, since the job's first epoch."""
+    since = max(time.active_at, default=None)
+    return timeout_ms is not None and since is not None and now - since >= timeout_ms

@@ -25,9 +25,11 @@ class OfSplit(NamedTuple):
 
 
 class Moment:
-    """One for all operators of a chain and subtask. Whoever feeds the chain sets it before each record.
+    """One for all operators of a chain and subtask. The task that feeds the chain sets it before each record.
 
-    What an operator emits has the timestamp of what it was given: records are handed on within the call.
+    What an operator emits has the timestamp of what it was given: records are handed on within the call. So an operator
+    that emits with another timestamp sets it for the call and then puts back the one that it found: the operators
+    before it and its siblings, which are still at work on their record, go on with their own. All others pay nothing.
     """
 
     __slots__ = ("channel", "processing_time", "timestamp")

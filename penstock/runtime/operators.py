@@ -69,6 +69,8 @@ class Operator:
     given again only where the operator does not stand at the wanted version. Else `restore` gives it in every epoch."""
     state_hint: Hinted | None = None
     """Where the type of its own state comes from an annotation."""
+    shows_watermark = False
+    """Whether its function can ask for the watermark; set when it is opened."""
 
     def __init__(self, function: Any = None) -> None:
         self.function = function
@@ -81,6 +83,9 @@ class Operator:
         """Where watermarks go when this operator has seen them."""
         self.moment = Moment()
         self.watermark = LEAST
+        """Never moves backwards, from epoch to epoch either."""
+        self.follow: Mark | None = None
+        """In a source's chain, what makes its watermark of those of the splits, where its function can ask for it."""
         self.overlay: Overlay | None = None
         """Keyed state and timers, of the head of a keyed chain."""
         self.sides: dict[str, Emit] = {}
@@ -125,10 +130,13 @@ class Operator:
 
     def advance(self, watermark: int | None, channel: str = "") -> None:
         """The watermark has come this far: fire what is due, then let it go on."""
+        if channel and self.follow is not None:
+            self.follow(watermark, channel)
         if watermark is None:
             self.mark(None, channel)
             return
-        self.watermark = watermark
+        if watermark > self.watermark and not channel:
+            self.watermark = watermark
         if self.overlay is not None:
             self._fire(self.overlay, TimeDomain.EVENT_TIME, watermark)
         if watermark == GREATEST:

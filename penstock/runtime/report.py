@@ -54,8 +54,11 @@ class Report(msgspec.Struct, array_like=True, frozen=True):
     watermarks: dict[str, dict[str, int]] = {}
     """Where event time stands at the end: by operator uid, and by split for those that make watermarks in a source's
     chain; under an empty name for all others."""
-    idle: bool = False
-    """Whether all inputs of the task were, at the end."""
+    idle: list[str] = []
+    """The operators that were, at the end: all inputs of the task were or, behind an operator that makes watermarks,
+    this was."""
+    active: list[str] = []
+    """The operators that make watermarks behind an exchange and had records."""
 
 
 encode_report = msgspec.msgpack.Encoder().encode

@@ -14,7 +14,14 @@ from penstock.common.watermark_strategy import Watermark
 from penstock.runtime.assigning import TimestampsOperator
 from penstock.runtime.chain import ChainRun, Reported, next_target
 from penstock.runtime.checkpointed import Restored
-from penstock.runtime.event_time import Inflow, stand
+from penstock.runtime.event_time import (
+    Inflow,
+    OperatorTime,
+    governor,
+    stand,
+    stand_in_source,
+    where_channels_stood,
+)
 from penstock.runtime.exchange import Exchange, Records
 from penstock.runtime.failures import describe_failure, party_of
 from penstock.runtime.inbox import Inbox, UpstreamFailed
@@ -92,6 +99,8 @@ class Task:
         self._inflow: Inflow | None = None
         self._reached: dict[str, int] = {}
         """By split, the watermarks that the source itself gave."""
+        self._begins: dict[str, int] = {}
+        """By split, where these stood at the last checkpoint."""
         self.failed = False
 
     def over_rows(self, epoch: TaskEpoch, rows: Iterable[ExchangeRow]) -> Iterator[ExchangeRow]:
@@ -163,9 +172,9 @@ class Task:
         channel = moment.channel
         for record in records:
             if channel not in self._reached:
-                self._reached[channel] = LEAST
+                begins = self._reached[channel] = self._begins.get(channel, LEAST)
                 for mark in marks:
-                    mark(LEAST, channel)
+                    mark(begins, channel)
             if type(record) is Watermark:
                 # The greatest one is for the end of the input, which is not the source's to say.
                 watermark = min(record.timestamp, GREATEST - 1)
@@ -190,7 +199,7 @@ class Task:
         """As `_read`, with the watermarks at their places between the records."""
         run = self._run
         times = epoch.state.history.times()
-        inflow = Inflow(run, times, epoch.timestamp, inbox.barriers(), self._exchanges)
+        inflow = Inflow(run, times, epoch.timestamp, inbox.barriers())
         self._inflow = inflow
         for channel, event in inbox.events():
             if isinstance(event, Barrier):
@@ -279,6 +288,7 @@ class Task:
         records = 0
         exchanges = self._exchanges = run.exchanges(self._producer, out)
         run.moment.processing_time = epoch.timestamp
+        run.moment.timestamp = None
         try:
             stands = self.open(epoch)
             roots = run.connect(exchanges)
@@ -287,8 +297,8 @@ class Task:
                 groups = range_of_subtask(self._producer, run.chain.parallelism, run.chain.max_parallelism)
                 least = epoch.state.history.timers(run.chain.operators[0].uid)
                 run.overlay.begin(epoch.number, replicas, least, groups, epoch.state.overlay_bytes)
-            if run.graph.timed and run.chain.source_uid is None:
-                stand(run, self._producer, epoch.state.history.times())
+            if run.graph.timed:
+                self._stand(epoch)
             for operator in run.operators:
                 if operator.stateful and not operator.checkpointed and not (stands and operator.keeps_state):
                     operator.restore(self._restored(epoch, operator.uid).states)
@@ -299,6 +309,8 @@ class Task:
                 records += count
                 if out:
                     yield from out.drain()
+            # What follows belongs to no record.
+            run.moment.timestamp = None
             # Those that this epoch's records set for a time that has come.
             run.tick()
             for operator in run.operators:
@@ -328,17 +340,55 @@ class Task:
                 run.overlay.release()
         epoch.probe("snapshot")
         yield from out.drain()
-        watermarks, idle = self._watermarks()
-        report = Report(run.chain.id, self._producer, epoch.number, records, sent, counts, reports, watermarks, idle)
+        report = Report(
+            run.chain.id,
+            self._producer,
+            epoch.number,
+            records,
+            sent,
+            counts,
+            reports,
+            self._watermarks(),
+            self._idle_operators(),
+            self._active_operators(),
+        )
         busy_ms = (time.perf_counter() - began) * 1000
         epoch.metrics(encode_metrics(replace(measured, acknowledged_at=int(time.time() * 1000), busy_ms=busy_ms)))
         yield self._to_driver(REPORT, encode_report(report))
         epoch.probe("reported")
 
-    def _watermarks(self) -> tuple[dict[str, dict[str, int]], bool]:
+    def _stand(self, epoch: TaskEpoch) -> None:
+        """Let event time go on from the last checkpoint."""
+        run, times = self._run, epoch.state.history.times()
+        if run.chain.source_uid is None:
+            stand(run, self._producer, times, epoch.timestamp)
+            return
+        stand_in_source(run, times, epoch.timestamp)
+        if run.chain.gives_time:
+            self._begins = where_channels_stood(times.get(run.chain.source_uid, OperatorTime()))
+
+    def _idle_operators(self) -> list[str]:
+        run, idle = self._run, self._inflow is not None and self._inflow.valve.idle
+        if run.chain.source_uid is not None:
+            return []
+        makers = {operator.uid: operator.idle for operator in run.operators if isinstance(operator, TimestampsOperator)}
+        governors = [governor(run.chain, place) for place in range(len(run.operators))]
+        return [
+            operator.uid
+            for operator, maker in zip(run.operators, governors, strict=True)
+            if (idle if maker is None else makers[maker])
+        ]
+
+    def _active_operators(self) -> list[str]:
+        if self._run.chain.source_uid is not None:
+            return []
+        operators = self._run.operators
+        return [each.uid for each in operators if isinstance(each, TimestampsOperator) and each.channels]
+
+    def _watermarks(self) -> dict[str, dict[str, int]]:
         run = self._run
         if not run.graph.timed:
-            return {}, False
+            return {}
         watermarks: dict[str, dict[str, int]] = {}
         if run.chain.source_uid is not None:
             if run.chain.gives_time:
@@ -346,9 +396,8 @@ class Task:
             for operator in run.operators:
                 if isinstance(operator, TimestampsOperator):
                     watermarks[operator.uid] = operator.channels
-            return watermarks, False
-        watermarks = {operator.uid: {"": operator.watermark} for operator in run.operators}
-        return watermarks, self._inflow is not None and self._inflow.valve.idle
+            return watermarks
+        return {operator.uid: {"": operator.watermark} for operator in run.operators}
 
     def _measure(self, epoch: TaskEpoch, records: int, exchanges: dict[int, Exchange]) -> TaskMetrics:
         run = self._run

@@ -65,6 +65,7 @@ class TimerService:
     def __init__(self, operator: Operator, overlay: Overlay | None) -> None:
         self._operator = operator
         self._overlay = overlay
+        operator.shows_watermark = True
 
     def current_processing_time(self) -> int:
         """The clock of the epoch: the same for all its records."""

@@ -11,20 +11,28 @@ GREATEST = 2**63 - 1
 
 
 class _Channel:
-    __slots__ = ("aligned", "idle", "watermark")
+    __slots__ = ("idle", "watermark")
 
-    def __init__(self, watermark: int) -> None:
+    def __init__(self, watermark: int, idle: bool) -> None:
         self.watermark = watermark
-        self.idle = False
-        self.aligned = True
-        """Whether it counts. A channel that wakes up behind the task's watermark does not, until it has caught up."""
+        self.idle = idle
 
 
 class Valve:
-    """The watermark of a task over its channels. It never goes back.
+    """The watermark of a task over its channels. It never moves backwards.
 
-    `advance(watermark)` is told of every step, `rest()` when the task has become idle because all channels are, and
-    `wake()` when it is so no longer.
+    A channel counts unless it is idle or behind the task's watermark: one that wakes up behind counts again when it has
+    caught up. The task's watermark is the smallest of the channels that count. If all channels are idle, it is that of
+    the channel that is furthest ahead; if the only active ones are behind, it stays. So it follows from where the
+    channels and the task stand, and an epoch that begins with what the manifest holds of both goes on as if there had
+    been no cut.
+
+    These are the rules of Flink's StatusWatermarkValve, but for two cases in which Flink's waits for the next
+    watermark, or for ever: here a channel that becomes active ahead of the task counts at once, and the last channel
+    that becomes idle lets the task advance also if it was behind.
+
+    `advance(watermark)` is called with every step, `rest()` when the task has become idle because all channels are, and
+    `wake()` when it no longer is.
     """
 
     def __init__(
@@ -43,30 +51,26 @@ class Valve:
 
     def open(self, channel: Hashable, watermark: int = LEAST, idle: bool = False) -> None:
         """Add a channel as it stood. All are to be there before the first of them moves."""
-        opened = self._channels[channel] = _Channel(watermark)
-        opened.idle = idle
-        opened.aligned = not idle and watermark >= self.watermark
+        self._channels[channel] = _Channel(watermark, idle)
+
+    def knows(self, channel: Hashable) -> bool:
+        return channel in self._channels
 
     def settle(self) -> None:
         """All channels are there: take the step that they allow together."""
-        if self._channels and all(channel.idle for channel in self._channels.values()):
-            self._rise(max(channel.watermark for channel in self._channels.values()))
-            self._go_idle()
-        else:
-            self._step()
+        self._step()
 
     def mark(self, channel: Hashable, watermark: int) -> None:
+        """The channel is active, and has got this far."""
         moved = self._channels[channel]
         if moved.idle:
             self.activate(channel)
-        if watermark <= moved.watermark:
-            return
-        before, moved.watermark = moved.watermark, watermark
-        if not moved.aligned and watermark >= self.watermark:
-            moved.aligned = True
-        # Only the channel that was furthest behind can let the task go on.
-        if before <= self.watermark or len(self._channels) == 1:
-            self._step()
+        before = moved.watermark
+        if watermark > before:
+            moved.watermark = watermark
+            # While any channel counts, the smallest of these is the task's own watermark.
+            if before <= self.watermark <= watermark:
+                self._step()
 
     def activate(self, channel: Hashable) -> None:
         """Records come again."""
@@ -74,34 +78,29 @@ class Valve:
         if not moved.idle:
             return
         moved.idle = False
-        moved.aligned = moved.watermark >= self.watermark
         if self.idle:
             self.idle = False
             self._wake()
+        self._step()
 
-    def suspend(self, channel: Hashable) -> None:
-        """No records for long: the others need not wait for it."""
+    def suspend(self, channel: Hashable, watermark: int = LEAST) -> None:
+        """No records for long: the others need not wait for it. `watermark`: where the channel was when it stopped."""
         moved = self._channels[channel]
-        if moved.idle:
-            return
-        moved.idle = True
-        moved.aligned = False
-        if all(each.idle for each in self._channels.values()):
-            # Nobody holds anything back now: as far as the furthest had come.
-            self._rise(max(each.watermark for each in self._channels.values()))
-            self._go_idle()
-        else:
+        if watermark > moved.watermark:
+            self.mark(channel, watermark)
+        if not moved.idle:
+            moved.idle = True
             self._step()
 
-    def _go_idle(self) -> None:
-        if not self.idle:
+    def _step(self) -> None:
+        reached = self.watermark
+        counting = [each.watermark for each in self._channels.values() if not each.idle and each.watermark >= reached]
+        if counting:
+            self._rise(min(counting))
+        elif not self.idle and self._channels and all(each.idle for each in self._channels.values()):
+            self._rise(max(each.watermark for each in self._channels.values()))
             self.idle = True
             self._rest()
-
-    def _step(self) -> None:
-        aligned = [channel.watermark for channel in self._channels.values() if channel.aligned]
-        if aligned:
-            self._rise(min(aligned))
 
     def _rise(self, watermark: int) -> None:
         if watermark > self.watermark:

@@ -2,5 +2,6 @@
 
 from penstock.testing.harness import JobHarness, keyed_harness
 from penstock.testing.sinks import SinkHarness
+from penstock.testing.watching import WatermarkMovedBackwards
 
-__all__ = ["JobHarness", "SinkHarness", "keyed_harness"]
+__all__ = ["JobHarness", "SinkHarness", "WatermarkMovedBackwards", "keyed_harness"]

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from penstock.checkpoint.epochs import EngineLost, EpochParameters
+from penstock.checkpoint.event_time import reported_backwards
 from penstock.checkpoint.history import ManifestHistory
 from penstock.checkpoint.rescaling import Scale
 from penstock.common.program import Program, dump_records
@@ -16,12 +17,14 @@ from penstock.errors import PenstockError
 from penstock.runtime.chain import ChainRun
 from penstock.runtime.moment import OfSplit
 from penstock.runtime.plan import PhysicalGraph, pack, unpack
-from penstock.runtime.rows import METRICS, ExchangeRow
+from penstock.runtime.report import decode_report
+from penstock.runtime.rows import METRICS, REPORT, ExchangeRow
 from penstock.runtime.task import Task, TaskEpoch
 from penstock.state.access import StateAccess
 from penstock.state.backends import Backend, ReplicaStore
 from penstock.state.storage import Storage
 from penstock.testing.pace import Pace
+from penstock.testing.watching import WatchedRun
 
 
 class LocalEngine:
@@ -51,6 +54,8 @@ class LocalEngine:
         self._pace = pace
         self.runs: dict[tuple[int, int | None], ChainRun] = {}
         self._measured: list[bytes] = []
+        self.moves_backwards: list[str] = []
+        """Of watermarks, in words: there must be none."""
 
     def execute(self, parameters: EpochParameters) -> list[tuple[int, bytes]]:
         self._measured = []
@@ -68,6 +73,9 @@ class LocalEngine:
                 rows += self._task(chain.id, subtask, subtask, partial(Task.over_rows, epoch=epoch, rows=arrived))
             self._pace.end_stage()
         reports = [(row.kind, row.payload) for row in rows]
+        times = ManifestHistory(self._storage, parameters.wanted).times()
+        reported = [decode_report(payload) for kind, payload in reports if kind == REPORT]
+        self.moves_backwards += reported_backwards(times, self._graph, reported)
         return reports + [(METRICS, measured) for measured in self._measured]
 
     def prepare(self, parameters: EpochParameters, chains: list[int]) -> list[tuple[int, bytes]]:
@@ -111,7 +119,7 @@ class LocalEngine:
     ) -> list[ExchangeRow]:
         name = chain, subtask
         with self._program.entered():
-            run = self.runs.pop(name, None) or ChainRun(self._graph, self._graph.chains[chain], subtask)
+            run = self.runs.pop(name, None) or self._new_run(chain, subtask)
             task = Task(run, producer)
             try:
                 result = list(rows(task))
@@ -126,6 +134,9 @@ class LocalEngine:
                 self.runs[name] = run
             return result
 
+    def _new_run(self, chain: int, subtask: int | None) -> ChainRun:
+        return WatchedRun(self._graph, self._graph.chains[chain], subtask, self.moves_backwards)
+
     def opened(self, chain: int, parameters: EpochParameters) -> ChainRun:
         """A run of this chain, of whatever subtask; opened now if none has run since the last crash."""
         self._rescale(parameters.scale)
@@ -133,7 +144,7 @@ class LocalEngine:
             if number == chain:
                 return run
         with self._program.entered():
-            run = ChainRun(self._graph, self._graph.chains[chain], 0)
+            run = self._new_run(chain, 0)
             Task(run, 0).open(self._epoch(parameters, "look"))
         self.runs[chain, 0] = run
         return run

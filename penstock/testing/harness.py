@@ -24,6 +24,7 @@ from typing import Any
 import msgspec
 
 from penstock.checkpoint.epochs import EpochDriver, EpochParameters, EpochStatistics, Settings
+from penstock.checkpoint.event_time import moved_backwards
 from penstock.checkpoint.failed import UserFunctionFailed
 from penstock.checkpoint.flow import FlowControl
 from penstock.checkpoint.manifest import Manifest, load
@@ -44,6 +45,7 @@ from penstock.datastream.environment import StreamExecutionEnvironment
 from penstock.datastream.flow_settings import flow_if_asked
 from penstock.errors import PenstockError
 from penstock.graph.physical import build
+from penstock.runtime.event_time import Times
 from penstock.runtime.moment import Timestamped
 from penstock.runtime.watermarks import GREATEST, LEAST
 from penstock.state.backends import Backend
@@ -61,6 +63,7 @@ from penstock.testing.engine import LocalEngine
 from penstock.testing.inside import from_inside
 from penstock.testing.late import Late
 from penstock.testing.pace import Pace
+from penstock.testing.watching import WatermarkMovedBackwards
 
 _POSITIONS = "offsets/0"
 
@@ -76,6 +79,8 @@ class JobHarness:
     Given the `storage` of another harness, it goes on from that one's last checkpoint, at whatever parallelism.
     Given `from_savepoint`, it begins with that.
     A restart strategy of the program is obeyed; where a driver would wait, the clock that was set goes on at once.
+    After each epoch it checks that no operator's watermark moved backwards, and raises WatermarkMovedBackwards if one
+    did: within the epoch, from one checkpoint to the next, over crashes, rescales and savepoints.
     With `commits_late`, sinks that commit beside the next epoch do so when its tasks are done, and not at once.
     `main` is the module of the program that a test has imported and that otherwise is run itself: its functions and
     classes then reach tasks by value, as those of `__main__` do.
@@ -153,6 +158,8 @@ class JobHarness:
         self.last_failure: Exception | None = None
         self._crash_point: str | None = None
         self._passed: list[str] = []
+        self._times: Times = {}
+        """Where event time stood at the last checkpoint that was looked at."""
         self.epochs_run = 0
         self._start()
 
@@ -192,6 +199,7 @@ class JobHarness:
     def _recover(self) -> None:
         self._driver.start_sinks()
         self._driver.recover()
+        self._check_watermarks()
         self._stand_where_saved()
         for uid, log in self._log.items():
             if uid in self._drawn:
@@ -592,8 +600,16 @@ class JobHarness:
         if self._crash_point is not None:
             points = ", ".join(dict.fromkeys(self._passed))
             raise PenstockError(f"The epoch was to crash at '{self._crash_point}', but passed only {points}.")
+        self._check_watermarks()
         self.epochs_run += 1
         return statistics
+
+    def _check_watermarks(self) -> None:
+        times = {} if self._driver.last is None else self._driver.last.times
+        moves = [*self._engine.moves_backwards, *moved_backwards(self._times, times)]
+        self._times = times
+        if moves:
+            raise WatermarkMovedBackwards(moves)
 
     def _probe(self, point: str) -> None:
         self._passed.append(point)

@@ -86,6 +86,151 @@ def test_channels_that_stood_somewhere_let_the_task_go_on_at_once():
     assert valve.watermark == 5
 
 
+def test_a_channel_that_becomes_active_ahead_of_the_task_moves_it_while_another_lags():
+    told = Told(3)
+    a, b, c = 1, 2, 3
+    assert told((b, "idle"), (a, 12), (c, 11)) == [11]
+    # B wakes up far behind and does not count; C goes idle, so nothing counts until A is back.
+    assert told((a, "idle"), (b, "active"), (c, "idle")) == []
+    assert told((a, "active")) == [12]
+    assert told((a, 20), (a, 30)) == [20, 30]
+    # B counts as soon as it has caught up.
+    assert told((b, 29), (a, 40)) == [40]
+    assert told((b, 45), (a, 60)) == [45]
+
+
+def test_the_last_channel_that_goes_idle_lets_the_furthest_count_also_if_it_was_behind():
+    told = Told(3)
+    a, b, c = 1, 2, 3
+    assert told((c, 5), (c, "idle"), (a, 80), (b, 10)) == [10]
+    assert told((c, "active"), (a, "idle"), (b, "idle")) == []
+    assert told((c, "idle")) == [80, "idle"]
+
+
+def test_a_channel_that_stays_idle_does_not_count_for_a_moment():
+    told = Told(3)
+    told((1, 100), (1, "idle"), (2, "idle"), (3, 50), (3, "idle"), (2, "active"))
+    assert told.valve.watermark == 100
+    steps = []
+    valve = Valve(steps.append, watermark=50)
+    valve.open("behind", 30)
+    valve.open("idle", 100, idle=True)
+    valve.settle()
+    valve.suspend("idle", LEAST)
+    assert steps == []
+
+
+class Plainly:
+    """The rules of the valve as they are stated, over all channels after each event, with nothing remembered."""
+
+    def __init__(self, channels):
+        self.marks = dict.fromkeys(range(1, channels + 1), LEAST)
+        self.idle = set()
+        self.watermark = LEAST
+        self.resting = False
+
+    def __call__(self, channel, what):
+        said = []
+        if what == "idle":
+            self.idle.add(channel)
+        else:
+            self.idle.discard(channel)
+            if self.resting:
+                self.resting = False
+                said.append("active")
+            said += self.settle()
+            if what != "active":
+                self.marks[channel] = max(self.marks[channel], what)
+        return said + self.settle()
+
+    def settle(self):
+        active = {channel: mark for channel, mark in self.marks.items() if channel not in self.idle}
+        counting = [mark for mark in active.values() if mark >= self.watermark]
+        reached = min(counting) if counting else max(self.marks.values()) if not active else self.watermark
+        said = [reached] if reached > self.watermark else []
+        self.watermark = max(self.watermark, reached)
+        if not active and not self.resting:
+            self.resting = True
+            said.append("idle")
+        return said
+
+
+class LikeFlink:
+    """StatusWatermarkValve of Flink, told in plain Python; a watermark of an idle channel makes it active first."""
+
+    def __init__(self, channels):
+        self.marks = dict.fromkeys(range(1, channels + 1), LEAST)
+        self.active = set(self.marks)
+        self.aligned = set(self.marks)
+        self.watermark = LEAST
+
+    def __call__(self, channel, what):
+        if what == "idle":
+            if channel in self.active:
+                self.active.discard(channel)
+                self.aligned.discard(channel)
+                if self.marks[channel] == self.watermark:
+                    if self.active:
+                        self.step()
+                    else:
+                        self.watermark = max(self.marks.values())
+            return
+        if channel not in self.active:
+            self.active.add(channel)
+            if self.marks[channel] >= self.watermark:
+                self.aligned.add(channel)
+        if what != "active" and what > self.marks[channel]:
+            self.marks[channel] = what
+            if what >= self.watermark:
+                self.aligned.add(channel)
+            self.step()
+
+    def step(self):
+        if self.aligned:
+            self.watermark = max(self.watermark, min(self.marks[channel] for channel in self.aligned))
+
+
+EVENTS = st.lists(
+    st.tuples(st.integers(1, 4), st.one_of(st.integers(0, 60), st.sampled_from(["idle", "active"]))), max_size=60
+)
+
+
+@given(events=EVENTS)
+def test_it_follows_its_rules(events):
+    told, plainly = Told(4), Plainly(4)
+    for channel, what in events:
+        assert told((channel, what)) == plainly(channel, what)
+
+
+@given(events=EVENTS)
+def test_it_is_never_behind_the_valve_of_flink_and_like_it_while_no_channel_is_idle(events):
+    told, flink = Told(4), LikeFlink(4)
+    idle = False
+    for channel, what in events:
+        told((channel, what))
+        flink(channel, what)
+        idle |= what == "idle"
+        assert told.valve.watermark >= flink.watermark
+        assert idle or told.valve.watermark == flink.watermark
+
+
+@given(events=EVENTS, cuts=st.sets(st.integers(0, 60)))
+def test_it_goes_on_from_where_channels_and_task_stood_as_if_there_were_no_cut(events, cuts):
+    told, plainly = Told(4), Plainly(4)
+    for place, (channel, what) in enumerate(events):
+        if place in cuts:
+            steps = []
+            valve = Valve(steps.append, watermark=told.valve.watermark)
+            for each, mark in plainly.marks.items():
+                valve.open(each, mark, each in plainly.idle)
+            valve.settle()
+            assert steps == []
+            told.valve = valve
+        told((channel, what))
+        plainly(channel, what)
+        assert told.valve.watermark == plainly.watermark
+
+
 @pytest.mark.parametrize("idle", [False, True])
 @given(
     events=st.lists(
