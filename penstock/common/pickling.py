@@ -7,6 +7,8 @@ from typing import Any
 
 import cloudpickle
 
+from penstock.common.plain import decode_plain, encode_plain
+
 
 class Frozen:
     """An object that had to be written to be kept as it was."""
@@ -18,7 +20,7 @@ class Frozen:
 
     def thaw(self) -> Any:
         """Only for what this job wrote: reading a pickle runs whatever code it names."""
-        return pickle.loads(self.data)
+        return from_bytes(self.data)
 
 
 def to_pickle(content: Any) -> bytes:
@@ -27,3 +29,28 @@ def to_pickle(content: Any) -> bytes:
     except (pickle.PicklingError, AttributeError):
         # A class of the user's script or of a function: it exists in no module of a worker and must travel along.
         return cloudpickle.dumps(content, protocol=5)  # type: ignore[no-any-return]
+
+
+_PLAIN = b"\x01"
+"""In front of a plain value; no pickle begins with it."""
+
+
+def to_bytes(content: Any) -> bytes:
+    """A plain value in a form that describes itself (`plain.py`), anything else as a pickle."""
+    data = encode_plain(content)
+    return to_pickle(content) if data is None else _PLAIN + data
+
+
+def from_bytes(data: bytes) -> Any:
+    """What `to_bytes` or `to_pickle` wrote. If that is a pickle, reading it runs whatever code it names."""
+    return decode_plain(data[1:]) if data[:1] == _PLAIN else pickle.loads(data)
+
+
+def as_part(plain: bytes) -> bytes:
+    """What `to_bytes` would have written for what `encode_plain` gave."""
+    return _PLAIN + plain
+
+
+def plain_part(data: bytes) -> bytes | None:
+    """What `encode_plain` gave, of what `to_bytes` wrote; None for a pickle."""
+    return data[1:] if data[:1] == _PLAIN else None
