@@ -31,6 +31,7 @@ from penstock.state.engines.base import Reader
 from penstock.state.entries import HEADER, StateError, key_hash
 from penstock.state.files import GroupChanges
 from penstock.state.keys import KeyTypeError, decode_key, encode_key
+from penstock.state.serializers.leaves import Pickled, pickled
 from penstock.state.serializers.steps import versions_of
 from penstock.state.weight import MEMBER_BYTES, weigh, weigh_nested
 
@@ -51,6 +52,8 @@ _decode_chunk = msgspec.msgpack.Decoder(list[bytes]).decode
 def map_key_codec(descriptor: MapStateDescriptor) -> tuple[Callable[[Any], bytes], Callable[[bytes], Any]]:
     """Map keys to bytes and back: canonical where they could be a stream's keys, so that equal ones are one entry."""
     serializer = descriptor.key_serializer
+    # Keys are found by their bytes, so those without a type stay the pickles that they have always been.
+    write = pickled if type(serializer.node) is Pickled else serializer.encode
 
     def encode(key: Any) -> bytes:
         try:
@@ -58,7 +61,7 @@ def map_key_codec(descriptor: MapStateDescriptor) -> tuple[Callable[[Any], bytes
             try:
                 return b"\0" + encode_key(key)
             except KeyTypeError:
-                return b"\1" + serializer.encode(key)
+                return b"\1" + write(key)
         except PenstockError as error:
             raise StateError(f"State '{descriptor.name}', map key: {error.statement()}.", fix=error.fix) from None
 

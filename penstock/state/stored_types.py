@@ -8,7 +8,7 @@ from penstock.state.descriptors import MapStateDescriptor, StateDescriptor
 from penstock.state.entries import StateTypeChanged
 from penstock.state.serializers.evolving import NoWay, check_key, way
 from penstock.state.serializers.schema_text import UnknownSchema, read_schema
-from penstock.state.serializers.steps import written_way
+from penstock.state.serializers.steps import WRAP, written_way
 
 __all__ = ["StoredType", "ways_to"]
 
@@ -39,8 +39,8 @@ def ways_to(
         said = f"{state} is stored as '{mode}{stored.schema}' but declared as '{mode}{declared}'."
         if none.places:
             said += f" In {none.where()}: {none.problem}."
-        elif ": " in none.problem:
-            said += f" That is not possible: {none.problem.partition(': ')[2]}."
+        elif " now: " in none.problem:
+            said += f" That is not possible: {none.problem.partition(' now: ')[2]}."
         raise StateTypeChanged(said + origin, fix=f"{none.fix} {_FIX}".strip()) from None
     return stored.ways if step is None else (*stored.ways, step)
 
@@ -49,16 +49,16 @@ def _way(before: str, descriptor: StateDescriptor) -> bytes | None:
     """How stored values become those of the declared type; None if they are as they would be written now."""
     declared = descriptor.schema()
     kind, _, held = before.partition(" ")
-    if held == "pickle" and declared.startswith(f"{kind} ") and declared.endswith(" or pickle"):
-        # A state of pickled objects has got a hint since, with which it still reads them.
-        return None
+    if held in ("any", "pickle") and declared.startswith(f"{kind} ") and declared.endswith(" or any"):
+        # A state without a type has got a hint since, with which what is stored is still read.
+        return None if held == "pickle" else written_way(WRAP, False)
     try:
         old, new = read_schema(before), read_schema(declared)
     except UnknownSchema:
         raise NoWay((), "", "") from None
-    if old.kind != new.kind or (old.or_pickle and not new.or_pickle):
+    if old.kind != new.kind or (old.or_any and not new.or_any):
         raise NoWay((), "", "")
     if isinstance(descriptor, MapStateDescriptor) and old.key is not None:
         check_key(old.key, descriptor.key_serializer.node, ("the keys of the map",))
     found = way(old.value, descriptor.serializer.node)
-    return None if found is None else written_way(found, old.or_pickle)
+    return None if found is None else written_way(found, old.or_any)

@@ -12,7 +12,17 @@ from penstock.errors import PenstockError
 from penstock.tables.contents import KeyedContent, OperatorContent
 from penstock.tables.table import flattened
 
-_MADE = ("window_start", "window_end", "window_id", "last_access", "expires", "value_pickle", "namespace", "index")
+_MADE = (
+    "window_start",
+    "window_end",
+    "window_id",
+    "last_access",
+    "expires",
+    "value_pickle",
+    "value_any",
+    "namespace",
+    "index",
+)
 """Columns that may be left out: nothing is said then."""
 
 

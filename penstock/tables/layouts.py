@@ -16,11 +16,13 @@ from penstock.errors import PenstockError
 from penstock.state.entries import HEADER, state_id
 from penstock.state.files import GroupChanges, prefix_end
 from penstock.state.overlay import TIMER_KINDS
+from penstock.state.serializers.leaves import BYTES
 from penstock.state.serializers.steps import versions_of
 from penstock.state.ttl import STAMP, UNKNOWN, Form, timed_name
 from penstock.state.ttl_reader import with_time
 from penstock.tables import windows
 from penstock.tables.keys import KeyShape, decode_key
+from penstock.tables.plain_text import text_of_key, text_of_part
 from penstock.tables.schemas import StateType
 from penstock.tables.shapes import Shape
 
@@ -30,9 +32,8 @@ Decode = Callable[[bytes], Any]
 _TIME = struct.Struct(">QI")
 _ONE_TIME = struct.Struct(">Q")
 _BIAS = 2**63
-_PICKLES = frozenset((0xC4, 0xC5, 0xC6))
 _chunk = msgspec.msgpack.Decoder(list[bytes]).decode
-read_pickle = msgspec.msgpack.Decoder(bytes).decode
+read_bytes = msgspec.msgpack.Decoder(bytes).decode
 _first = itemgetter(0)
 
 
@@ -75,8 +76,8 @@ class Layout:
         if kind.key is not None:
             fields.append(pa.field("map_key", kind.key.arrow))
         fields.append(pa.field("value", kind.value.arrow))
-        if kind.or_pickle:
-            fields.append(pa.field("value_pickle", pa.binary()))
+        if kind.other:
+            fields.append(pa.field(kind.other, pa.binary() if kind.other == "value_pickle" else pa.string()))
         if self.form is not None:
             fields += [pa.field("last_access", pa.int64()), pa.field("expires", pa.int64())]
         self.schema = pa.schema(fields)
@@ -176,10 +177,11 @@ class Layout:
             data = data[STAMP.size :]
         if self._present is not None:
             data = self._present(data)
-        if not self.type.or_pickle:
+        if not self.type.other:
             return (self._value(data), *timed)
-        if data[0] in _PICKLES:
-            return (None, read_pickle(data), *timed)
+        if data[0] in BYTES:
+            other = read_bytes(data)
+            return (None, other if self.type.other == "value_pickle" else text_of_part(other), *timed)
         return (self._value(data), None, *timed)
 
 
@@ -233,6 +235,8 @@ def timer_of(full: bytes) -> tuple[int, bytes, bytes]:
 
 
 def value_decoder(shape: Shape) -> Decode:
+    if shape.read_whole is not None:
+        return shape.read_whole
     decode: Decode = msgspec.msgpack.Decoder(shape.wire).decode
     read = shape.read
     return decode if read is None else lambda data: read(decode(data))
@@ -257,9 +261,10 @@ def present(ways: tuple[bytes, ...]) -> Callable[[bytes], bytes] | None:
 def map_key_decoder(shape: Shape) -> Decode:
     """Of the bytes of map keys: canonical ones, or else those of a value."""
     decode = value_decoder(shape)
+    show = text_of_key if shape.text == "any" else shape.to_arrow
 
     def decode_map_key(data: bytes) -> Any:
-        return decode(data[1:]) if data[0] == 1 else shape.to_arrow(decode_key(data[1:]))
+        return decode(data[1:]) if data[0] == 1 else show(decode_key(data[1:]))
 
     return decode_map_key
 

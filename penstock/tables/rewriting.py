@@ -23,6 +23,7 @@ from penstock.tables.contents import KeyedContent, OperatorContent, decode_pair
 from penstock.tables.frames import as_frame, as_table
 from penstock.tables.keys import canonical
 from penstock.tables.layouts import Entry, Layout, map_key_decoder, parts_of, timer_of, value_decoder
+from penstock.tables.plain_text import key_of_text, part_of_text
 from penstock.tables.shapes import NotWritable, Shape, same_value
 
 Change = Callable[[Any], Any]
@@ -31,7 +32,7 @@ _TIME = struct.Struct(">QI")
 _ONE_TIME = struct.Struct(">Q")
 _BIAS = 2**63
 _chunk = msgspec.msgpack.Decoder(list[bytes]).decode
-_COMPARED = ("value", "value_pickle", "last_access")
+_COMPARED = ("value", "value_pickle", "value_any", "last_access")
 _NOT_CANONICAL = ("enum ", "dataclass ", "struct ", "typeddict ", "set<", "instant", "pickle")
 """In the types of map keys that are not stored as keys of a stream would be."""
 
@@ -170,6 +171,8 @@ class KeyedRewrite:
     def _value(self, row: Row) -> bytes:
         if row.get("value_pickle") is not None:
             data = codec.encode(row["value_pickle"])
+        elif row.get("value_any") is not None:
+            data = other_bytes(row["value_any"], self._described)
         else:
             data = value_bytes(self._content.type.value, self._check_value, row["value"], self._described)
         data = self._tag + data
@@ -238,11 +241,19 @@ def _unique(elements: list[bytes], described: str) -> list[bytes]:
 def value_bytes(shape: Shape, check: Callable[[bytes], Any], value: Any, described: str) -> bytes:
     """A column's value as the state stores it; what would not come back as the same is refused."""
     try:
-        data = codec.encode(shape.to_wire(value))
+        data = codec.encode(shape.to_wire(value)) if shape.write_whole is None else shape.write_whole(value)
         check(data)
         return data
     except (msgspec.DecodeError, ValueError, TypeError, KeyError, ArithmeticError, NotImplementedError) as error:
         raise NotWritable(f"{described}: {value!r} is no {shape.text}: {error}.") from None
+
+
+def other_bytes(text: Any, described: str) -> bytes:
+    """A value that is not of the state's type, from its text."""
+    try:
+        return codec.encode(part_of_text(text))
+    except (ValueError, TypeError, KeyError, ArithmeticError, RecursionError) as error:
+        raise NotWritable(f"{described}: {text!r} is not the text of a value: {error}.") from None
 
 
 def map_key_bytes(shape: Shape | None, shown: Any, described: str) -> bytes:
@@ -250,6 +261,8 @@ def map_key_bytes(shape: Shape | None, shown: Any, described: str) -> bytes:
     if "row<" in shape.text:
         raise NotWritable(f"{described}: new map keys of the type {shape.text} cannot be made from a column.")
     try:
+        if shape.text == "any":
+            return key_of_text(shown)
         wire = shape.to_wire(shown)
         own = any(word in shape.text for word in _NOT_CANONICAL)
         data = b"\1" + codec.encode(wire) if own else b"\0" + encode_key(wire)

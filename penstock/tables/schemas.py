@@ -11,10 +11,12 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from penstock.tables import shapes
+from penstock.tables.arrays import array
 from penstock.tables.shapes import Shape
 from penstock.tables.snapshot import KINDS
 
-_PICKLE = " or pickle"
+_OTHER = {" or any": "value_any", " or pickle": "value_pickle"}
+"""How the type of a state says that values need not be of it, and the column where such values are."""
 _DEEPEST = 64
 """Types within types. Deeper ones nobody writes, except to exhaust whoever reads them."""
 
@@ -38,19 +40,19 @@ class StateType(NamedTuple):
     value: Shape
     key: Shape | None
     """Of maps."""
-    or_pickle: bool
-    """Whether a value may also be a pickle."""
+    other: str = ""
+    """The column of values that are not of the type; empty if there are none."""
 
 
 def state_type(schema: str) -> StateType:
     """What a snapshot says of a state's type, in pieces."""
     kind, _, rest = schema.partition(" ")
     if kind not in KINDS or not rest:
-        return StateType("value" if kind not in KINDS else kind, shape_of(schema), None, False)
-    or_pickle = rest.endswith(_PICKLE)
-    rest = rest.removesuffix(_PICKLE)
+        return StateType("value" if kind not in KINDS else kind, shape_of(schema), None)
+    suffix = next((suffix for suffix in _OTHER if rest.endswith(suffix)), "")
+    rest, other = rest.removesuffix(suffix), _OTHER.get(suffix, "")
     if kind != "map":
-        return StateType(kind, shape_of(rest), None, or_pickle)
+        return StateType(kind, shape_of(rest), None, other)
     try:
         text = _Text(rest)
         key = text.type()
@@ -60,7 +62,7 @@ def state_type(schema: str) -> StateType:
     except (_Unknown, RecursionError):
         left, _, right = rest.partition(" -> ")
         key, value = shape_of(left), shape_of(right)
-    return StateType(kind, value, key, or_pickle)
+    return StateType(kind, value, key, other)
 
 
 def shape_of(text: str) -> Shape:
@@ -105,6 +107,8 @@ class _Text:
             return self._enumeration(start)
         if word in _CONTAINERS and self._taken("<"):
             return _CONTAINERS[word](self, start)
+        if word == "array":
+            return array(word, "")
         if word not in shapes.LEAVES:
             raise _Unknown
         return shapes.LEAVES[word]
@@ -174,6 +178,11 @@ class _Text:
         self._each(">", self.type)
         return shapes.as_text(self._since(start))
 
+    def array(self, start: int) -> Shape:
+        dtype = self._match(_NAME)
+        self.take(">")
+        return array(self._since(start), dtype)
+
     def row(self, start: int) -> Shape:
         named = _FIELD.match(self._text, self._at) is not None
         if named:
@@ -221,6 +230,7 @@ _CONTAINERS: dict[str, Callable[[_Text, int], Shape]] = {
     "map": _Text.mapping,
     "union": _Text.union,
     "literal": _Text.literal,
+    "array": _Text.array,
     "row": _Text.row,
 }
 

@@ -20,6 +20,7 @@ import pyarrow as pa
 from penstock.common.row import Row
 from penstock.errors import PenstockError
 from penstock.state.serializers import codec
+from penstock.tables import plain_text
 
 Convert = Callable[[Any], Any]
 
@@ -40,6 +41,9 @@ class Shape:
     nullable: bool = False
     pickled: bool = False
     """Whether the bytes are a pickle, which nobody has looked into."""
+    read_whole: Convert | None = None
+    """For a type whose values are not msgpack where they are the whole value: from the stored bytes to Arrow."""
+    write_whole: Convert | None = None
 
     def to_arrow(self, wire: Any) -> Any:
         return wire if self.read is None else self.read(wire)
@@ -118,6 +122,15 @@ LEAVES: dict[str, Shape] = {
             lambda value: (value["seconds"], value["nanos"]),
         ),
         Shape("pickle", pa.binary(), bytes, pickled=True),
+        Shape(
+            "any",
+            pa.string(),
+            bytes,
+            plain_text.text_of_part,
+            plain_text.part_of_text,
+            read_whole=plain_text.text_of_stored,
+            write_whole=plain_text.stored_of_text,
+        ),
     )
 }
 

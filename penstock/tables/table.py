@@ -12,6 +12,7 @@ import pyarrow as pa
 from penstock.errors import PenstockError
 from penstock.tables.contents import Content, KeyedContent, OperatorContent
 from penstock.tables.keys import MixedKeys
+from penstock.tables.plain_text import object_of
 from penstock.tables.snapshot import StateInfo
 
 
@@ -95,6 +96,12 @@ class StateTable:
             pairs = zip(frame["value"], frame["value_pickle"], strict=True)
             frame["value"] = _objects([value if data is None else pickle.loads(data) for value, data in pairs])
             del frame["value_pickle"]
+        elif content.type.value.text == "any":
+            frame["value"] = _objects([object_of(text) for text in frame["value"]])
+        elif "value_any" in frame:
+            pairs = zip(frame["value"], frame["value_any"], strict=True)
+            frame["value"] = _objects([value if text is None else object_of(text) for value, text in pairs])
+            del frame["value_any"]
         return frame
 
 
@@ -111,7 +118,7 @@ def flattened(table: pa.Table, content: Content) -> pa.Table:
     """The fields of keys and values as columns; those that may be missing as a whole stay in one."""
     kind = content.type if isinstance(content, (KeyedContent, OperatorContent)) else None
     whole = set()
-    if kind is not None and (kind.value.nullable or kind.or_pickle):
+    if kind is not None and (kind.value.nullable or kind.other):
         whole.add("value")
     if isinstance(content, KeyedContent) and content.key.nullable:
         whole.add("key")

@@ -334,7 +334,7 @@ class TestReduce:
         assert self.stored(storage, larger, a, b) == ([a], a)
         assert self.stored(storage, larger, a, b, c) == ([c], c)
         # The other way round would need the class to read it, which no annotation names any more.
-        with pytest.raises(UserFunctionFailed, match=r"is stored as .* or pickle' but declared as 'value pickle'"):
+        with pytest.raises(UserFunctionFailed, match=r"is stored as .* or any' but declared as 'value any'"):
             self.stored(storage, without, a, b, c, d)
 
     def test_a_class_may_get_a_field_with_a_default(self, tmp_path):

@@ -511,7 +511,7 @@ FORBIDDEN: dict[str, tuple[Any, Any, Any, str]] = {
         Types.ROW_NAMED(["id", "name"], [Types.INT(), Types.LONG()]),
         "In field 'name' of the Row: it was 'string' and is declared as 'long'",
     ),
-    "pickle to a class": (Types.PICKLED_BYTE_ARRAY(), Order(1, 2), Order, "'.*pickle' but declared as"),
+    "pickle to a class": (Types.PICKLED_BYTE_ARRAY(), Order(1, 2), Order, "'.*any' but declared as"),
 }
 
 

@@ -82,7 +82,8 @@ def test_the_key_of_a_map_and_a_hint():
     read = read_schema(MapStateDescriptor("m", tuple[str, int], list[int]).schema())
     assert read.key is not None
     assert (read.kind, read.key.text, read.value.text) == ("map", "tuple<string, long>", "list<long>")
-    assert read_schema("value long or pickle").or_pickle
+    assert read_schema("value long or pickle").or_any
+    assert read_schema("value long or any").or_any
 
 
 @given(st.text(alphabet="<>(),:? abclistmprow.='", max_size=30))

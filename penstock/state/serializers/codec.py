@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from penstock.common.time import Instant
+from penstock.state.serializers.array_wire import array_of, is_array, is_array_type, wire_of
 
 __all__ = ["AsKey", "decoder", "encode"]
 
@@ -26,12 +27,16 @@ def _write(value: Any) -> Any:
         return value.seconds, value.nanos
     if type(value) is AsKey:
         return value.wire
+    if is_array(value):
+        return wire_of(value)
     raise NotImplementedError(f"{type(value).__module__}.{type(value).__qualname__} has no wire form")
 
 
 def _read(cls: type, wire: Any) -> Any:
     if cls is Instant:
         return Instant(*wire)
+    if is_array_type(cls):
+        return array_of(cls, wire)
     raise NotImplementedError(f"{cls.__module__}.{cls.__qualname__} has no wire form")
 
 

@@ -20,6 +20,7 @@ from msgspec import NODEFAULT, inspect
 from penstock.common.renamed_from import former_names
 from penstock.errors import PenstockError
 from penstock.state.serializers import codec
+from penstock.state.serializers.arrays import Array, array_widens
 from penstock.state.serializers.containers import Mapping, Members, Nullable, OneOf, Positions, Sequence
 from penstock.state.serializers.leaves import EnumMember, Literal
 from penstock.state.serializers.node import Node
@@ -35,6 +36,7 @@ _WHOLE = ("byte", "short", "int", "long", "bigint")
 _WIDER = {(narrow, wide) for at, narrow in enumerate(_WHOLE) for wide in _WHOLE[at:]} | {
     ("float", "double"),
     ("char", "string"),
+    ("pickle", "any"),
 }
 """Types whose values are written as values of another already."""
 _TO_DOUBLE = _WHOLE[:4]
@@ -130,6 +132,14 @@ class _Planner:
         now = set(map(repr, node.values))
         if gone := [constant for constant in old.constants if constant not in now]:
             raise _changed(old, node, places, f"{', '.join(gone)} may be stored. Values may be added, not taken away")
+        return None
+
+    def _array(self, old: Described, node: Node, places: tuple[str, ...]) -> Way:
+        assert isinstance(node, Array)
+        if old.kind != "array":
+            raise _changed(old, node, places)
+        if not array_widens(old.title, node):
+            raise _changed(old, node, places, "stored arrays can only become what numpy casts them to without loss")
         return None
 
     def _sequence(self, old: Described, node: Node, places: tuple[str, ...]) -> Way:
@@ -248,6 +258,7 @@ class _Planner:
 _PLANS: list[tuple[Any, typing.Callable[[_Planner, Described, Any, tuple[str, ...]], Way]]] = [
     (EnumMember, _Planner._enum),
     (Literal, _Planner._literal),
+    (Array, _Planner._array),
     ((Sequence, Members), _Planner._sequence),
     (Mapping, _Planner._mapping),
     (Positions, _Planner._positions),

@@ -12,11 +12,12 @@ from typing import Any
 
 import msgspec
 
-from penstock.common.pickling import Frozen, to_pickle
+from penstock.common.pickling import Frozen, to_bytes
 from penstock.common.typeinfo import TypeSpec
 from penstock.errors import PenstockError
 from penstock.state.serializers import codec
 from penstock.state.serializers.containers import Positions
+from penstock.state.serializers.leaves import BYTES
 from penstock.state.serializers.node import Node
 from penstock.state.serializers.records import NamedTupleRecord, ObjectRecord
 from penstock.state.serializers.serializer import Serializer, serializer_for
@@ -75,10 +76,10 @@ def holds_itself(node: Node, path: tuple[Node, ...] = ()) -> bool:
 
 
 class OrPickled(Serializer):
-    """A serializer of values of a type, and of anything else in pickled form, which is given and taken as `Frozen`.
+    """A serializer of values of a type, and of anything else as bytes, which are given and taken as `Frozen`.
 
-    A pickle is written as `Types.PICKLED_BYTE_ARRAY()` writes it, so state from before there was an annotation is
-    read. For types that are themselves written as bytes it cannot be used.
+    The bytes are a plain value or a pickle. A pickle is written as `Types.PICKLED_BYTE_ARRAY()` writes it, so state
+    from before there was an annotation is read. For types that are themselves written as bytes it cannot be used.
     """
 
     __slots__ = ("_inner",)
@@ -88,10 +89,10 @@ class OrPickled(Serializer):
         self._inner = inner
         self.spec, self.node, self.immutable, self.exact = spec, inner.node, inner.immutable, inner.exact
         self.check, self.encode, self.decode = self._check, self._encode, self._decode
-        self._schema = f"{inner.schema()} or pickle"
+        self._schema = f"{inner.schema()} or any"
 
     def _check(self, value: Any) -> Any:
-        return value if type(value) is Frozen or self.node.fits(value) else Frozen(to_pickle(value))
+        return value if type(value) is Frozen or self.node.fits(value) else Frozen(to_bytes(value))
 
     def _encode(self, value: Any) -> bytes:
         if type(value) is not Frozen:
@@ -99,18 +100,18 @@ class OrPickled(Serializer):
                 try:
                     return codec.encode(self.node.wire(value))
                 except UnicodeEncodeError:
-                    pass  # half a surrogate pair, which pickle can write
-            value = Frozen(to_pickle(value))
+                    pass  # half a surrogate pair
+            value = Frozen(to_bytes(value))
         return codec.encode(value.data)
 
     def _decode(self, data: bytes) -> Any:
-        if data[0] in _BYTES:
+        if data[0] in BYTES:
             return Frozen(_read_bytes(data))
         try:
             return self._inner.decode(data)
         except msgspec.ValidationError as error:
             raise PenstockError(
-                f"A stored value cannot be read as {self._schema.removesuffix(' or pickle')}: {error}. "
+                f"A stored value cannot be read as {self._schema.removesuffix(' or any')}: {error}. "
                 f"Give new fields a default and keep the types of the others, or give the operator another uid."
             ) from None
 
@@ -118,6 +119,4 @@ class OrPickled(Serializer):
         return OrPickled, (self.spec,)
 
 
-_BYTES = frozenset((0xC4, 0xC5, 0xC6))
-"""How msgpack marks bytes of 8, 16 or 32 bits of length."""
 _read_bytes = msgspec.msgpack.Decoder(bytes).decode

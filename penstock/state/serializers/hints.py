@@ -7,12 +7,15 @@ import decimal
 import enum
 import typing
 import uuid
+from collections.abc import Iterator
 from typing import Any
 
 from msgspec import inspect
 
 from penstock.common.row import Row
 from penstock.common.time import Instant
+from penstock.state.serializers.array_wire import is_array_type
+from penstock.state.serializers.arrays import Array
 from penstock.state.serializers.containers import Mapping, Members, OneOf, Positions, Sequence
 from penstock.state.serializers.leaves import (
     DateTime,
@@ -43,7 +46,7 @@ def node_of_hint(hint: Any) -> Node:
         ) from error
     except Exception as error:  # the annotations of any class are evaluated here, and msgspec has its rules
         raise _unsupported(hint, str(error)) from error
-    node = _Builder().build(description)
+    node = _Builder(_arrays_in(hint)).build(description)
     # The hint itself also holds what the description lost, such as constraints.
     node.wire_type = hint
     return node
@@ -52,8 +55,10 @@ def node_of_hint(hint: Any) -> Node:
 class _Builder:
     """Walks one description. A class that holds itself is met again, hence the records made so far."""
 
-    def __init__(self) -> None:
+    def __init__(self, arrays: Iterator[Any]) -> None:
+        """`arrays`: the types of arrays in the hint, in their order: their dtypes are not in the description."""
         self.records: dict[int, Node] = {}
+        self.arrays = arrays
 
     def build(self, described: inspect.Type) -> Node:
         if isinstance(described, inspect.Metadata):
@@ -85,6 +90,8 @@ class _Builder:
             return Literal(typing.Literal[described.values], described.values)
         if isinstance(described, inspect.CustomType) and described.cls is Instant:
             return InstantLeaf()
+        if isinstance(described, inspect.CustomType) and is_array_type(described.cls):
+            return Array(next(self.arrays, described.cls))
         return None
 
     def _container(self, described: inspect.Type) -> Node | None:
@@ -132,7 +139,13 @@ class _Builder:
             return None
         self.records[id(described)] = record
         name = record.cls.__qualname__
-        record.fill({f.name: self._part(f.type, f"field {f.name!r} of {name}") for f in described.fields})
+        annotations, around = _annotations(record.cls), self.arrays
+        fields = {}
+        for field in described.fields:
+            self.arrays = _arrays_in(annotations.get(field.name))
+            fields[field.name] = self._part(field.type, f"field {field.name!r} of {name}")
+        self.arrays = around
+        record.fill(fields)
         return record
 
 
@@ -150,6 +163,22 @@ _LEAVES: dict[type, typing.Callable[[], Node]] = {
     inspect.DecimalType: lambda: Plain(decimal.Decimal, "decimal"),
     inspect.UUIDType: lambda: Plain(uuid.UUID, "uuid"),
 }
+
+
+def _arrays_in(hint: Any) -> Iterator[Any]:
+    """The types of numpy's arrays within a hint, in their order."""
+    if is_array_type(hint):
+        yield hint
+        return
+    for argument in typing.get_args(hint):
+        yield from _arrays_in(argument)
+
+
+def _annotations(cls: type) -> dict[str, Any]:
+    try:
+        return typing.get_type_hints(cls, include_extras=True)
+    except Exception:  # names that only msgspec resolves, in a class of a function
+        return dict(getattr(cls, "__annotations__", {}))
 
 
 def _constrained(described: inspect.Type) -> bool:

@@ -8,12 +8,15 @@ import struct
 from datetime import UTC, datetime, time, timezone
 from typing import Any
 
-from penstock.common.pickling import to_pickle
+from penstock.common.pickling import from_bytes, to_bytes, to_pickle
+from penstock.common.plain import decode_plain, encode_plain
 from penstock.common.time import Instant
 from penstock.state.scalars import python_scalar
+from penstock.state.serializers import codec
 from penstock.state.serializers.node import Node, NotEncodable
 
 __all__ = [
+    "BYTES",
     "LONG_MAX",
     "LONG_MIN",
     "BigInt",
@@ -28,6 +31,9 @@ __all__ = [
     "Plain",
     "TimeOfDay",
     "Whole",
+    "decode_any",
+    "encode_any",
+    "pickled",
 ]
 
 LONG_MIN, LONG_MAX = -(1 << 63), (1 << 63) - 1
@@ -259,7 +265,11 @@ class Literal(Node):
 
 
 class Pickled(Node):
-    """Any object, as a pickle. Whether it has one is known only when it is written."""
+    """Any object: a plain value in a form that describes itself, anything else as a pickle.
+
+    Whether it has a pickle is known only when it is written. Inside other types it is bytes; where it is the whole
+    value, `encode` and `decode` are used, which write a plain value without them.
+    """
 
     wire_type = bytes
     classes = (object,)
@@ -270,15 +280,45 @@ class Pickled(Node):
 
     def _wire(self, value: Any) -> bytes:
         try:
-            return to_pickle(value)
+            return to_bytes(value)
         except Exception as error:  # an object's own __reduce__ may raise anything
-            raise NotEncodable(
-                f"A {type(value).__module__}.{type(value).__qualname__} could not be pickled: {error}",
-                "Store data instead of what holds files, locks, connections or local functions.",
-            ) from error
+            raise _not_pickled(value, error) from error
 
     def _value(self, wire: bytes) -> Any:
-        return pickle.loads(wire)
+        return from_bytes(wire)
 
     def describe(self, inside: frozenset[str] = frozenset()) -> str:
-        return "pickle"
+        return "any"
+
+
+def encode_any(value: Any) -> bytes:
+    """The bytes of a value without a type."""
+    data = encode_plain(value)
+    return pickled(value) if data is None else data
+
+
+def pickled(value: Any) -> bytes:
+    """The bytes of a value that is written as a pickle, whatever it is."""
+    try:
+        return codec.encode(to_pickle(value))
+    except Exception as error:  # an object's own __reduce__ may raise anything
+        raise _not_pickled(value, error) from error
+
+
+def decode_any(data: bytes) -> Any:
+    """The value that `encode_any` wrote; or that was written as a pickle before it could be anything else."""
+    if data[0] in BYTES:
+        return pickle.loads(_read_bytes(data))
+    return decode_plain(data)
+
+
+BYTES = frozenset((0xC4, 0xC5, 0xC6))
+"""How msgpack marks bytes of 8, 16 or 32 bits of length: a pickle, where a value has no type."""
+_read_bytes = codec.decoder(bytes)
+
+
+def _not_pickled(value: Any, error: Exception) -> NotEncodable:
+    return NotEncodable(
+        f"A {type(value).__module__}.{type(value).__qualname__} could not be pickled: {error}",
+        "Store data instead of what holds files, locks, connections or local functions.",
+    )

@@ -12,7 +12,9 @@ __all__ = ["Described", "StateSchema", "UnknownSchema", "read_schema"]
 
 T = TypeVar("T")
 
-OR_PICKLE = " or pickle"
+OR_ANY = re.compile(" or (?:any|pickle)$")
+"""Of a type that comes from an annotation: values that do not fit it are stored as well. "pickle" was the word for
+"any" before plain values had a form of their own."""
 
 RECORDS = ("dataclass", "struct", "namedtuple", "typeddict")
 _HOLDING = ("list", "tuple", "set", "frozenset", "map", "union", "row")
@@ -21,6 +23,7 @@ _WORD = re.compile(r"[a-z]+")
 _TITLE = re.compile(r"(?:\w+|<\w+>)(?:\.(?:\w+|<\w+>))*")
 _FIELD = re.compile(r"([^<>(),:?]+): ")
 _CONSTANT = re.compile(r"""b?'(?:[^'\\]|\\.)*'|b?"(?:[^"\\]|\\.)*"|[^,()<>'" ]+""")
+_DTYPE = re.compile(r"\w+")
 _MEMBER = re.compile(r"(\w+)=")
 _OPTIONAL = re.compile(r"[^<>(),:?]+")
 
@@ -36,7 +39,7 @@ class Described:
     kind: str
     text: str
     title: str = ""
-    """Of a class: module and name."""
+    """Of a class: module and name; of an array: its dtype, if it has one."""
     parts: tuple[Described, ...] = ()
     names: tuple[str, ...] | None = None
     """Of the fields, or of the members of an enum; None where there are only places, or a class is only named."""
@@ -55,15 +58,15 @@ class StateSchema:
     value: Described
     key: Described | None
     """Of a map state."""
-    or_pickle: bool
+    or_any: bool
 
 
 @lru_cache(maxsize=256)
 def read_schema(text: str) -> StateSchema:
     """What `StateDescriptor.schema` gave. Raises UnknownSchema."""
     kind, _, rest = text.partition(" ")
-    or_pickle = rest.endswith(OR_PICKLE)
-    reader = _Reader(rest.removesuffix(OR_PICKLE))
+    or_any = OR_ANY.search(rest) is not None
+    reader = _Reader(OR_ANY.sub("", rest))
     key = None
     try:
         value = reader.type()
@@ -74,7 +77,7 @@ def read_schema(text: str) -> StateSchema:
     except RecursionError:
         raise UnknownSchema("it is nested too deep") from None
     reader.end()
-    return StateSchema(kind, value, key, or_pickle)
+    return StateSchema(kind, value, key, or_any)
 
 
 class _Reader:
@@ -115,6 +118,12 @@ class _Reader:
             return Described(word, self._since(start), constants=tuple(constants))
         if word == "row":
             return self._row(start)
+        if word == "array":
+            dtype = ""
+            if self._skip("<"):
+                dtype = self._match(_DTYPE)
+                self.expect(">")
+            return Described(word, self._since(start), dtype)
         if word in _HOLDING:
             self.expect("<")
             parts = self._listed(">", self._part)

@@ -8,7 +8,7 @@ from typing import Any
 from penstock.common.typeinfo import TypeSpec
 from penstock.state.serializers import codec
 from penstock.state.serializers.containers import Sequence
-from penstock.state.serializers.leaves import LONG_MAX, LONG_MIN
+from penstock.state.serializers.leaves import LONG_MAX, LONG_MIN, Pickled, decode_any, encode_any
 from penstock.state.serializers.node import Node
 from penstock.state.serializers.types import node_of
 
@@ -150,6 +150,8 @@ def _functions(node: Node) -> tuple[Callable[[Any], bytes], Callable[[bytes], An
         return node.value(read(data))
 
     decode = read if node.same else decode_wire
+    if type(node) is Pickled:
+        return encode_any, decode_any
     if node.proof:
         return encode_proven, decode
     if node.exact is int:

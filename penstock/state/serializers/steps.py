@@ -13,23 +13,27 @@ from typing import Any
 
 import msgspec
 
+from penstock.common.pickling import as_part
 from penstock.errors import PenstockError
 from penstock.state.serializers import codec
 from penstock.state.serializers.evolving import Way
+from penstock.state.serializers.leaves import BYTES
 
-__all__ = ["Versions", "versions_of", "written_way"]
+__all__ = ["WRAP", "Versions", "versions_of", "written_way"]
 
 _MARK = b"\xc1"
-_BYTES = frozenset((0xC4, 0xC5, 0xC6))
-"""How msgpack marks bytes of 8, 16 or 32 bits of length: a pickle, where a type may be written as one."""
 _KEPT: Any = object()
 
 Walk = Callable[[Any], Any]
 
 
-def written_way(way: Way, or_pickle: bool) -> bytes:
+WRAP = ["wrap"]
+"""The way of values without a type to values of a type or any other: as bytes, in which no type is written."""
+
+
+def written_way(way: Way, or_any: bool) -> bytes:
     """A way as it is stored with its state."""
-    return codec.encode([or_pickle, way])
+    return codec.encode([or_any, way])
 
 
 class Versions:
@@ -92,11 +96,13 @@ def _number(data: bytes) -> tuple[int, int]:
 
 
 def _step(way: bytes) -> Callable[[bytes], bytes]:
-    or_pickle, planned = msgspec.msgpack.decode(way)
+    or_any, planned = msgspec.msgpack.decode(way)
+    if planned == WRAP:
+        return lambda data: data if data[0] in BYTES else codec.encode(as_part(data))
     walk = _walk(planned, {}) or _unchanged
 
     def step(data: bytes) -> bytes:
-        if or_pickle and data[0] in _BYTES:
+        if or_any and data[0] in BYTES:
             return data
         return codec.encode(walk(msgspec.msgpack.decode(data)))
 
