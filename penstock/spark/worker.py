@@ -194,7 +194,12 @@ def _with_run(
     name = (graph, chain, subtask)
     run = _runs.pop(name, None) or ChainRun(_graphs[graph], _graphs[graph].chains[chain], subtask)
     task = Task(run, producer)
-    yield from rows(task)
+    try:
+        yield from rows(task)
+    except BaseException:
+        # The run is lost, but the process may be used again.
+        run.abandon()
+        raise
     if task.failed:
         # The failure is on its way to the driver; another one while closing would only hide it.
         with suppress(Exception):

@@ -36,6 +36,7 @@ from penstock.common.pickling import Frozen
 from penstock.common.watermark_strategy import Watermark
 from penstock.connectors.sinks import CollectSink
 from penstock.connectors.source import at_end
+from penstock.datastream.backend_settings import backend_name
 from penstock.datastream.checkpoint_settings import restart_strategy
 from penstock.datastream.data_stream import DataStream
 from penstock.datastream.environment import StreamExecutionEnvironment
@@ -73,6 +74,8 @@ class JobHarness:
     Given the `storage` of another harness, it goes on from that one's last checkpoint, at whatever parallelism.
     Given `from_savepoint`, it begins with that.
     A restart strategy of the program is obeyed; where a driver would wait, the clock that was set goes on at once.
+    `backend` is what `state.backend.type` is in a configuration; checkpoints are in a directory of the harness, with
+    `memory` in the driver's memory.
     With `commits_late`, sinks that commit beside the next epoch do so when its tasks are done, and not at once.
     """
 
@@ -98,11 +101,12 @@ class JobHarness:
         if isinstance(stream, DataStream):
             stream._end("Collect", self._sink)
         self._directory = tempfile.mkdtemp(prefix="penstock-harness-")
-        self._backend = Backend(backend, [f"{self._directory}/replicas"])
+        engine, in_driver = backend_name(backend)
+        self._backend = Backend(engine, [f"{self._directory}/replicas"])
         self._settings = replace(settings or Settings(), backend=self._backend)
         owner: object = self
         if storage is None:
-            storage = DriverStorage() if backend == "memory" else LocalStorage(f"{self._directory}/checkpoints")
+            storage = DriverStorage() if in_driver else LocalStorage(f"{self._directory}/checkpoints")
             # A harness that goes on from this one's checkpoints may outlive it.
             owner = storage
         self.storage = storage
@@ -146,9 +150,14 @@ class JobHarness:
         self._crash_point: str | None = None
         self._passed: list[str] = []
         self.epochs_run = 0
+        self._started = False
+        self._engine: LocalEngine
+        self._driver: EpochDriver
         self._start()
 
     def _start(self) -> None:
+        if self._started:
+            self._driver.abandon()
         self._open_engine()
         self._driver = EpochDriver(
             self._graph,
@@ -169,7 +178,10 @@ class JobHarness:
         self._recover()
 
     def _open_engine(self) -> None:
+        if self._started:
+            self._engine.abandon()
         self._engine = LocalEngine(self._graph, self.storage, self._backend, self._pending, self._probe, self._pace)
+        self._started = True
 
     def _now(self) -> float:
         return time.time() * 1000 if self._clock_ms is None else self._clock_ms
