@@ -319,6 +319,10 @@ class EpochDriver:
         self._housekeeping.close()
         self._committer.close()
 
+    def abandon(self) -> None:
+        """Instead of `stop`, where the driver is lost and this process lives on: no sink commits any more."""
+        self._housekeeping.abandon()
+
     def check_commits(self) -> None:
         """Raise what a sink failed with beside the epochs, if one did."""
         self._committer.check()

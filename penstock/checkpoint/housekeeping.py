@@ -138,6 +138,12 @@ class Housekeeping:
         if self._thread is not None:
             self._thread.shutdown(wait=True)
 
+    def abandon(self) -> None:
+        """The driver is lost: begin nothing more. What is under way ends first, so that no thread stays."""
+        self._closed = True
+        if self._thread is not None:
+            self._thread.shutdown(wait=True, cancel_futures=True)
+
     def _run(self, manifest: Manifest, version: Version, blocks: list[Block], sweep: bool) -> dict[Block, BaseHandle]:
         if sweep:
             self._retention.sweep(manifest, [*self._held, *([] if self._reading is None else [self._reading])])

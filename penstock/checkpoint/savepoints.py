@@ -37,6 +37,8 @@ METADATA = "_metadata"
 PREFIX = "savepoint-"
 _MAGIC = b"PENSTOCK SAVEPOINT\n"
 _DIGEST_BYTES = 16
+_LARGEST_METADATA = 1 << 30
+"""It holds all operator state, which every checkpoint does as well: a gigabyte of it would stop any job."""
 
 _log = logging.getLogger(__name__)
 
@@ -209,6 +211,12 @@ def savepoint_storage(path: str, options: Mapping[str, Any] | None = None) -> Sh
 
 def publish_metadata(storage: SharedStorage, metadata: Metadata) -> None:
     body = _encode(metadata)
+    if len(body) > _LARGEST_METADATA - 1024:
+        raise SavepointError(
+            f"The metadata of the savepoint would have {len(body):,} bytes, at most {_LARGEST_METADATA:,} can be read "
+            f"again: operator state is part of it.",
+            fix="Keep large state in keyed state, or less of it in operator state.",
+        )
     storage.publish(METADATA, _MAGIC + digest_of(body) + body)
 
 
@@ -216,7 +224,7 @@ def load_savepoint(storage: SharedStorage) -> Metadata:
     """What is in the savepoint; runs nothing of it. Raises a SavepointError that says what is wrong."""
     where = storage.where
     try:
-        data = storage.read(METADATA)
+        data = storage.read(METADATA, _LARGEST_METADATA)
     except MissingObject:
         if storage.list(f"{SAVED_STATE}/"):
             raise IncompleteSavepoint(
@@ -263,16 +271,24 @@ def load_savepoint(storage: SharedStorage) -> Metadata:
 
 
 def list_savepoints(directory: SharedStorage) -> list[Found]:
-    """All that lie in a directory, and what was left of others."""
-    names = {name.partition("/")[0] for name in directory.list(PREFIX) if "/" in name}
+    """All that lie in a directory, what was left of others, and those that cannot be read."""
     listed = []
-    for name in sorted(names):
+    for name in directory.folders(PREFIX):
         storage = directory.below(name)
         try:
             listed.append(Found(name, storage.where, load_savepoint(storage)))
-        except SavepointError as error:
-            listed.append(Found(name, storage.where, None, error.statement()))
+        except (SavepointError, StorageError) as error:
+            # An empty directory is nothing that is left of a savepoint.
+            if not (isinstance(error, NotASavepoint) and _is_empty(storage)):
+                listed.append(Found(name, storage.where, None, error.statement()))
     return sorted(listed, key=lambda each: (0 if each.metadata is None else each.metadata.created, each.name))
+
+
+def _is_empty(storage: SharedStorage) -> bool:
+    try:
+        return not storage.list("")
+    except StorageError:
+        return False
 
 
 def dispose_claimed(storage: SharedStorage, identity: str) -> None:
@@ -298,6 +314,13 @@ def dispose_savepoint(storage: SharedStorage) -> None:
         load_savepoint(storage)
     except (DamagedSavepoint, NewerSavepoint, IncompleteSavepoint):
         pass
+    link = storage.link_among(METADATA, SAVED_STATE) if isinstance(storage, LocalStorage) else None
+    if link is not None:
+        raise SavepointError(
+            f"'{link}' of the savepoint in {storage.where} is a link, and no savepoint is made with one: what it leads "
+            f"to may belong to something else.",
+            fix="Look where the link leads, and remove the directory by hand. Nothing was changed.",
+        )
     storage.delete(METADATA)
     storage.delete_below(SAVED_STATE)
     if isinstance(storage, LocalStorage):

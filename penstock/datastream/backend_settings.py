@@ -29,12 +29,7 @@ def backend_settings(config: Configuration) -> tuple[Backend, bool]:
     """The backend, and whether checkpoints are files."""
     directory = config.get_string("state.checkpoints.dir", "")
     given = config.get_string("state.backend", "filesystem" if directory else "memory")
-    name = given if ":" in given else _NAMES.get(given.lower())
-    if name is None:
-        raise BadSetting(
-            f"state.backend is '{given}'.",
-            fix="Set it to memory, hashmap, filesystem, rocksdb or package.module:Class.",
-        )
+    name, in_driver = backend_name(given)
     if not directory and given.lower() not in (*_IN_THE_DRIVER, "hashmap", "heap"):
         raise BadSetting(
             f"state.backend is {given}, but state.checkpoints.dir is not set: where to put checkpoints?",
@@ -54,7 +49,19 @@ def backend_settings(config: Configuration) -> tuple[Backend, bool]:
         factory_of(backend)
     except BadBackend as error:
         raise BadSetting(error.problem, fix=error.fix) from error
-    return backend, bool(directory) and given.lower() not in _IN_THE_DRIVER
+    return backend, bool(directory) and not in_driver
+
+
+def backend_name(given: str) -> tuple[str, bool]:
+    """The name of the backend that `state.backend` names, and whether its checkpoints are in the driver's memory even
+    where a directory is set."""
+    name = given if ":" in given else _NAMES.get(given.lower())
+    if name is None:
+        raise BadSetting(
+            f"state.backend is '{given}'.",
+            fix="Set it to memory, hashmap, filesystem, rocksdb or package.module:Class.",
+        )
+    return name, given.lower() in _IN_THE_DRIVER
 
 
 def default_directory() -> str:

@@ -155,6 +155,11 @@ class AsyncOperator(Operator):
         finally:
             events.close()
 
+    def abandon(self) -> None:
+        events, self._events = self._events, None
+        if events is not None:
+            events.close()
+
     # -- in the loop's thread ------------------------------------------------------------------------------------------
 
     def _begin(self) -> None:

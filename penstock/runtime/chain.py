@@ -299,6 +299,11 @@ class ChainRun:
         while self._opened:
             self._opened.pop().close()
 
+    def abandon(self) -> None:
+        """Instead of `close`, where the task was lost: what was opened is left as it is, but no thread stays."""
+        while self._opened:
+            self._opened.pop().abandon()
+
 
 def next_target(graph: PhysicalGraph, level: int, to_level: int, target: int) -> int:
     """The partition of the stage after `level` that a row takes on its way to `target` of `to_level`."""

@@ -215,6 +215,9 @@ class Operator:
         if hasattr(self.function, "close"):
             self.function.close()
 
+    def abandon(self) -> None:
+        """Instead of `close`, where the task was lost: end threads of this operator, call nothing of the user's."""
+
 
 def _unmarked(watermark: int | None, channel: str) -> None:
     pass

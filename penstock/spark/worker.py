@@ -207,6 +207,10 @@ def _with_run(
         with suppress(*_CAUGHT):
             run.close()
         raise
+    except BaseException:
+        # The run is lost, but the process may be used again.
+        run.abandon()
+        raise
     if task.failed:
         # The failure is on its way to the driver; another one while closing would only hide it.
         with suppress(*_CAUGHT):

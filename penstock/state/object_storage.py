@@ -11,7 +11,15 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from typing import Any
 from urllib.parse import quote, unquote
 
-from penstock.state.storage import AlreadyPublished, MissingObject, Storage, StorageError, checked, checked_prefix
+from penstock.state.storage import (
+    AlreadyPublished,
+    MissingObject,
+    Storage,
+    StorageError,
+    checked,
+    checked_prefix,
+    too_large,
+)
 
 __all__ = ["NoConditionalPut", "ObjectStorage"]
 
@@ -142,10 +150,14 @@ class ObjectStorage(Storage):
         with self._told("write", name), self._guard:
             self._files.pipe_file(path, data)
 
-    def read(self, name: str) -> bytes:
+    def read(self, name: str, at_most: int | None = None) -> bytes:
         path = self._path(name)
         with self._told("read", name), self._guard:
             try:
+                if at_most is not None:
+                    size = int(self._files.info(path)["size"] or 0)
+                    if size > at_most:
+                        raise too_large(name, self.where, size, at_most)
                 return bytes(self._files.cat_file(path))
             except _GONE:
                 pass

@@ -6,10 +6,12 @@ import errno
 import os
 import secrets
 import shutil
+import stat
 import threading
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 from urllib.parse import unquote, urlsplit
@@ -117,8 +119,8 @@ class Storage(ABC):
         self.write(name, file.read())
 
     @abstractmethod
-    def read(self, name: str) -> bytes:
-        """The whole object; MissingObject if there is none."""
+    def read(self, name: str, at_most: int | None = None) -> bytes:
+        """The whole object; MissingObject if there is none, StorageError if it has more than `at_most` bytes."""
 
     def view(self, name: str) -> pa.Buffer:
         """The object for `read_changes`, mapped instead of read where the storage can: a part costs a part."""
@@ -126,6 +128,10 @@ class Storage(ABC):
 
     @abstractmethod
     def exists(self, name: str) -> bool: ...
+
+    def folders(self, prefix: str) -> list[str]:
+        """The first parts of names that have several and start with this string, sorted."""
+        return sorted({name.partition("/")[0] for name in self.list(prefix) if "/" in name})
 
     @abstractmethod
     def list(self, prefix: str) -> list[str]:
@@ -235,23 +241,45 @@ class LocalStorage(Storage):
     def write_file(self, name: str, file: BinaryIO) -> None:
         self._put(name, file, os.replace)
 
-    def read(self, name: str) -> bytes:
+    def read(self, name: str, at_most: int | None = None) -> bytes:
+        with self._opened(name) as (descriptor, size):
+            if at_most is not None and size > at_most:
+                raise too_large(name, self.uri, size, at_most)
+            try:
+                with open(descriptor, "rb", closefd=False) as file:
+                    return file.read()
+            except MemoryError:
+                raise StorageError(
+                    f"Cannot read '{name}' from {self.uri}: it has {size:,} bytes, more than memory takes."
+                ) from None
+
+    def view(self, name: str) -> pa.Buffer:
+        with self._opened(name) as (descriptor, _):
+            return map_file(f"/proc/self/fd/{descriptor}")
+
+    @contextmanager
+    def _opened(self, name: str) -> Iterator[tuple[int, int]]:
+        """The descriptor and size of a regular file. Nothing else is read: a FIFO or a device may never end."""
+        path = self._root / checked(name)
         try:
-            return (self._root / checked(name)).read_bytes()
-        except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
+            # O_NONBLOCK: a FIFO is opened without a writer, and then refused.
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+            try:
+                found = os.fstat(descriptor)
+                if stat.S_ISDIR(found.st_mode):
+                    raise MissingObject(name, self.uri)
+                if not stat.S_ISREG(found.st_mode):
+                    raise StorageError(
+                        f"Cannot read '{name}' from {self.uri}: it is {_kind(found.st_mode)}, not a regular file.",
+                        fix="Restore the file from a copy. Nothing was changed.",
+                    )
+                yield descriptor, found.st_size
+            finally:
+                os.close(descriptor)
+        except (FileNotFoundError, NotADirectoryError):
             raise MissingObject(name, self.uri) from None
         except OSError as error:
             raise self._unreadable(name, error) from error
-
-    def view(self, name: str) -> pa.Buffer:
-        try:
-            if self.exists(name):
-                return map_file(self._root / name)
-        except FileNotFoundError:
-            pass
-        except OSError as error:
-            raise self._unreadable(name, error) from error
-        raise MissingObject(name, self.uri)
 
     def _unreadable(self, name: str, error: OSError) -> StorageError:
         return StorageError(
@@ -260,15 +288,46 @@ class LocalStorage(Storage):
         )
 
     def exists(self, name: str) -> bool:
-        return (self._root / checked(name)).is_file()
+        try:
+            return (self._root / checked(name)).is_file()
+        except OSError as error:
+            raise self._unreadable(name, error) from error
+
+    def folders(self, prefix: str) -> list[str]:
+        """Without a look into them: one that cannot be read hides no other."""
+        checked_prefix(prefix)
+        try:
+            with os.scandir(self._root) as entries:
+                return sorted(
+                    entry.name
+                    for entry in entries
+                    if entry.name.startswith(prefix) and entry.is_dir(follow_symlinks=False)
+                )
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        except OSError as error:
+            raise self._not_listed(error) from error
 
     def list(self, prefix: str) -> list[str]:
         start = self._root / checked_prefix(prefix).rpartition("/")[0]
         names = []
-        for directory, _, files in os.walk(start, onerror=_raise_unless_gone):
-            base = Path(directory).relative_to(self._root)
-            names += [(base / file).as_posix() for file in files if not file.startswith(_TEMP)]
+        try:
+            for directory, _, files in os.walk(start, onerror=_raise_unless_gone):
+                base = Path(directory).relative_to(self._root)
+                names += [(base / file).as_posix() for file in files if not file.startswith(_TEMP)]
+        except OSError as error:
+            raise self._not_listed(error) from error
         return sorted(name for name in names if name.startswith(prefix))
+
+    def _not_listed(self, error: OSError) -> StorageError:
+        return StorageError(
+            f"Cannot list {error.filename or self._root}: {error.strerror or error}.",
+            fix="See that this user may read the directory. Nothing was changed.",
+        )
+
+    def link_among(self, *names: str) -> str | None:
+        """The first of these names that is a link; None if none is."""
+        return next((name for name in names if (self._root / checked(name)).is_symlink()), None)
 
     def delete(self, name: str) -> None:
         path = self._root / checked(name)
@@ -302,7 +361,7 @@ class LocalStorage(Storage):
                 if error.errno == errno.ENOTEMPTY and added < _PRUNED_RETRIES:
                     continue
                 raise StorageError(
-                    f"Cannot delete '{directory}' in {self.uri}: {error.strerror}.",
+                    f"Cannot delete '{directory}' in {self.uri}: {error.strerror or error}.",
                     fix="See that this user may delete there, and that nothing else writes there.",
                 ) from error
 
@@ -365,6 +424,25 @@ class LocalStorage(Storage):
             directory.mkdir(exist_ok=True)
             _fsync_directory(directory.parent)
         self._durable.add(directory)
+
+
+_KINDS = {
+    stat.S_IFIFO: "a FIFO",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFSOCK: "a socket",
+}
+
+
+def _kind(mode: int) -> str:
+    return _KINDS.get(stat.S_IFMT(mode), "something else")
+
+
+def too_large(name: str, where: str, size: int, at_most: int) -> StorageError:
+    return StorageError(
+        f"'{name}' in {where} has {size:,} bytes; what belongs there has at most {at_most:,}.",
+        fix="Restore the file from a copy. Nothing was changed.",
+    )
 
 
 def _raise_unless_gone(error: OSError) -> None:
@@ -432,7 +510,7 @@ class DriverStorage(Storage):
     def write(self, name: str, data: bytes) -> None:
         self._objects[checked(name)] = data
 
-    def read(self, name: str) -> bytes:
+    def read(self, name: str, at_most: int | None = None) -> bytes:
         try:
             return self._objects[checked(name)]
         except KeyError:
@@ -483,7 +561,7 @@ class RemoteDriverStorage(Storage):
     def where(self) -> str:
         return self._where
 
-    def read(self, name: str) -> bytes:
+    def read(self, name: str, at_most: int | None = None) -> bytes:
         checked(name)
         try:
             data = client_for(self._address, self._secret).read(name)

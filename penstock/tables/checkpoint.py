@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import logging
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -14,7 +15,7 @@ from penstock.checkpoint.manifest import BadManifest, Manifest, OperatorSnapshot
 from penstock.checkpoint.retention import Retention
 from penstock.checkpoint.savepoints import METADATA, savepoint_storage
 from penstock.errors import PenstockError
-from penstock.state.storage import MissingObject, Storage
+from penstock.state.storage import MissingObject, Storage, StorageError
 from penstock.tables.savepoint import Savepoint
 from penstock.tables.snapshot import Snapshot
 from penstock.tables.sources import CheckpointBlocks
@@ -22,6 +23,8 @@ from penstock.tables.sources import CheckpointBlocks
 _MANIFESTS = "manifests/"
 _MANIFEST = re.compile(r"(.*?)/?manifests/(\d{12})")
 _LINEAGE = re.compile(r"([^/]+)/manifests/\d{12}")
+
+_log = logging.getLogger(__name__)
 
 
 class NotACheckpoint(PenstockError):
@@ -82,8 +85,15 @@ class Checkpoint(Snapshot):
         for number in _numbers(storage):
             # A manifest may be there only for later ones to be read, and what it stands on be gone.
             with suppress(MissingObject, BadManifest):
-                manifest, version = load(storage, number)
-                if retention.needed(manifest) - {""} <= there:
+                try:
+                    manifest, version = load(storage, number)
+                    readable = retention.needed(manifest) - {""} <= there
+                except MissingObject:
+                    raise
+                except StorageError as error:
+                    _log.warning("Checkpoint %d in %s is left out: %s", number, storage.where, error.statement())
+                    continue
+                if readable:
                     yield cls(storage, manifest, version)
 
     @property

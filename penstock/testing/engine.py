@@ -125,7 +125,11 @@ class LocalEngine:
                 result = list(rows(task))
             except PenstockError as error:
                 # What a task does not report itself is on Spark a lost task.
+                run.abandon()
                 raise EngineLost(str(error)) from error
+            except BaseException:
+                run.abandon()
+                raise
             if task.failed:
                 # As on Spark: another failure while closing would only hide the one that is on its way to the driver.
                 with suppress(Exception, SystemExit):
@@ -154,6 +158,12 @@ class LocalEngine:
         with self._program.entered():
             for run in self.runs.values():
                 run.close()
+        self.runs.clear()
+
+    def abandon(self) -> None:
+        """Lose every task, as when processes are killed: no function is closed."""
+        for run in self.runs.values():
+            run.abandon()
         self.runs.clear()
 
     def _epoch(self, parameters: EpochParameters, scope: str) -> TaskEpoch:

@@ -39,6 +39,7 @@ from penstock.common.program import Program
 from penstock.common.watermark_strategy import Watermark
 from penstock.connectors.sinks import CollectSink
 from penstock.connectors.source import at_end
+from penstock.datastream.backend_settings import backend_name
 from penstock.datastream.checkpoint_settings import restart_strategy
 from penstock.datastream.data_stream import DataStream
 from penstock.datastream.environment import StreamExecutionEnvironment
@@ -81,6 +82,8 @@ class JobHarness:
     A restart strategy of the program is obeyed; where a driver would wait, the clock that was set goes on at once.
     After each epoch it checks that no operator's watermark moved backwards, and raises WatermarkMovedBackwards if one
     did: within the epoch, from one checkpoint to the next, over crashes, rescales and savepoints.
+    `backend` is what `state.backend.type` is in a configuration; checkpoints are in a directory of the harness, with
+    `memory` in the driver's memory.
     With `commits_late`, sinks that commit beside the next epoch do so when its tasks are done, and not at once.
     `main` is the module of the program that a test has imported and that otherwise is run itself: its functions and
     classes then reach tasks by value, as those of `__main__` do.
@@ -109,11 +112,12 @@ class JobHarness:
         if isinstance(stream, DataStream):
             stream._end("Collect", self._sink)
         self._directory = tempfile.mkdtemp(prefix="penstock-harness-")
-        self._backend = Backend(backend, [f"{self._directory}/replicas"])
+        engine, in_driver = backend_name(backend)
+        self._backend = Backend(engine, [f"{self._directory}/replicas"])
         self._settings = replace(settings or Settings(), backend=self._backend)
         owner: object = self
         if storage is None:
-            storage = DriverStorage() if backend == "memory" else LocalStorage(f"{self._directory}/checkpoints")
+            storage = DriverStorage() if in_driver else LocalStorage(f"{self._directory}/checkpoints")
             # A harness that goes on from this one's checkpoints may outlive it.
             owner = storage
         self.storage = storage
@@ -161,9 +165,14 @@ class JobHarness:
         self._times: Times = {}
         """Where event time stood at the last checkpoint that was looked at."""
         self.epochs_run = 0
+        self._started = False
+        self._engine: LocalEngine
+        self._driver: EpochDriver
         self._start()
 
     def _start(self) -> None:
+        if self._started:
+            self._driver.abandon()
         self._open_engine()
         self._driver = EpochDriver(
             self._graph,
@@ -184,9 +193,12 @@ class JobHarness:
         self._recover()
 
     def _open_engine(self) -> None:
+        if self._started:
+            self._engine.abandon()
         self._engine = LocalEngine(
             self._graph, self._program, self.storage, self._backend, self._pending, self._probe, self._pace
         )
+        self._started = True
 
     def _now(self) -> float:
         return time.time() * 1000 if self._clock_ms is None else self._clock_ms

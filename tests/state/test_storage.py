@@ -289,10 +289,10 @@ class TestLocalStorage:
         """A task takes any other error for one of the user's function, and does not try again."""
         local.write("deltas/1/a", b"data")
 
-        def failing(*_: object) -> bytes:
+        def failing(*_: object, **__: object) -> bytes:
             raise OSError(errno.EIO, "Input/output error")
 
-        monkeypatch.setattr(Path, "read_bytes", failing)
+        monkeypatch.setattr("penstock.state.storage.open", failing, raising=False)
         monkeypatch.setattr("penstock.state.storage.map_file", failing)
         for read in (local.read, local.view):
             with pytest.raises(StorageError, match=r"Cannot read 'deltas/1/a' from file:.*: Input/output error\."):
