@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -41,24 +41,34 @@ class ExponentialDelay:
     """Restarts before the delay is reset; one more ends the job. None: without end."""
     same_error: int | None = None
     """Failures of user code in a row, with no checkpoint completed between, of which one more ends the job."""
+    from_the_start: int | None = None
+    """How often one error may come before there is a checkpoint; the last time ends the job."""
 
 
 RestartStrategy = NoRestart | FixedDelay | FailureRate | ExponentialDelay
 
-WITH_CHECKPOINTS = ExponentialDelay(same_error=10)
+WITH_CHECKPOINTS = ExponentialDelay(same_error=10, from_the_start=5)
 """Where nothing is chosen and checkpointing is on. What comes from outside may pass, so that is waited for without
-end. A bug in a function does not: ten restarts that come no further, two minutes, show that it is one."""
+end. A bug in a function does not: ten restarts that come no further, two minutes, show that it is one. Nor does an
+error that a job has met from its start, with no checkpoint in its life: a wrong address, a file of another type."""
 
 
 @dataclass(frozen=True)
 class Failed:
     at: int
     from_user: bool
+    error: str = ""
+    """The same text for the same error (`error_identity`); empty if unknown."""
 
 
 @dataclass(frozen=True)
 class Completed:
     """A checkpoint was completed: the job has come further."""
+
+
+@dataclass(frozen=True)
+class Resumed:
+    """The job starts from a checkpoint or savepoint: it has run before."""
 
 
 @dataclass(frozen=True)
@@ -86,12 +96,18 @@ class Restarts:
         self._since_reset = 0
         self._last_delay = 0
         self._same_error = 0
+        self._from_the_start: Counter[str] | None = Counter()
+        """How often each error came; None as soon as there is a checkpoint."""
 
-    def handle(self, event: Failed | Completed) -> Restart | GiveUp | None:
-        if isinstance(event, Completed):
-            self._same_error = 0
+    def handle(self, event: Failed | Completed | Resumed) -> Restart | GiveUp | None:
+        if not isinstance(event, Failed):
+            self._from_the_start = None
+            if isinstance(event, Completed):
+                self._same_error = 0
             return None
         self._same_error = self._same_error + 1 if event.from_user else 0
+        if self._from_the_start is not None and event.error:
+            self._from_the_start[event.error] += 1
         strategy = self.strategy
         if isinstance(strategy, NoRestart):
             return GiveUp("")
@@ -100,7 +116,7 @@ class Restarts:
         elif isinstance(strategy, FailureRate):
             decision = self._failure_rate(strategy, event.at)
         else:
-            decision = self._exponential_delay(strategy, event.at)
+            decision = self._exponential_delay(strategy, event)
         if isinstance(decision, GiveUp):
             return decision
         self.number += 1
@@ -122,7 +138,8 @@ class Restarts:
                 )
         return strategy.delay_ms
 
-    def _exponential_delay(self, strategy: ExponentialDelay, at: int) -> int | GiveUp:
+    def _exponential_delay(self, strategy: ExponentialDelay, event: Failed) -> int | GiveUp:
+        at = event.at
         if self._failures and at - self._failures.pop() >= strategy.reset_ms + self._last_delay:
             self._since_reset = 0
         self._failures.append(at)
@@ -135,6 +152,10 @@ class Restarts:
                 f"the program's own code failed {_times(self._same_error)} in a row and no checkpoint was completed "
                 f"in between"
             )
+        if strategy.from_the_start is not None and self._from_the_start is not None:
+            times = self._from_the_start[event.error]
+            if times >= strategy.from_the_start:
+                return GiveUp(f"it met the same error {_times(times)} and never completed a checkpoint")
         # A power of a large number of restarts is more than a float holds.
         steps = min(self._since_reset, 1000)
         self._since_reset += 1

@@ -289,7 +289,17 @@ def _never(cls: type) -> bool:
 
 def _by_value(cls: type, modules: frozenset[str]) -> bool:
     """Whether other processes cannot import it."""
-    return cls not in _HAS_NAMES and (cls.__module__ in modules or not internals._should_pickle_by_reference(cls))
+    if cls in _HAS_NAMES:
+        return False
+    return cls.__module__ in modules or not (internals._should_pickle_by_reference(cls) or _other_name(cls))
+
+
+def _other_name(cls: type) -> str:
+    """The name under which its module holds a class whose own name is another, as `Point = namedtuple("P", "x y")`."""
+    if cls.__module__ in (None, _MAIN) or internals._should_pickle_by_reference(cls):
+        return ""
+    module = sys.modules.get(cls.__module__)
+    return next((name for name, value in vars(module).items() if value is cls), "") if module else ""
 
 
 def _is_held(cls: type, modules: frozenset[str]) -> bool:
@@ -377,6 +387,8 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         kind = type(obj)
         if issubclass(kind, type):
             if not _by_value(obj, self._modules):
+                if obj not in _HAS_NAMES and (name := _other_name(obj)):
+                    return getattr, (sys.modules[obj.__module__], name)
                 return super().reducer_override(obj)
             if not self._is_named(obj):
                 return self._class_by_value(obj)

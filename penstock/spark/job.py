@@ -23,12 +23,13 @@ from penstock.checkpoint.epochs import (
     EpochStatistics,
     Settings,
 )
+from penstock.checkpoint.error_identity import error_identity
 from penstock.checkpoint.failed import UserFunctionFailed
 from penstock.checkpoint.flow import FlowControl, FlowSettings
 from penstock.checkpoint.housekeeping import merge_here
 from penstock.checkpoint.lineages import Lineages, SharedStorage, new_lineage
 from penstock.checkpoint.manifest import Fenced, Manifest, Version, load
-from penstock.checkpoint.restarts import Completed, Failed, Restart, Restarts, RestartStrategy
+from penstock.checkpoint.restarts import Completed, Failed, Restart, Restarts, RestartStrategy, Resumed
 from penstock.checkpoint.restoring import (
     RestoreSettings,
     check_savepoint,
@@ -360,7 +361,7 @@ class Job:
         if lasting or self._listener_failed or not self._session_lives():
             raise error
         from_user = isinstance(error, UserFunctionFailed)
-        decision = self._restarts.handle(Failed(int(time.time() * 1000), from_user))
+        decision = self._restarts.handle(Failed(int(time.time() * 1000), from_user, error_identity(error)))
         name = self.spec.name
         if not isinstance(decision, Restart):
             if decision is not None and decision.reason:
@@ -440,6 +441,8 @@ class Job:
                 )
             driver.start_sinks()
             last = driver.recover() if self.spec.checkpointing or restore is not None else None
+            if last is not None:
+                self._restarts.handle(Resumed())
             self._announce(last)
             self._recovered.set()
         if last is not None and last.ended:

@@ -24,12 +24,13 @@ from typing import Any
 import msgspec
 
 from penstock.checkpoint.epochs import EpochDriver, EpochParameters, EpochStatistics, Settings
+from penstock.checkpoint.error_identity import error_identity
 from penstock.checkpoint.event_time import moved_backwards
 from penstock.checkpoint.failed import UserFunctionFailed
 from penstock.checkpoint.flow import FlowControl
 from penstock.checkpoint.manifest import Manifest, load
 from penstock.checkpoint.metrics import JobMetrics
-from penstock.checkpoint.restarts import Completed, Failed, Restart, Restarts
+from penstock.checkpoint.restarts import Completed, Failed, Restart, Restarts, Resumed
 from penstock.checkpoint.restoring import RecoveryClaimMode, RestoreSettings, restore_savepoint
 from penstock.checkpoint.savepoints import check_savepoint_directory, savepoint_storage
 from penstock.checkpoint.saving import make_savepoint
@@ -210,7 +211,8 @@ class JobHarness:
 
     def _recover(self) -> None:
         self._driver.start_sinks()
-        self._driver.recover()
+        if self._driver.recover() is not None:
+            self._restarts.handle(Resumed())
         self._check_watermarks()
         self._stand_where_saved()
         for uid, log in self._log.items():
@@ -397,7 +399,8 @@ class JobHarness:
         self.last_failure = error
         if isinstance(error, PenstockError) and error.lasting:
             raise error
-        decision = self._restarts.handle(Failed(int(self._now()), isinstance(error, UserFunctionFailed)))
+        from_user = isinstance(error, UserFunctionFailed)
+        decision = self._restarts.handle(Failed(int(self._now()), from_user, error_identity(error)))
         if not isinstance(decision, Restart):
             raise error
         self._wait(decision.delay_ms / 1000)

@@ -16,6 +16,7 @@ from penstock.checkpoint.restarts import (
     Restart,
     Restarts,
     RestartStrategy,
+    Resumed,
 )
 
 
@@ -100,3 +101,49 @@ def test_by_default_a_checkpoint_between_two_errors_of_the_program_says_that_it_
         assert isinstance(restarts.handle(Failed(at, from_user=True)), Restart)
         if at % 10 == 9:
             restarts.handle(Completed())
+
+
+class TestTheSameErrorFromTheStart:
+    def failures(self, restarts: Restarts, *errors: str) -> list[bool]:
+        """Whether the job is restarted after each."""
+        decisions = [restarts.handle(Failed(0, from_user=False, error=error)) for error in errors]
+        return [isinstance(each, Restart) for each in decisions]
+
+    def test_ends_the_job_the_fifth_time_by_default(self) -> None:
+        restarts = Restarts(WITH_CHECKPOINTS)
+        assert self.failures(restarts, *["no broker"] * 4) == [True] * 4
+        decision = restarts.handle(Failed(0, from_user=False, error="no broker"))
+        assert decision == GiveUp("it met the same error 5 times and never completed a checkpoint")
+
+    def test_counts_each_error_by_itself(self) -> None:
+        assert self.failures(Restarts(WITH_CHECKPOINTS), *["a", "b"] * 4) == [True] * 8
+        assert self.failures(Restarts(WITH_CHECKPOINTS), *map(str, range(100))) == [True] * 100
+        assert self.failures(Restarts(WITH_CHECKPOINTS), *["a", "b"] * 4, "a") == [True] * 8 + [False]
+
+    @pytest.mark.parametrize("event", [Completed(), Resumed()])
+    def test_is_waited_for_without_end_once_there_is_a_checkpoint(self, event: Completed | Resumed) -> None:
+        restarts = Restarts(WITH_CHECKPOINTS)
+        assert self.failures(restarts, *["no broker"] * 4) == [True] * 4
+        restarts.handle(event)
+        assert self.failures(restarts, *["no broker"] * 100) == [True] * 100
+
+    @pytest.mark.parametrize(
+        "strategy",
+        [ExponentialDelay(), FixedDelay(100, 0), FailureRate(100, 1000, 0)],
+        ids=lambda strategy: type(strategy).__name__,
+    )
+    def test_does_not_matter_to_a_strategy_that_was_chosen(self, strategy: RestartStrategy) -> None:
+        assert self.failures(Restarts(strategy), *["no broker"] * 50) == [True] * 50
+
+    def test_does_not_end_a_job_whose_errors_are_unknown(self) -> None:
+        assert self.failures(Restarts(WITH_CHECKPOINTS), *[""] * 50) == [True] * 50
+
+
+def test_a_resumed_job_still_counts_errors_of_its_own_code() -> None:
+    restarts = Restarts(WITH_CHECKPOINTS)
+    decisions = []
+    for at in range(11):
+        restarts.handle(Resumed())
+        decisions.append(restarts.handle(Failed(at, from_user=True, error=str(at))))
+    assert isinstance(decisions[9], Restart)
+    assert isinstance(decisions[10], GiveUp)

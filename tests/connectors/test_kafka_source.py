@@ -405,6 +405,19 @@ class TestWhatIsMissing:
         ):
             plan(builder)
 
+    def test_lines_of_librdkafka_are_for_those_who_ask_for_them(self, caplog):
+        caplog.set_level("DEBUG")
+        builder = KafkaSource.builder().set_bootstrap_servers("127.0.0.1:1").set_topics("orders")
+        builder.set_value_only_deserializer(SimpleStringSchema()).set_property("socket.timeout.ms", "1000")
+        source = builder.build()
+        with pytest.raises(KafkaError, match="cannot learn which topics there are"):
+            source.start(1)
+        source.close()
+        said = [record for record in caplog.records if "Connection refused" in record.getMessage()]
+        assert {(record.name, record.levelname) for record in said} == {
+            ("penstock.connectors.kafka.librdkafka", "DEBUG")
+        }
+
 
 class TestABroker:
     def test_that_is_no_leader_for_a_moment_costs_no_record(self, kafka, plan):

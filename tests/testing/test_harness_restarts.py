@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from penstock.checkpoint.failed import EpochFailed, UserFunctionFailed
+from penstock.checkpoint.restarts import WITH_CHECKPOINTS, Restarts
 from penstock.common import RestartStrategies, RestartStrategyConfiguration
 from penstock.datastream import KeyedProcessFunction, RuntimeContext, StreamExecutionEnvironment
 from penstock.datastream.connectors import Sink, SinkWriter
@@ -195,3 +196,33 @@ def test_a_checkpoint_that_was_published_after_all_counts() -> None:
         job.push("a").epoch()
         job.push("a").epoch()
         assert (job.restarts, job.states("n")) == (1, {"a": 3})
+
+
+class TestUnderTheDefaultStrategy:
+    def counting(self, **options: Any) -> JobHarness:
+        job = counting(None, **options)
+        job._restarts = Restarts(WITH_CHECKPOINTS)
+        return job
+
+    def test_an_error_that_is_there_from_the_start_ends_the_job_the_fifth_time(self) -> None:
+        with self.counting(parallelism=2) as job:
+            FAILURES.extend(["wrong address"] * 9)
+            with pytest.raises(UserFunctionFailed, match="wrong address"):
+                job.push("a", "!").epoch()
+            assert (job.restarts, len(FAILURES)) == (4, 4)
+
+    def test_an_error_that_comes_later_is_tried_more_often(self) -> None:
+        with self.counting() as job:
+            job.push("a").epoch()
+            FAILURES.extend(["out of order"] * 9)
+            job.push("!").epoch()
+            assert (job.restarts, job.output) == (9, [("a", 1), ("!", 1)])
+
+    def test_a_resumed_job_has_come_further_before(self) -> None:
+        with counting(None) as first:
+            first.push("a").epoch()
+            with self.counting(storage=first.storage) as job:
+                job.crash()
+                FAILURES.extend(["out of order"] * 9)
+                job.push("a", "!").epoch()
+                assert job.restarts == 9

@@ -392,6 +392,18 @@ class Level(enum.Enum):
     LOW = 1
 
 
+class Renamed(NamedTuple):
+    number: int
+
+
+def test_a_class_that_its_module_holds_under_another_name_is_found_there(env):
+    stream = env.from_collection([Renamed(1)]).rebalance().map(lambda value: (value, type(value) is Renamed))
+    with JobHarness(stream, parallelism=2) as job:
+        assert job.run() == [(Renamed(1), True)]
+        assert type(job.output[0][0]) is Renamed
+        assert len(job._graph.program) < 200
+
+
 def test_classes_that_tasks_can_import_are_not_shipped(env):
     stream = env.from_collection([Shared(1), Level.LOW]).map(lambda value: (value, Shared(2)))
     with JobHarness(stream) as job:

@@ -8,6 +8,7 @@ from typing import Any
 from penstock.errors import PenstockError
 
 log = logging.getLogger("penstock.connectors.kafka")
+_librdkafka = logging.getLogger("penstock.connectors.kafka.librdkafka")
 
 _TIMEOUT_S = 30.0
 """How long to wait for an answer, where socket.timeout.ms is not set: a broker that is restarted is back by then."""
@@ -27,6 +28,14 @@ _INSTEAD = {
 
 class KafkaError(PenstockError):
     """The cluster did not do what a source or sink needs of it."""
+
+
+class _Lines:
+    """Takes librdkafka's log. It repeats a line for every attempt to connect; what matters is in the error raised."""
+
+    @staticmethod
+    def log(level: int, message: str, *details: Any) -> None:
+        _librdkafka.debug(message, *details)
 
 
 class KafkaClient:
@@ -90,7 +99,7 @@ class KafkaClient:
         # A broker closes connections that nobody used for ten minutes; the client opens another.
         properties.setdefault("log.connection.close", "false")
         try:
-            return getattr(confluent, kind)(properties, logger=log)
+            return getattr(confluent, kind)(properties, logger=_Lines)
         except (confluent.KafkaException, TypeError, ValueError) as error:
             raise KafkaError(
                 f"{self.owner}: librdkafka does not take its properties: {self._said(error)}.",

@@ -76,6 +76,7 @@ class Serializer:
         self.encode, self.decode = _functions(node)
         self.encode_many, self.decode_many = _functions(many)
         self._schema = node.describe()
+        _drop_caches(node, set())
 
     def schema(self) -> str:
         """The type in a few words that stay the same between processes and versions; stored in snapshots."""
@@ -104,6 +105,21 @@ def serializer_for(spec: TypeSpec) -> Serializer:
     if known is None:
         known = _serializers.setdefault(spec, Serializer(spec, node_of(spec)))
     return known
+
+
+def _drop_caches(node: Node, seen: set[int]) -> None:
+    """Take away what msgspec left on the user's classes while the decoders were made, which have it now.
+
+    It cannot be pickled by Cloudpickle, which a program may use for the same class, as in a UDF of Spark's.
+    """
+    if id(node) in seen:
+        return
+    seen.add(id(node))
+    for cls in node.classes:
+        if "__msgspec_cache__" in vars(cls):
+            type.__delattr__(cls, "__msgspec_cache__")
+    for part in node.parts:
+        _drop_caches(part, seen)
 
 
 def _functions(node: Node) -> tuple[Callable[[Any], bytes], Callable[[bytes], Any]]:
