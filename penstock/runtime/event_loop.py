@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import os
 import threading
 import weakref
 from collections.abc import Callable
 from concurrent.futures import Future, wait
 from contextlib import suppress
 from queue import SimpleQueue
+from types import TracebackType
 from typing import Any
 
 from penstock.errors import PenstockError
+
+_ASYNCIO = os.path.join(os.path.dirname(asyncio.__file__), "")
 
 GRACE_S = 5.0
 """How long is waited for what does not end when it is cancelled; then it is left behind, in a daemon thread."""
@@ -46,9 +50,12 @@ class EventLoop:
                 outcome.set_exception(error)
 
         # Held, for the loop itself holds its tasks only weakly.
-        self._called = asyncio.run_coroutine_threadsafe(inside(), self.loop)
+        coroutine = inside()
+        self._called = asyncio.run_coroutine_threadsafe(coroutine, self.loop)
         while not wait([outcome], 1).done:
             if not self.alive:
+                # It never began, and would complain of it.
+                coroutine.close()
                 raise PenstockError("The event loop of an async function has ended before its time.")
         error = outcome.exception()
         if error is not None:
@@ -80,4 +87,12 @@ def _serve(made: SimpleQueue[asyncio.AbstractEventLoop], on_death: Callable[[Bas
         try:
             loop.run_forever()
         except BaseException as error:  # asyncio lets SystemExit and KeyboardInterrupt of any task end the loop
-            on_death(error)
+            on_death(error.with_traceback(_beyond_the_loop(error.__traceback__)))
+
+
+def _beyond_the_loop(trace: TracebackType | None) -> TracebackType | None:
+    """Without the frames of this file and of asyncio, which stand above the user's."""
+    kept = trace
+    while kept is not None and kept.tb_frame.f_code.co_filename.startswith((__file__, _ASYNCIO)):
+        kept = kept.tb_next
+    return kept or trace

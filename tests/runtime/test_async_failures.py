@@ -314,9 +314,10 @@ class TestAUsersException:
             await asyncio.Event().wait()
             return [self_made]
 
-        stream = AsyncDataStream.ordered_wait(env.from_collection([1]), hang, LONG)
-        with JobHarness(stream) as job, pytest.raises(SystemExit, match="leaving"):
-            job.epoch()
+        stream = AsyncDataStream.ordered_wait(env.from_collection([1]), hang, LONG).uid("hang")
+        _, failure = failure_of(stream)
+        assert (failure.uid, failure.headline) == ("hang", "SystemExit: leaving")
+        assert failure.fix.startswith("Remove the call of sys.exit() from leave:")
 
 
 class TestResults:
