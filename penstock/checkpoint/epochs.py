@@ -294,7 +294,7 @@ class EpochDriver:
             self.await_tasks()
             self._committer.abandon(0 if last is None else last.id, None)
 
-    def abandon(self, everything: bool = False) -> None:
+    def abort_uncommitted(self, everything: bool = False) -> None:
         """This driver runs no more epochs: abort what its attempts prepared and no checkpoint holds.
 
         Another driver may go on with the lineage; what that one prepared is left alone. `everything`: nothing will be

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from penstock.errors import PenstockError
+
 __all__ = ["Duration", "Instant", "Time", "to_millis"]
 
 _NANOS_PER_MILLI = 1_000_000
@@ -132,6 +134,13 @@ class Instant:
         return f"Instant<{self.seconds}, {self.nanos}>"
 
 
+class BadLength(PenstockError, ValueError):
+    """A length of time that cannot be: of less than a millisecond, or of more than 64 bits hold."""
+
+
+_LONGEST = 2**63 - 1
+
+
 def to_millis(length: Time | Duration | timedelta | int) -> int:
     """The milliseconds of whatever the API takes as a length of time; a plain int already is milliseconds.
 
@@ -139,9 +148,9 @@ def to_millis(length: Time | Duration | timedelta | int) -> int:
     means what an interval of 500 µs was meant to.
     """
     if isinstance(length, int) and not isinstance(length, bool):
-        return length
+        return _bounded(length)
     if isinstance(length, Time):
-        return length.to_milliseconds()
+        return _bounded(length.to_milliseconds())
     if isinstance(length, Duration):
         millis, empty = length.to_milliseconds(), length == Duration(0)
     elif isinstance(length, timedelta):
@@ -152,5 +161,14 @@ def to_millis(length: Time | Duration | timedelta | int) -> int:
             "Use Time.seconds(5), Duration.of_seconds(5), timedelta(seconds=5) or milliseconds as an int."
         )
     if millis == 0 and not empty:
-        raise ValueError(f"{length!r} is shorter than a millisecond, the finest time Penstock keeps.")
+        raise BadLength(f"{length!r} is shorter than a millisecond, the finest time Penstock keeps.")
+    return _bounded(millis)
+
+
+def _bounded(millis: int) -> int:
+    if not -_LONGEST <= millis <= _LONGEST:
+        raise BadLength(
+            f"A length of time of {millis} ms is more than 2**63 - 1 ms, the longest that Penstock keeps.",
+            fix="Give a shorter one.",
+        )
     return millis

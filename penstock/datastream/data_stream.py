@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, overload
 
 from penstock.absent import explain_absent
+from penstock.common.names import check_name
 from penstock.common.places import calling_place
 from penstock.common.typeinfo import Types
 from penstock.common.watermark_strategy import WatermarkStrategy
@@ -122,14 +123,12 @@ class DataStream:
 
     def name(self, name: str) -> DataStream:
         """Name the operator, for plans, errors and the web page."""
-        self._declared.name = name
+        self._declared.name = check_name(name, "The name of an operator", GraphError)
         return self
 
     def uid(self, uid: str) -> DataStream:
         """The operator's identity: its state is found by it when the program changes."""
-        if not isinstance(uid, str) or not uid:
-            raise GraphError(f"A uid is a non-empty string, not {uid!r}.")
-        self._declared.given_uid = uid
+        self._declared.given_uid = check_name(uid, "A uid", GraphError)
         if self._node.of_source:
             self._node.given_uid = f"{uid} watermarks"
         return self
@@ -154,7 +153,7 @@ class DataStream:
 
     def set_description(self, description: str) -> DataStream:
         """Say more of the operator than its name does; shown in the plan."""
-        self._node.description = description
+        self._node.description = check_name(description, "The description of an operator", GraphError)
         return self
 
     def force_non_parallel(self) -> DataStream:
@@ -346,7 +345,7 @@ class DataStream:
 
     def slot_sharing_group(self, slot_sharing_group: str) -> DataStream:
         """Accepted and shown in the plan; Spark shares cores among all tasks."""
-        self._node.slot_sharing_group = str(slot_sharing_group)
+        self._node.slot_sharing_group = check_name(str(slot_sharing_group), "A slot sharing group", GraphError)
         return self
 
     def project(self, *field_indexes: int) -> DataStream:

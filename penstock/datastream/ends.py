@@ -6,9 +6,10 @@ import queue
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from penstock.common.names import check_name
 from penstock.connectors.sinks import CollectSink
 from penstock.datastream.checks import check_positive
-from penstock.graph.logical import Node
+from penstock.graph.logical import GraphError, Node
 
 if TYPE_CHECKING:
     from penstock.datastream.environment import StreamExecutionEnvironment
@@ -22,11 +23,11 @@ class DataStreamSink:
         self._node = node
 
     def name(self, name: str) -> DataStreamSink:
-        self._node.name = name
+        self._node.name = check_name(name, "The name of a sink", GraphError)
         return self
 
     def uid(self, uid: str) -> DataStreamSink:
-        self._node.given_uid = uid
+        self._node.given_uid = check_name(uid, "A uid", GraphError)
         return self
 
     def set_parallelism(self, parallelism: int) -> DataStreamSink:
@@ -36,7 +37,7 @@ class DataStreamSink:
 
     def set_description(self, description: str) -> DataStreamSink:
         """Say more of the sink than its name does; shown in the plan."""
-        self._node.description = description
+        self._node.description = check_name(description, "The description of a sink", GraphError)
         return self
 
     def disable_chaining(self) -> DataStreamSink:
@@ -46,7 +47,7 @@ class DataStreamSink:
 
     def slot_sharing_group(self, slot_sharing_group: str) -> DataStreamSink:
         """Accepted and shown in the plan; Spark shares cores among all tasks."""
-        self._node.slot_sharing_group = str(slot_sharing_group)
+        self._node.slot_sharing_group = check_name(str(slot_sharing_group), "A slot sharing group", GraphError)
         return self
 
 

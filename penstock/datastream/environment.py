@@ -20,6 +20,7 @@ from penstock.common.execution_config import ExecutionConfig
 from penstock.common.job import JobExecutionResult
 from penstock.common.job_client import JobClient
 from penstock.common.mistakes import ShortExceptHook
+from penstock.common.names import check_job_name
 from penstock.common.options import (
     QUIET,
     BadSetting,
@@ -395,7 +396,7 @@ class StreamExecutionEnvironment:
         check_keys(self._configuration.key_set())
         if self._not_executed is not None:
             self._not_executed.pop(id(self), None)
-        name = job_name or self._configuration.get_string("pipeline.name", "penstock-job")
+        name = check_job_name(job_name or self._configuration.get_string("pipeline.name", "penstock-job"), GraphError)
         physical = self._physical()
         if self._instead_of_running:
             self._instead_of_running[-1](name, self._graph, physical, self._configuration)

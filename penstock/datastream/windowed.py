@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Self
 
-from penstock.common.time import Duration, Time, to_millis
+from penstock.common.time import BadLength, Duration, Time, to_millis
 from penstock.common.typeinfo import Types
 from penstock.datastream import hints
 from penstock.datastream.aggregations import field_reducer
@@ -86,7 +86,10 @@ class _Windowed:
 
     def allowed_lateness(self, time_ms: Time | Duration | int) -> Self:
         """How long after the watermark has passed its end a window still takes records, and fires with each."""
-        lateness = to_millis(time_ms)
+        try:
+            lateness = to_millis(time_ms)
+        except BadLength as error:
+            raise GraphError(f"The allowed lateness: {error.statement()}", fix=error.fix) from None
         if lateness < 0:
             raise GraphError(f"The allowed lateness cannot be {lateness} ms.", fix="Give 0 or more.")
         self._allowed_lateness = lateness

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from penstock.common.names import check_name
 from penstock.common.places import calling_place
 from penstock.errors import PenstockError, Place
 from penstock.runtime.operators import Operator
@@ -95,6 +96,7 @@ class LogicalGraph:
         self._next_id = first_id
 
     def add(self, name: str, **fields: Any) -> Node:
+        check_name(name, "The name of an operator", GraphError)
         node = Node(self._next_id, name, place=calling_place(), **fields)
         self._next_id += 1
         self.nodes[node.id] = node

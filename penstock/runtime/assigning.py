@@ -7,12 +7,9 @@ from typing import Any
 from penstock.common.watermark_strategy import WatermarkGenerator, WatermarkStrategy
 from penstock.errors import PenstockError
 from penstock.runtime.context import RuntimeContext
+from penstock.runtime.moment import WrongTimestamp
 from penstock.runtime.operators import Emit, EpochInfo, Operator, describe, method_of
 from penstock.runtime.watermarks import GREATEST, LEAST
-
-
-class WrongTimestamp(PenstockError):
-    """A timestamp assigner gave something that is no time."""
 
 
 class TimestampsOperator(Operator):
@@ -64,7 +61,7 @@ class TimestampsOperator(Operator):
         before = timestamp = moment.timestamp
         if self.extract is not None:
             timestamp = self.extract(value, LEAST if before is None else before)
-            if type(timestamp) is not int:
+            if type(timestamp) is not int or not LEAST <= timestamp <= GREATEST:
                 raise self._wrong(timestamp)
             moment.timestamp = timestamp
         channel = moment.channel
@@ -118,8 +115,12 @@ class TimestampsOperator(Operator):
     def _wrong(self, timestamp: Any) -> WrongTimestamp:
         return WrongTimestamp(
             f"{describe(self.function)} gave {timestamp!r} as the timestamp of a record; it must be a whole number of "
-            f"milliseconds.",
-            fix="Write int(...) around it; a datetime d is int(d.timestamp() * 1000).",
+            f"milliseconds{' that 64 bits hold' if type(timestamp) is int else ''}.",
+            fix=(
+                "Convert it to milliseconds since 1970."
+                if type(timestamp) is int
+                else "Write int(...) around it; a datetime d is int(d.timestamp() * 1000)."
+            ),
             places=(self.place,),
         )
 

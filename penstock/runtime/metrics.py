@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from penstock.common.names import check_name
 from penstock.errors import PenstockError
 from penstock.runtime.failures import Blamed, Party
 
@@ -209,8 +210,8 @@ class MetricRegistry:
     def register(self, path: tuple[str, ...], name: str, metric: _Any) -> _Any:
         """The metric of this name: `metric`, or the one of the same kind that has the name already."""
         parts = (*path, name)
-        if not all(isinstance(part, str) and part for part in parts):
-            raise BadMetric(f"{self._who()} names a metric {parts!r}: names of metrics and groups are texts.")
+        for part in parts:
+            check_name(part, f"{self._who()} names a metric or group of metrics: its name", BadMetric)
         if (name in _OURS and not path) or parts[0] == EDGE_GROUP:
             raise BadMetric(
                 f"{self._who()} registers a metric '{'.'.join(parts)}', but Penstock measures that itself. "

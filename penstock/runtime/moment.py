@@ -5,6 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from penstock.errors import PenstockError
+
+
+class WrongTimestamp(PenstockError):
+    """A timestamp assigner or a source gave something that is no time."""
+
 
 class Timestamped(NamedTuple):
     """A record as a source gives it that knows its event time."""

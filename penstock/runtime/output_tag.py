@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from penstock.common.names import check_name
 from penstock.common.typeinfo import Types
-from penstock.errors import PenstockError
 
 
 class OutputTag:
     """Names a side output. Two tags of one id are the same side output."""
 
     def __init__(self, tag_id: str, type_info: Any = None) -> None:
-        if not isinstance(tag_id, str) or not tag_id:
-            raise PenstockError(f"An OutputTag needs an id that is a non-empty string, not {tag_id!r}.")
-        self.tag_id = tag_id
+        self.tag_id = check_name(tag_id, "The id of an OutputTag")
         self.declared = Types.ROW(type_info) if isinstance(type_info, list) else type_info
         """The type given by the user; None for pickled records."""
 

@@ -76,17 +76,17 @@ class TimerService:
 
     def register_event_time_timer(self, timestamp: int) -> None:
         """Call `on_timer` when the watermark reaches this time. For one key and time there is one timer."""
-        self._timers(TimeDomain.EVENT_TIME).register(_time(timestamp))
+        self._timers(TimeDomain.EVENT_TIME).register(check_time(timestamp))
 
     def register_processing_time_timer(self, timestamp: int) -> None:
         """Call `on_timer` in the first epoch whose clock has reached this time; one is run for it if need be."""
-        self._timers(TimeDomain.PROCESSING_TIME).register(_time(timestamp))
+        self._timers(TimeDomain.PROCESSING_TIME).register(check_time(timestamp))
 
     def delete_event_time_timer(self, timestamp: int) -> None:
-        self._timers(TimeDomain.EVENT_TIME).delete(_time(timestamp))
+        self._timers(TimeDomain.EVENT_TIME).delete(check_time(timestamp))
 
     def delete_processing_time_timer(self, timestamp: int) -> None:
-        self._timers(TimeDomain.PROCESSING_TIME).delete(_time(timestamp))
+        self._timers(TimeDomain.PROCESSING_TIME).delete(check_time(timestamp))
 
     def _timers(self, domain: TimeDomain) -> Timers:
         if self._overlay is None:
@@ -106,10 +106,11 @@ class TimerService:
         return self._overlay.timers[domain.name]
 
 
-def _time(timestamp: int) -> int:
+def check_time(timestamp: int) -> int:
+    """Return the time of a timer, if it can be one."""
     if type(timestamp) is not int or not -(2**63) <= timestamp < 2**63:
         raise PenstockError(
             f"A timer is set for a time in whole milliseconds, an int of 64 bits, not {timestamp!r}.",
-            fix="Write int(...) around it.",
+            fix="Convert it to milliseconds since 1970." if type(timestamp) is int else "Write int(...) around it.",
         )
     return timestamp

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 
-from penstock.runtime.moment import Moment
+from penstock.runtime.moment import Moment, WrongTimestamp
 from penstock.runtime.rows import WatermarkAt
 from penstock.runtime.watermarks import GREATEST, LEAST
 
@@ -52,7 +52,14 @@ class Tracks:
             ]
             self._seen[target] = self._version
         timestamp = self._moment.timestamp
-        times.append(LEAST if timestamp is None else timestamp)
+        try:
+            times.append(LEAST if timestamp is None else timestamp)
+        except (OverflowError, TypeError):
+            raise WrongTimestamp(
+                f"A record has the timestamp {timestamp!r}; it must be a whole number of milliseconds that 64 bits "
+                f"hold.",
+                fix="Let the source give an int: milliseconds since 1970.",
+            ) from None
 
     def take(self, target: int) -> tuple[bytes, list[WatermarkAt]]:
         """What belongs to the buffer that is about to be sent."""

@@ -540,7 +540,7 @@ class Job:
         """Abort what sinks prepared and no checkpoint holds, before anybody forgets it."""
         try:
             with self._epoch_lock:
-                self.driver.abandon(everything=not self.spec.checkpointing)
+                self.driver.abort_uncommitted(everything=not self.spec.checkpointing)
         except Exception as error:  # the user's sink; what the job did stays done
             self._unfinished = True
             _logger.warning("Job '%s': %s", self.spec.name, error)

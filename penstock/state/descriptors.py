@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Generic, TypeVar
 
+from penstock.common.names import check_name
 from penstock.errors import PenstockError
 from penstock.state.serializers import Serializer, serializer_for
 from penstock.state.ttl_config import StateTtlConfig
@@ -152,9 +153,7 @@ class StateDescriptor(ABC):  # noqa: B024  only its kinds are made
     ttl_config: StateTtlConfig | None = None
 
     def __init__(self, name: str, type_info: Any) -> None:
-        if not isinstance(name, str) or not name:
-            raise BadStateType(f"A state needs a name that is a non-empty string, not {name!r}.")
-        self.name = name
+        self.name = check_name(name, "The name of a state", BadStateType)
         self.type_info = type_info
         self.serializer = self._serializer(type_info)
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING
 
+from penstock.errors import PenstockError
 from penstock.state.entries import key_hash, state_id
 from penstock.state.files import GroupChanges
 from penstock.state.key_groups import block_of, block_range, blocks_of_range
@@ -31,6 +32,11 @@ NEVER = 2**63
 
 _PORTION = 32_768
 """Stored timers that are taken into memory at once. Where not all of one time are, the others of it come after them."""
+_LAST = 2**63 - 1
+"""The time up to which timers fire at the end of the input."""
+_FURTHER, _FURTHER_EACH = 250_000, 100
+"""Timers that timers may set for the same step of time: so many, or so many for each that was set before it. A day of
+seconds for one key is less."""
 _BETWEEN_LOOKS = 1024
 """Timers that fire before the overlay is asked whether it has become too large."""
 
@@ -40,6 +46,12 @@ Timer = tuple[int, bytes, bytes]
 
 _TIMER_BYTES, _PLACE_BYTES = 220, 60
 """About what a timer takes, and its place in a set."""
+
+
+class EndlessTimers(PenstockError):
+    """Timers set further timers, without end, and so keep time from going on."""
+
+    lasting = True
 
 
 class Timers:
@@ -71,6 +83,9 @@ class Timers:
         """Blocks whose least stored timer was deleted."""
         self._new_least: dict[int, int] = {}
         self._streams: dict[int, _Stored] = {}
+        self._until = self._firing = -_BIAS
+        self._further: set[Timer] = set()
+        """Those that timers set for the step of time that fires them."""
         self._partly: int | None = None
         """A time of which some stored timers are in memory, and some may not be."""
 
@@ -131,21 +146,50 @@ class Timers:
 
         Whoever reads this has no record under way when it asks for the next one: the overlay may spill then.
         """
-        fired = 0
-        while self._load_due(until):
-            heap, live = self._heap, self._live
-            while heap and heap[0][0] <= until and (self._stored_first > heap[0][0] or heap[0][0] == self._partly):
-                timer = heappop(heap)
-                if timer in live:
-                    live.discard(timer)
-                    self._new.discard(timer)
-                    self._gone.add(timer)
-                    yield timer
-                    fired += 1
-                    if fired % _BETWEEN_LOOKS == 0:
-                        self._overlay.grown(0, _BETWEEN_LOOKS)
-                        break
+        self._until, fired, fired_further = until, 0, 0
+        self.register = self._register_further  # type: ignore[method-assign]
+        try:
+            while self._load_due(until):
+                heap, live, further = self._heap, self._live, self._further
+                while heap and heap[0][0] <= until and (self._stored_first > heap[0][0] or heap[0][0] == self._partly):
+                    timer = heappop(heap)
+                    if timer in live:
+                        live.discard(timer)
+                        self._new.discard(timer)
+                        self._gone.add(timer)
+                        if further and timer in further:
+                            further.discard(timer)
+                            fired_further += 1
+                            if fired_further > _FURTHER and fired_further > _FURTHER_EACH * (fired - fired_further):
+                                raise self._endless(fired_further)
+                        self._firing = timer[0]
+                        yield timer
+                        fired += 1
+                        if fired % _BETWEEN_LOOKS == 0:
+                            self._overlay.grown(0, _BETWEEN_LOOKS)
+                            break
+        finally:
+            self._further.clear()
+            del self.register
         self._horizon = max(self._horizon, until)
+
+    def _register_further(self, time: int, namespace: bytes = b"") -> None:
+        """`register` while timers fire. At the end of the input, where there is no time to wait for, one timer that
+        sets the next would never come to an end; nor would one that sets another for no later time."""
+        Timers.register(self, time, namespace)
+        if time <= self._firing or self._until == _LAST:
+            self._further.add((time, self._overlay.key or b"", namespace))
+
+    def _endless(self, fired: int) -> EndlessTimers:
+        if self._until == _LAST:
+            when, until = "at the end of the input", "once the current watermark is 2**63 - 1: no record follows then"
+        else:
+            when, until = f"at {self._until}", "for a time that is not later than the one that fires"
+        return EndlessTimers(
+            f"Timers that fire set further timers without end, {when}: {fired} of those have fired, the last one for "
+            f"{self._firing}.",
+            fix=f"Set no timer {until}.",
+        )
 
     def _load_due(self, until: int) -> bool:
         """See that the first timer up to `until` is in memory; whether there is one."""

@@ -205,7 +205,7 @@ class TestAJobThatEnds:
                 harness._start = lambda: None
                 abandoned(harness)
                 assert len(unfinished(target)) > len(theirs)
-                driver.abandon()
+                driver.abort_uncommitted()
                 assert unfinished(target) == theirs
             assert committed(target) == list(range(10))
 
@@ -217,7 +217,7 @@ class TestAJobThatEnds:
             abandoned(harness)
             abandoned(other)
             before = unfinished(target)
-            driver.abandon()
+            driver.abort_uncommitted()
             with pytest.raises(Fenced):
                 driver.close()
             assert unfinished(target) == before
@@ -236,7 +236,7 @@ class TestAJobThatEnds:
             assert all(handle in str(refused.value) for handle in handles)
             assert len(storage.list("transactions/")) == len(handles)
             (target / "down").unlink()
-            harness._driver.abandon(everything=True)
+            harness._driver.abort_uncommitted(everything=True)
             assert unfinished(target) == []
             assert storage.list("transactions/") == []
 
@@ -259,7 +259,7 @@ class TestAJobThatEnds:
             harness._driver._committer.publish = lambda manifest, records: None
             harness.epoch(10)
             assert len(unfinished(target)) == 2
-            harness._driver.abandon(everything=True)
+            harness._driver.abort_uncommitted(everything=True)
             assert list(target.iterdir()) == []
 
     def test_a_restart_aborts_what_its_failed_attempt_left_before_it_runs_again(self, target, storage):
@@ -347,7 +347,7 @@ def test_prepared_transactions_of_postgres_hold_no_lock_when_the_job_is_over(pos
         elif ending == "stop":
             harness.stop_with_savepoint(tmp_path / "savepoints")
         else:
-            driver.abandon()
+            driver.abort_uncommitted()
     assert database.execute(PREPARED).fetchone() == (0,)
     database.execute("SET lock_timeout = 1000")
     assert sorted(database.execute("DELETE FROM numbers RETURNING n")) == [(n,) for n in range(10)]

@@ -120,6 +120,59 @@ def test_a_timer_may_set_the_next_one_and_the_watermark_waits_for_both(env):
         assert job.output == [10, 20, 30, 40]
 
 
+class Periodic(KeyedProcessFunction):
+    """Sets a timer with each record, and another `step` later with each timer that fires, up to `until`."""
+
+    def __init__(self, step, until=2**63 - 1, domain="event"):
+        self.step = step
+        self.until = until
+        self.domain = domain
+
+    def process_element(self, value, ctx):
+        self.set(ctx, ctx.timestamp() if self.domain == "event" else ctx.timer_service().current_processing_time())
+
+    def on_timer(self, timestamp, ctx):
+        if timestamp < self.until:
+            self.set(ctx, timestamp + self.step)
+        yield ctx.get_current_key()
+
+    def set(self, ctx, time):
+        getattr(ctx.timer_service(), f"register_{self.domain}_time_timer")(time)
+
+
+class TestTimersThatSetTheNext:
+    def run(self, env, function, keys=1):
+        job = JobHarness(env.from_collection([]).key_by(lambda value: value).process(function).uid("periodic"))
+        with job:
+            job.set_clock(0)
+            for key in range(keys):
+                job.push(key, timestamp=1)
+            job.run()
+            return job.output
+
+    def test_all_fire_at_the_end_of_the_input(self, env):
+        assert len(self.run(env, Periodic(1, until=86_400))) == 86_400
+
+    @pytest.mark.long
+    def test_once_for_each_of_many_keys_fire_at_the_end_of_the_input(self, env):
+        assert len(self.run(env, Periodic(1, until=2), keys=300_000)) == 600_000
+
+    @pytest.mark.parametrize("keys", [1, 5_000])
+    def test_without_end_are_an_error_at_the_end_of_the_input(self, env, keys):
+        with pytest.raises(UserFunctionFailed, match=r"uid 'periodic'[\s\S]*at the end of the input") as raised:
+            self.run(env, Periodic(1000), keys)
+        assert raised.value.lasting
+        assert raised.value.fix == "Set no timer once the current watermark is 2**63 - 1: no record follows then."
+
+    @pytest.mark.parametrize(("domain", "step"), [("event", 0), ("event", -1), ("processing", 0)])
+    def test_for_no_later_time_are_an_error(self, env, domain, step):
+        stream = env.from_collection([]).key_by(lambda value: value).process(Periodic(step, domain=f"{domain}"))
+        with JobHarness(stream) as job:
+            job.set_clock(5).push("a", timestamp=1).push_watermark(10)
+            with pytest.raises(UserFunctionFailed, match="not later than the one that fires"):
+                job.epoch()
+
+
 def test_a_deleted_timer_does_not_fire_in_the_same_epoch_or_another(env):
     with JobHarness(env.from_collection([]).key_by(lambda value: 1).process(Chain())) as job:
         job.push(50, 60, 70, -50).epoch()

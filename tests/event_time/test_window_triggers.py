@@ -92,6 +92,40 @@ class TestTriggers:
             job.end()
             assert job.timers() == []
 
+    @pytest.mark.parametrize("records", [None, 1])
+    def test_continuous_event_time_on_a_global_window_ends_with_the_input(self, env, records):
+        windows = keyed(env).window(GlobalWindows.create())
+        with JobHarness(windows.trigger(ContinuousEventTimeTrigger.of(Time.hours(1))).reduce(add)) as job:
+            job.push(("a", 1), timestamp=1).push(("a", 2), timestamp=2).push(("b", 5), timestamp=9_000_000)
+            job.run(records)
+            # At the next full hour, and when all time is over.
+            assert sorted(job.output) == [("a", 3), ("a", 3), ("b", 5), ("b", 5)]
+
+    def test_continuous_event_time_on_a_global_window_fires_every_interval_before(self, env):
+        windows = keyed(env).window(GlobalWindows.create())
+        trigger = PurgingTrigger.of(ContinuousEventTimeTrigger.of(10))
+        with JobHarness(windows.trigger(trigger).reduce(add)) as job:
+            for time in (1, 2, 11, 25, 26, 48, 49):
+                job.push(("a", 1), timestamp=time).push_watermark(time)
+            job.epochs(3)
+            assert job.output == [("a", 3), ("a", 1), ("a", 2)]
+            assert job.end().output == [("a", 3), ("a", 1), ("a", 2), ("a", 1)]
+
+    def test_a_trigger_that_sets_timers_without_end_is_an_error_at_the_end_of_the_input(self, env):
+        class Again(CountTrigger):
+            def on_element(self, element, timestamp, window, ctx):
+                ctx.register_event_time_timer(timestamp + 1)
+                return TriggerResult.CONTINUE
+
+            def on_event_time(self, time, window, ctx):
+                ctx.register_event_time_timer(time + 1)
+                return TriggerResult.CONTINUE
+
+        with JobHarness(keyed(env).window(GlobalWindows.create()).trigger(Again(1)).reduce(add).uid("w")) as job:
+            job.push(("a", 1), timestamp=1)
+            with pytest.raises(UserFunctionFailed, match=r"uid 'w'[\s\S]*without end, at the end of the input"):
+                job.run()
+
     def test_continuous_event_time_goes_on_when_sessions_merge(self, env):
         windows = keyed(env).window(EventTimeSessionWindows.with_gap(10)).trigger(ContinuousEventTimeTrigger.of(20))
         with JobHarness(windows.reduce(add)) as job:

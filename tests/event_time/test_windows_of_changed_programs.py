@@ -354,6 +354,19 @@ class TestWindowsOfAnotherKind:
             # What the global windows of both keys hold, and what their trigger has counted.
             assert left(job) == 4
 
+    def test_that_never_ended_are_removed_by_those_of_event_time(self, tmp_path):
+        """The timers of a global window are all that is known of it."""
+        with JobHarness(sums(assigner=GlobalWindows.create(), trigger=ContinuousEventTimeTrigger.of(10))) as job:
+            job.push(*records("a", 1, 2)).epoch()
+            path = job.savepoint(tmp_path)
+        for number, late in enumerate((0, 100)):
+            with JobHarness(sums(late=late), from_savepoint=path) as job:
+                job.push(*records("b", 50)).epoch()
+                job.push(*records("b", 5000)).epoch()
+                assert job.output == [("b", 50, 1)], number
+                job.end()
+                assert left(job) == 0
+
 
 TRIGGERS = {
     "none": None,

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from penstock.runtime.context import RuntimeContext
 from penstock.runtime.metrics import MetricGroup
+from penstock.runtime.timers import check_time
+from penstock.runtime.watermarks import GREATEST, LEAST
 from penstock.runtime.windows.assigners import WindowAssigner
 from penstock.runtime.windows.evictors import Evictor
 from penstock.runtime.windows.scopes import KeyedStateStore, Scopes, merge_states
@@ -59,16 +61,18 @@ class TriggeringContext(_Times, Trigger.OnMergeContext):
         self._known: dict[str, tuple[StateDescriptor, Any]] = {}
 
     def register_processing_time_timer(self, time: int) -> None:
-        self._clock_timers.register(time, self.name)
+        self._clock_timers.register(check_time(time), self.name)
 
     def register_event_time_timer(self, time: int) -> None:
-        self._event_timers.register(time, self.name)
+        self._event_timers.register(check_time(time), self.name)
 
     def delete_processing_time_timer(self, time: int) -> None:
-        self._clock_timers.delete(time, self.name)
+        if LEAST <= time <= GREATEST:
+            self._clock_timers.delete(time, self.name)
 
     def delete_event_time_timer(self, time: int) -> None:
-        self._event_timers.delete(time, self.name)
+        if LEAST <= time <= GREATEST:
+            self._event_timers.delete(time, self.name)
 
     def get_partitioned_state(self, state_descriptor: StateDescriptor) -> Any:
         known = self._known.get(state_descriptor.name)

@@ -11,6 +11,7 @@ from penstock.common.time import Duration, Time, to_millis
 from penstock.common.typeinfo import Types
 from penstock.errors import PenstockError
 from penstock.runtime.metrics import MetricGroup
+from penstock.runtime.watermarks import GREATEST
 from penstock.runtime.windows.window import Window
 from penstock.state.descriptors import ReducingStateDescriptor, StateDescriptor, ValueStateDescriptor
 
@@ -231,6 +232,9 @@ class ContinuousEventTimeTrigger(_Continuous):
         if state.get() != time:
             return TriggerResult.CONTINUE
         state.clear()
+        if window.max_timestamp() == ctx.get_current_watermark() == GREATEST:
+            # The input has ended and the window never does: what it holds will not change until the last timer.
+            return TriggerResult.FIRE
         if self._is_former(time, ctx):
             ctx.register_event_time_timer(self._next(time - time % self.interval, window, state))
             return TriggerResult.CONTINUE

@@ -139,7 +139,12 @@ class TimeWindowSerializer:
     def encode(self, window: TimeWindow) -> bytes:
         try:
             return _PAIR.pack(window.start + _BIAS, window.end + _BIAS)
-        except (struct.error, AttributeError, TypeError):
+        except struct.error:
+            raise WrongWindow(
+                f"A record is in {window!r}, but times go from -2**63 to 2**63 - 1.",
+                fix="Look at the timestamp of the record: it is in milliseconds since 1970. Or make windows smaller.",
+            ) from None
+        except (AttributeError, TypeError):
             raise _wrong(window, "TimeWindow whose start and end are milliseconds of 64 bits") from None
 
     def decode(self, name: bytes) -> TimeWindow:
