@@ -554,7 +554,8 @@ class EpochDriver:
         raise StateTooLarge(
             f"State '{state}' of operator '{self.uids[uid].name}' (uid '{uid}') is too large for the Memory backend: "
             f"the operator's state has {size:,} bytes, and state.backend.memory.max-state-size is {limit:,}.",
-            fix=f"Keep it in files: env.set_state_backend(FsStateBackend('file:///path/to/checkpoints')){alternative}.",
+            fix=f"Keep checkpoints in files: set state.checkpoints.dir, e.g. to file:///path/to/checkpoints, and leave "
+            f"state.backend out, or env.set_state_backend(FsStateBackend('file:///path/to/checkpoints')){alternative}.",
         )
 
     def _check_fenced(self, number: int) -> None:

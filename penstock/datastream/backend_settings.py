@@ -8,8 +8,9 @@ import tempfile
 
 from penstock.common.configuration import Configuration
 from penstock.common.options import BadSetting
-from penstock.datastream.checkpoint_settings import whole_number
+from penstock.datastream.checkpoint_settings import checkpoint_interval, whole_number
 from penstock.state.backends import Allocation, Backend, BadBackend, factory_of
+from penstock.state.engines.boot import has_boot_id
 
 _NAMES = {
     "memory": "memory",
@@ -28,9 +29,13 @@ _PREFIX = "state.backend."
 def backend_settings(config: Configuration) -> tuple[Backend, bool]:
     """The backend, and whether checkpoints are files."""
     directory = config.get_string("state.checkpoints.dir", "")
-    given = config.get_string("state.backend", "filesystem" if directory else "memory")
+    # Checkpoints of a job that names neither a directory nor a backend are in the driver's memory, and so is its state.
+    # A job without checkpoints has its state on local disk.
+    in_memory = not directory and (checkpoint_interval(config) > 0 or not has_boot_id())
+    given = config.get_string("state.backend", "memory" if in_memory else "filesystem")
     name, in_driver = backend_name(given)
-    if not directory and given.lower() not in (*_IN_THE_DRIVER, "hashmap", "heap"):
+    named = config.contains_key("state.backend")
+    if named and not directory and given.lower() not in (*_IN_THE_DRIVER, "hashmap", "heap"):
         raise BadSetting(
             f"state.backend is {given}, but state.checkpoints.dir is not set: where to put checkpoints?",
             fix="Set state.checkpoints.dir to a directory, e.g. file:///var/checkpoints.",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import logging
 import re
+import shutil
 import threading
 import time
 import uuid
@@ -59,7 +60,7 @@ from penstock.spark.planner import LASTING, PLANNING_FAILED
 from penstock.spark.scratch import remove_scratch, scratch_directory
 from penstock.spark.sources import came_to_an_end, may_come_to_an_end, open_stream, sources_in_log
 from penstock.state.backends import remove_replicas
-from penstock.state.storage import DriverStorage, Storage, StorageError
+from penstock.state.storage import DriverStorage, LocalStorage, Storage, StorageError
 
 _TICK_S = 0.1
 """How often a job looks whether a timer is due."""
@@ -171,7 +172,11 @@ class Job:
 
     def _open_storage(self) -> tuple[Storage, str]:
         if self._lineages is None:
-            return DriverStorage(self._driver_host()), new_lineage()
+            lineage = new_lineage()
+            if not self.spec.checkpointing and self._master().startswith("local"):
+                # Executors are on this host: state is limited by its disk, and not by the driver's memory.
+                return LocalStorage(self._workdir / "state" / lineage, synced=False), lineage
+            return DriverStorage(self._driver_host()), lineage
         if not self.spec.checkpointing:
             # Nobody will go on with it, so nobody needs to find it.
             lineage = new_lineage()
@@ -556,7 +561,9 @@ class Job:
     def _end_lineage(self, retain: bool) -> None:
         self._close_storage()
         remove_replicas(self.spec.settings.backend, self.driver.lineage)
-        if self._lineages is not None:
+        if self._lineages is None:
+            shutil.rmtree(self._workdir / "state" / self.driver.lineage, ignore_errors=True)
+        else:
             try:
                 self._lineages.end(self.driver.lineage, last=self.driver.next_number - 1, retain=retain)
             except StorageError as error:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 import pyarrow as pa
 
@@ -158,6 +158,8 @@ def open_storage(uri: str) -> Storage:
     parts = urlsplit(uri)
     if parts.scheme == "file" and not parts.netloc and parts.path.startswith("/"):
         return LocalStorage(unquote(parts.path))
+    if parts.scheme == _NOT_SYNCED and not parts.netloc and parts.path.startswith("/"):
+        return LocalStorage(unquote(parts.path), synced=False)
     if parts.scheme == "driver":
         return RemoteDriverStorage(uri)
     if "://" in uri and parts.scheme not in ("", "file"):
@@ -168,6 +170,7 @@ def open_storage(uri: str) -> Storage:
     raise StorageError(f"No storage for a uri with scheme '{parts.scheme}'.", fix="Use an absolute file:///... uri.")
 
 
+_NOT_SYNCED = "scratch"
 _TEMP = ".tmp-"
 _HERE = "the driver's memory"
 
@@ -196,8 +199,10 @@ _PIECE = 1 << 20
 class LocalStorage(Storage):
     """A directory on a file system that every process of the job sees and that has hard links."""
 
-    def __init__(self, root: str | os.PathLike[str]) -> None:
+    def __init__(self, root: str | os.PathLike[str], *, synced: bool = True) -> None:
+        """`synced`: whether what is written survives a crash of the host. Not needed of what ends with the driver."""
         self._root = Path(os.path.abspath(root))
+        self._synced = synced
         self._durable: set[Path] = set()
 
     def __repr__(self) -> str:
@@ -209,11 +214,11 @@ class LocalStorage(Storage):
 
     def below(self, name: str) -> LocalStorage:
         """The storage of what has this name and a slash in front."""
-        return LocalStorage(self._root / checked(name))
+        return LocalStorage(self._root / checked(name), synced=self._synced)
 
     @property
     def uri(self) -> str:
-        return self._root.as_uri()
+        return self._root.as_uri() if self._synced else f"{_NOT_SYNCED}://{quote(str(self._root))}"
 
     @property
     def where(self) -> str:
@@ -255,7 +260,7 @@ class LocalStorage(Storage):
 
     def view(self, name: str) -> pa.Buffer:
         with self._opened(name) as (descriptor, _):
-            return map_file(f"/proc/self/fd/{descriptor}")
+            return map_file(f"{_DESCRIPTORS}/{descriptor}")
 
     @contextmanager
     def _opened(self, name: str) -> Iterator[tuple[int, int]]:
@@ -380,11 +385,13 @@ class LocalStorage(Storage):
                             data.seek(start)
                             shutil.copyfileobj(data, file, _PIECE)
                         file.flush()
-                        os.fsync(file.fileno())
+                        if self._synced:
+                            os.fsync(file.fileno())
                     settle(temp, path)
                 finally:
                     temp.unlink(missing_ok=True)
-                _fsync_directory(path.parent)
+                if self._synced:
+                    _fsync_directory(path.parent)
                 return
             except OSError as error:
                 # mkdir says "exists" of a directory that is gone when it looks again.
@@ -422,9 +429,12 @@ class LocalStorage(Storage):
         if inside or not directory.is_dir():
             self._make_directory(directory.parent)
             directory.mkdir(exist_ok=True)
-            _fsync_directory(directory.parent)
+            if self._synced:
+                _fsync_directory(directory.parent)
         self._durable.add(directory)
 
+
+_DESCRIPTORS = "/proc/self/fd" if os.path.isdir("/proc/self/fd") else "/dev/fd"
 
 _KINDS = {
     stat.S_IFIFO: "a FIFO",

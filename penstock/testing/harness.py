@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sys
 import tempfile
 import time
 import weakref
@@ -41,7 +42,7 @@ from penstock.common.watermark_strategy import Watermark
 from penstock.connectors.sinks import CollectSink
 from penstock.connectors.source import at_end
 from penstock.datastream.backend_settings import backend_name
-from penstock.datastream.checkpoint_settings import restart_strategy
+from penstock.datastream.checkpoint_settings import checkpoint_interval, restart_strategy
 from penstock.datastream.data_stream import DataStream
 from penstock.datastream.environment import StreamExecutionEnvironment
 from penstock.datastream.flow_settings import flow_if_asked
@@ -115,6 +116,9 @@ class JobHarness:
         self._directory = tempfile.mkdtemp(prefix="penstock-harness-")
         engine, in_driver = backend_name(backend)
         self._backend = Backend(engine, [f"{self._directory}/replicas"])
+        if settings is None and checkpoint_interval(env.get_configuration()) <= 0:
+            # As on Spark, the limit is that of checkpoints in the driver's memory; a program without any has none.
+            settings = Settings(memory_limit=sys.maxsize)
         self._settings = replace(settings or Settings(), backend=self._backend)
         owner: object = self
         if storage is None:

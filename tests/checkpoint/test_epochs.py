@@ -453,7 +453,8 @@ class TestTheMemoryBackend:
         size = int(text.split(" has ")[1].split(" bytes")[0].replace(",", ""))
         assert 20_000 < size < 100_000
         assert caught.value.fix == (
-            "Keep it in files: env.set_state_backend(FsStateBackend('file:///path/to/checkpoints')), or raise the "
+            "Keep checkpoints in files: set state.checkpoints.dir, e.g. to file:///path/to/checkpoints, and leave "
+            "state.backend out, or env.set_state_backend(FsStateBackend('file:///path/to/checkpoints')), or raise the "
             f"limit: env.set_state_backend(MemoryStateBackend(max_state_size={2 * size}))."
         )
 

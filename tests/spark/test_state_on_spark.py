@@ -1,6 +1,7 @@
 """Keys and state as they behave over real worker processes, on both backends."""
 
 import math
+import tempfile
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -80,6 +81,7 @@ def test_the_memory_backend_refuses_state_over_its_limit(make_env: Any) -> None:
             self.text.update("x" * 1000)
 
     env = make_env(records=500)
+    env.enable_checkpointing(100)
     env.set_state_backend(MemoryStateBackend(max_state_size=100_000))
     env.from_collection(range(1000)).key_by(lambda n: n).process(Hoard()).name("hoard").uid("h").print()
     with pytest.raises(PenstockError) as raised:
@@ -91,9 +93,31 @@ def test_the_memory_backend_refuses_state_over_its_limit(make_env: Any) -> None:
     assert "FsStateBackend(" in message
 
 
+@pytest.mark.parametrize("named", [False, True], ids=["default", "memory"])
+def test_state_without_checkpoints_is_limited_by_disk_alone(
+    make_env: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: bool
+) -> None:
+    """More than the Memory backend takes, over several epochs, and some of it beyond the memory of a task."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    env = make_env(records=10_000, penstock__state__overlay__memory="1000000")
+    if named:
+        env.set_state_backend(MemoryStateBackend())
+    stored: list[int] = []
+    env.add_epoch_listener(lambda epoch: stored.append(epoch.state_bytes))
+    keys = [f"{n:0500d}" for n in range(10_000)]
+    stream = env.from_collection([*keys, *keys, *keys]).key_by(lambda key: key).process(Count())
+    with stream.execute_and_collect() as results:
+        assert Counter(n for _, n in results) == {1: 10_000, 2: 10_000, 3: 10_000}
+    assert len(stored) >= 3
+    assert max(stored) > 5 * 1024 * 1024
+    assert not list(tmp_path.glob("penstock-scratch-*/state/*"))
+    assert not list((tmp_path / "replicas").glob("*"))
+
+
 def test_state_over_many_epochs_in_memory_is_held_once(make_env: Any, tmp_path: Path) -> None:
     """A thousand updates of few keys stay far below the limit: the driver holds state, not history."""
     env = make_env(records=100)
+    env.enable_checkpointing(1)
     env.set_state_backend(MemoryStateBackend(max_state_size=20_000))
     stream = env.from_collection([n % 5 for n in range(2000)]).key_by(lambda n: n).process(Count())
     with stream.execute_and_collect() as results:

@@ -50,7 +50,7 @@ class TestTheChoice:
     @pytest.mark.parametrize(
         ("backend", "name", "in_files"),
         [
-            (None, "memory", False),
+            (None, "filesystem", False),
             (MemoryStateBackend(), "memory", False),
             (FsStateBackend("file:///tmp/x"), "filesystem", True),
             (HashMapStateBackend(), "memory", False),

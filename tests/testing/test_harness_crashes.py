@@ -134,6 +134,6 @@ def test_the_backend_is_named_as_in_a_configuration(name: str, engine: type, sto
 
 
 def test_a_backend_that_no_configuration_knows_is_refused() -> None:
-    with pytest.raises(BadSetting, match=r"state.backend is 'hashmaps'") as caught:
+    with pytest.raises(BadSetting, match=r"state\.backend is 'hashmaps'") as caught:
         asking(backend="hashmaps")
     assert "hashmap" in str(caught.value.fix)

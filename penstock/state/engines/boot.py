@@ -7,7 +7,7 @@ from pathlib import Path
 
 from penstock.state.engines.base import EngineError
 
-__all__ = ["boot_id", "pid_namespace"]
+__all__ = ["boot_id", "has_boot_id", "pid_namespace"]
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
@@ -20,6 +20,11 @@ def boot_id() -> str:
             f"Cannot read {_BOOT_ID}, without which a replica on disk cannot know whether it survived a crash of "
             f"the host. Use the Memory backend on this system."
         ) from error
+
+
+def has_boot_id() -> bool:
+    """Whether replicas can be on disk here."""
+    return _BOOT_ID.exists()
 
 
 _FIRST_NAMESPACE = 0xEFFFFFFC
