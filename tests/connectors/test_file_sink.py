@@ -1,5 +1,6 @@
 """FileSink by hand: rolling, buckets, names, attempts that race, commits that are repeated."""
 
+import errno
 import os
 import re
 from pathlib import Path
@@ -497,6 +498,26 @@ class TestPaths:
         job = Attempts(rows(f"{tmp_path}/file/out", TEXT))
         with pytest.raises(StorageError, match=rf"Sink 'files' \(uid 'out'\).*{tmp_path}/file"):
             job.attempt(["a"])
+
+    @pytest.mark.parametrize("code", ["ENOSPC", "EDQUOT", "EIO", "ESTALE", "ETIMEDOUT"])
+    def test_that_fail_for_a_moment_do_not_end_the_job(self, base, monkeypatch, code):
+        def failing(descriptor):
+            raise OSError(getattr(errno, code), os.strerror(getattr(errno, code)))
+
+        job = Attempts(rows(base, TEXT, policy=ON_CHECKPOINT)).run("a")
+        with monkeypatch.context() as broken:
+            broken.setattr(os, "fsync", failing)
+            with pytest.raises(StorageError, match=re.escape(os.strerror(getattr(errno, code)))) as failed:
+                job.attempt(["b"])
+            assert not failed.value.lasting
+        job.publish(job.attempt(["b"]))
+        with monkeypatch.context() as broken:
+            broken.setattr(os, "rename", lambda *_: failing(0))
+            with pytest.raises(StorageError) as failed:
+                job.commit()
+            assert not failed.value.lasting
+        job.commit(again=True)
+        assert lines(base) == ["a", "b"]
 
     def test_refuse_what_is_no_encoder(self, base):
         with pytest.raises(PenstockError, match="for_row_format needs an Encoder, not str"):

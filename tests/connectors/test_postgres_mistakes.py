@@ -161,6 +161,47 @@ class TestASinkRefusesBeforeARecordIsRead:
         assert db.execute("SELECT word FROM events").fetchall() == [("a",)]
 
 
+class TestADeferrableKey:
+    """PostgreSQL does not take it in ON CONFLICT, and says so only when the first epoch is committed."""
+
+    @pytest.mark.parametrize(
+        "made",
+        [
+            "CREATE TABLE t (n int NOT NULL UNIQUE DEFERRABLE, w text)",
+            "CREATE TABLE t (n int PRIMARY KEY DEFERRABLE INITIALLY DEFERRED, w text)",
+            "CREATE TABLE t (n int NOT NULL UNIQUE DEFERRABLE, w text); CREATE UNIQUE INDEX ON t (n)",
+        ],
+    )
+    def test_is_refused_at_the_start_with_its_name(self, db, postgres, made):
+        db.execute(made)
+        (name,) = db.execute(
+            "SELECT conname FROM pg_constraint WHERE conrelid = 't'::regclass AND condeferrable"
+        ).fetchone()
+        env = StreamExecutionEnvironment.get_execution_environment()
+        env.from_collection([(1, "x")]).uid("s").sink_to(PostgresSink(postgres, "t", key="n")).uid("out")
+        with pytest.raises(
+            PenstockError, match=rf"'out'.*key \(n\) of table 'public\.t'.*'{name}'.*DEFERRABLE"
+        ) as caught:
+            JobHarness(env)
+        assert caught.value.lasting
+        assert f"DROP CONSTRAINT {name}, ADD UNIQUE (n)" in caught.value.fix
+
+    def test_on_other_columns_does_no_harm(self, db, postgres):
+        db.execute("CREATE TABLE t (n int PRIMARY KEY, w text UNIQUE DEFERRABLE)")
+        env = StreamExecutionEnvironment.get_execution_environment()
+        env.from_collection([(1, "x"), (1, "y")]).uid("s").sink_to(PostgresSink(postgres, "t", key="n")).uid("out")
+        with JobHarness(env) as job:
+            job.run(1)
+        assert db.execute("TABLE t").fetchall() == [(1, "y")]
+
+    def test_without_overlaps_is_no_unique_key(self, db, postgres):
+        db.execute("CREATE TABLE t (n int4range NOT NULL, d int4range NOT NULL, UNIQUE (n, d WITHOUT OVERLAPS))")
+        env = StreamExecutionEnvironment.get_execution_environment()
+        env.from_collection([]).uid("s").sink_to(PostgresSink(postgres, "t", key=["n", "d"])).uid("out")
+        with pytest.raises(PenstockError, match=r"no unique index on \(n, d\)"):
+            JobHarness(env)
+
+
 class TestARecordThatDoesNotFit:
     @pytest.mark.parametrize(
         ("kind", "value", "said"),

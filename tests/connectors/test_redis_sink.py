@@ -7,7 +7,7 @@ from files_helpers import context
 from chaos.servers.redis import RedisServer
 from penstock.checkpoint.committing import Commit
 from penstock.common import Configuration
-from penstock.connectors.redis import redis_sink
+from penstock.connectors.redis import redis_sink, server
 from penstock.connectors.redis.commands import commands_of, put_aside
 from penstock.connectors.redis.server import RedisRefused, RedisUnavailable
 from penstock.connectors.write_ahead import WriteAhead
@@ -239,12 +239,52 @@ class TestACommit:
         assert redis_server.client().get("n") == b"5"
         assert redis_server.client().hget("user:7", "name") == b"Ann"
 
+    @pytest.mark.parametrize(
+        ("setting", "bad", "good", "said"),
+        [
+            ("maxmemory", 1, 0, "OOM command not allowed"),
+            ("min-replicas-to-write", 1, 0, "NOREPLICAS"),
+            ("replicaof", "127.0.0.1 1", "no one", "READONLY"),
+        ],
+    )
+    def test_that_the_server_refuses_for_a_moment_is_tried_again(
+        self, redis_server, monkeypatch, setting, bad, good, said
+    ):
+        client = redis_server.client()
+
+        def change(value):
+            if setting == "replicaof":
+                client.execute_command("REPLICAOF", *value.split())
+            else:
+                client.config_set(setting, value)
+
+        waits = []
+
+        def wait(seconds):
+            waits.append(seconds)
+            if len(waits) == 3:
+                change(good)
+
+        monkeypatch.setattr(server, "sleep", wait)
+        sink, chunks = sink_of(redis_server), [[("INCRBY", "n", 1), ("RPUSH", "list", number)] for number in range(20)]
+        sink.commit([commit(1, *chunks[:2])])
+        change(bad)
+        try:
+            sink.commit([commit(2, *chunks[2:])])
+        finally:
+            change(good)
+        assert len(waits) == 3
+        assert client.get("n") == b"20"
+        assert client.lrange("list", 0, -1) == [b"%d" % number for number in range(20)]
+
     def test_that_a_server_without_memory_refuses_is_for_the_restart_strategy(self, redis_server):
         client = redis_server.client()
         client.config_set("maxmemory", 1)
-        sink, waiting = sink_of(redis_server), commit(1, [("INCRBY", "n", 1)])
+        sink, waiting = sink_of(redis_server, retry_for=100), commit(1, [("INCRBY", "n", 1)])
         try:
-            with pytest.raises(RedisUnavailable, match="refuses INCRBY of key 'n': OOM command not allowed") as caught:
+            with pytest.raises(
+                RedisUnavailable, match=r"did not serve .* INCRBY of key 'n': OOM command not"
+            ) as caught:
                 sink.commit([waiting])
         finally:
             client.config_set("maxmemory", 0)

@@ -210,6 +210,8 @@ def _facts(path: str) -> list[int]:
         found = os.stat(path)
     except FileNotFoundError as error:
         raise gone(path) from error
+    except OSError as error:
+        raise UnreadableFile(f"The file {path} cannot be read: {error}.") from error
     return [found.st_size, found.st_mtime_ns // 1_000_000]
 
 

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from penstock.connectors.postgres.sqlstates import fix_for, is_brief, passes
 from penstock.errors import PenstockError
 
 if TYPE_CHECKING:
@@ -19,8 +20,6 @@ Conninfo = str | Mapping[str, Any]
 RETRY_SECONDS = 60.0
 """How long a server may be away: longer than one needs to start again after a crash."""
 _LAST_PAUSE = 1.0
-_COME_BACK = ("57P01", "57P02", "57P03", "57P05", "53300", "40001", "40P01")
-"""SQLSTATEs of errors that pass: the server ends or starts, has too many clients, or broke a deadlock."""
 _REFUSED = ("password authentication failed", "no password supplied", "does not exist", "no pg_hba.conf entry",
             "authentication failed", "not permitted to log in", "invalid connection option")  # fmt: skip
 """Words of a server, or of libpq, that say the same tomorrow. Libpq gives no SQLSTATE of a refused connection."""
@@ -116,23 +115,31 @@ class Session:
                 return work(self._connection)
             except errors.Error as error:
                 lost = self._connection is None or self._connection.broken or self._connection.closed
-                if not (lost and isinstance(error, errors.OperationalError)) and error.sqlstate not in _COME_BACK:
+                away = lost and isinstance(error, errors.OperationalError)
+                if not away and not is_brief(error.sqlstate):
                     self.close()
                     raise
+                # Also where the connection is sound: after a failover another server may be the primary.
                 self.close()
                 left = until - time.monotonic()
                 if left <= 0:
-                    raise PostgresError(
-                        f"{self._server._whose}: {doing} failed: PostgreSQL at {self._server.where} was not to be "
-                        f"reached for {self._server.retry_seconds:g} s: {said(error)}",
-                        fix="Start the server, or give it longer with retry_seconds=...; then start the job again.",
-                    ) from None
+                    raise self._not_in_time(error, doing) from None
                 time.sleep(min(pause, left))
                 pause = min(2 * pause, _LAST_PAUSE)
             except BaseException:
                 # The connection may be in the middle of something.
                 self.close()
                 raise
+
+    def _not_in_time(self, error: Any, doing: str) -> PostgresError:
+        server, code = self._server, error.sqlstate
+        long = f"for {server.retry_seconds:g} s"
+        what = f"did not do it {long}" if code else f"was not to be reached {long}"
+        return PostgresError(
+            f"{server._whose}: {doing} failed: PostgreSQL at {server.where} {what}: {said(error)}"
+            f"{(code and f' (SQLSTATE {code})') or ''}.",
+            fix=fix_for(code),
+        )
 
     def __del__(self) -> None:
         self.close()
@@ -141,6 +148,14 @@ class Session:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+
+
+def failure(error: Any, who: str, doing: str, fix: str) -> PostgresError:
+    """What to raise for an error of the server: one that ends the job, unless it may pass."""
+    code = f" (SQLSTATE {error.sqlstate})" if error.sqlstate else ""
+    return (PostgresError if passes(error.sqlstate) else PostgresRefused)(
+        f"{who}: {doing} failed: {said(error)}{code}.", fix=fix
+    )
 
 
 def said(error: Exception) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
@@ -17,14 +17,17 @@ from penstock.connectors.postgres.connection import (
     Conninfo,
     PostgresError,
     PostgresRefused,
+    Result,
     Server,
     Session,
     driver,
+    failure,
     said,
     sql,
 )
 from penstock.connectors.postgres.encoding import FORMAT, RowEncoder, record_at
 from penstock.connectors.postgres.ledger import Ledger
+from penstock.connectors.postgres.sqlstates import passes
 from penstock.connectors.postgres.table import check_names
 from penstock.connectors.postgres.target import Target, find_target
 from penstock.connectors.sink import EXACTLY_ONCE, Sink, SinkWriter
@@ -105,7 +108,7 @@ class PostgresSink(Sink):
     def create_writer(self, context: RuntimeContext) -> SinkWriter:
         # A failure in a task is told with the operator's name and uid.
         try:
-            target = self._session.run(lambda connection: self._target(connection, _WHO), "looking at the table")
+            target = self._look(lambda connection: self._target(connection, _WHO), _WHO)
         finally:
             self._session.close()
         return (_Writer if target.key is None else _LatestWriter)(target, WriteAhead(context))
@@ -119,7 +122,14 @@ class PostgresSink(Sink):
             self._found = self._target(connection, who)
             self._ledger(self._found).create(connection, who)
 
-        self._session.run(look, "looking at the table")
+        self._look(look, who)
+
+    def _look(self, look: Callable[[psycopg.Connection[Any]], Result], who: str) -> Result:
+        doing = f"looking at table '{self._name}' in {self._server!r}"
+        try:
+            return self._session.run(look, doing)
+        except driver().Error as error:
+            raise failure(error, who, doing, "See to what the server says, then start the job again.") from None
 
     def commit(self, commits: list[Commit]) -> None:
         if self._found is None:
@@ -190,9 +200,8 @@ class PostgresSink(Sink):
         columns = [column for column in target.columns if column.name == name]
         column = f" Column '{columns[0].name}' is {columns[0].described}." if columns else ""
         detail = f" ({error.diag.message_detail})" if error.diag.message_detail else ""
-        # What follows from the records comes again; a full disk does not.
-        passes = (error.sqlstate or "XX")[:2] in ("53", "57", "58", "XX")
-        return (PostgresError if passes else PostgresRefused)(
+        # What follows from the records comes again.
+        return (PostgresError if passes(error.sqlstate) else PostgresRefused)(
             f"{self._who()}: {target.table.where} does not take epoch {commits[0].epoch}: {said(error)}{detail}."
             f"{column}{shown} Nothing of the epoch was written, and nothing is lost: it is kept with the checkpoint.",
             fix="Change the table, its constraints or triggers so that it takes the record, and start the job again: "

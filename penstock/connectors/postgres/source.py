@@ -15,6 +15,7 @@ from penstock.connectors.postgres.connection import (
     Server,
     Session,
     driver,
+    failure,
     sql,
 )
 from penstock.connectors.postgres.settled import Settling, check_settles
@@ -230,9 +231,11 @@ class PostgresSource(Source):
         try:
             return self._session.run(work, doing)
         except driver().Error as error:
-            raise PostgresError(
-                f"{_WHO}: {doing} of table '{self._name}' in {self._server!r} failed: {error}",
-                fix="See to what the server says. Nothing is lost: the job reads on from its last checkpoint.",
+            raise failure(
+                error,
+                _WHO,
+                f"{doing} of table '{self._name}' in {self._server!r}",
+                "See to what the server says. Nothing is lost: the job reads on from its last checkpoint.",
             ) from None
 
     def _described(self, connection: psycopg.Connection[Any]) -> Table:

@@ -17,8 +17,11 @@ if TYPE_CHECKING:
 _KEYS = """
 SELECT ARRAY(
     SELECT attname::text FROM pg_attribute WHERE attrelid = indrelid AND attnum = ANY(indkey[:indnkeyatts - 1])
-) FROM pg_index WHERE indrelid = %s AND indisunique AND indisvalid AND indpred IS NULL AND indexprs IS NULL
+), CASE WHEN NOT indimmediate THEN indexrelid::regclass::text END
+FROM pg_index WHERE indrelid = %s AND indisunique AND indisvalid AND indpred IS NULL AND indexprs IS NULL
+  AND NOT indisexclusion
 """
+"""The columns of unique indexes; of the index of a deferrable constraint also its name, which is the constraint's."""
 _RIGHTS = "SELECT has_column_privilege(%(table)s::oid, %(column)s, %(right)s)"
 _TAKES: dict[str, Any] = {
     "int2": pa.types.is_integer,
@@ -113,9 +116,17 @@ def _check_key(connection: psycopg.Connection[Any], table: Table, columns: list[
                 f"{who}: column '{name}' is in the key, and the records do not fill it.",
                 fix=f"Add it: columns={[*columns, name]!r}.",
             )
-    unique = [found for (found,) in connection.execute(_KEYS, [table.oid])]
-    if not any(set(found) == set(key) for found in unique):
-        named = ", ".join(key)
+    named = ", ".join(key)
+    unique = [deferred for found, deferred in connection.execute(_KEYS, [table.oid]) if set(found) == set(key)]
+    # One is enough: PostgreSQL takes all unique indexes on these columns together.
+    for constraint in unique:
+        if constraint is not None:
+            raise PostgresRefused(
+                f"{who}: the key ({named}) of {table.where} has the constraint '{constraint}', which is DEFERRABLE: "
+                f"PostgreSQL cannot replace rows by it.",
+                fix=f"ALTER TABLE {'.'.join(table.names)} DROP CONSTRAINT {constraint}, ADD UNIQUE ({named}).",
+            )
+    if not unique:
         raise PostgresRefused(
             f"{who}: {table.where} may have several rows of one key: it has no unique index on ({named}).",
             fix=f"ALTER TABLE {'.'.join(table.names)} ADD UNIQUE ({named}), or give the key it has.",

@@ -16,7 +16,7 @@ from xxhash import xxh3_64_hexdigest
 
 from penstock.checkpoint.committing import Commit
 from penstock.connectors.redis.commands import commands_of, put_aside, taken_back
-from penstock.connectors.redis.server import DEFAULT_RETRY, RedisRefused, RetryTime, Server
+from penstock.connectors.redis.server import DEFAULT_RETRY, RedisRefused, RetryTime, Server, client_library, is_for_now
 from penstock.connectors.sink import EXACTLY_ONCE, Sink, SinkWriter
 from penstock.connectors.write_ahead import WriteAhead, written_ahead
 from penstock.errors import PenstockError
@@ -188,9 +188,15 @@ def _apply(ledger: str, questions: list[list[Any]], client: Any) -> Any:
     for question in questions:
         script(keys=[ledger], args=question, client=pipeline)
     answers = pipeline.execute(raise_on_error=False)
-    for answer in answers:
+    for answer, question in zip(answers, questions):
         if isinstance(answer, Exception):
             raise answer
+        if answer[0] == b"failed" and is_for_now(answer[2].decode(errors="replace")):
+            # The script has caught it. It goes on behind what it has noted.
+            error = client_library("RedisSink").exceptions.ResponseError(answer[2].decode(errors="replace"))
+            command, key = _command_at(question, answer[1])
+            error.about = f"{command} of key '{key}'"
+            raise error
     return answers
 
 

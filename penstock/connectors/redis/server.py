@@ -22,8 +22,11 @@ _LONGEST_PAUSE_S = 1.0
 _ANSWER_S = 10
 """How long one answer may take before it is asked for again."""
 _SCRIPT = re.compile(r"^@user_script: ?\d+: -?")
-_FOR_NOW = ("READONLY", "OOM ", "MASTERDOWN", "NOREPLICAS", "MISCONF", "BUSY ")
-"""Such an answer may be another one soon."""
+_FOR_NOW = re.compile(
+    r"(?:^|: -)(?:READONLY|OOM|NOREPLICAS|LOADING|MASTERDOWN|MISCONF|BUSY|CLUSTERDOWN|TRYAGAIN|UNBLOCKED|NOSCRIPT"
+    r"|ERR max number of clients)\b"
+)
+"""How such an answer begins as may be another one soon, by itself or behind what a script says of it."""
 DEFAULT_RETRY = Duration.of_seconds(30)
 
 
@@ -88,21 +91,19 @@ class Server:
                     f"{self.party}: Redis at {self.name} refuses the login, for {about}: {error}",
                     fix="Correct user and password: in the URL, or password=.",
                 ) from None
-            except (
-                exceptions.ConnectionError,
-                exceptions.TimeoutError,
-                exceptions.ReadOnlyError,
-                exceptions.OutOfMemoryError,
-            ) as error:
+            except (exceptions.ConnectionError, exceptions.TimeoutError, exceptions.ResponseError) as error:
+                if isinstance(error, exceptions.ResponseError) and not is_for_now(str(error)):
+                    raise self.refusal(str(error), about) from error
                 tried = monotonic() - since
                 if tried >= self._retry_s:
+                    which, answer = getattr(error, "about", about), _SCRIPT.sub("", str(error)).rstrip(" .\r\n")
                     raise RedisUnavailable(
-                        f"{self.party}: Redis at {self.name} did not serve for {tried:.1f} s, for {about}: {error}",
-                        fix="See that it runs, and that the hosts of driver and tasks can reach it. How long it is "
-                        "tried is retry_for=; then the job's restart strategy decides.",
+                        f"{self.party}: Redis at {self.name} did not serve for {tried:.1f} s, for {which}: {answer}.",
+                        fix="See that it runs, takes writes and has memory, and that the hosts of driver and tasks can "
+                        "reach it. How long it is tried is retry_for=; then the job's restart strategy decides.",
                     ) from None
-            except exceptions.ResponseError as error:
-                raise self.refusal(str(error), about) from error
+                # After a failover the name may lead to another server.
+                self.close()
             sleep(min(pause, self._retry_s - tried))
             pause = min(2 * pause, _LONGEST_PAUSE_S)
 
@@ -112,11 +113,9 @@ class Server:
             client.close()
 
     def refusal(self, answer: str, about: str) -> PenstockError:
-        """The error for what Redis answered."""
+        """The error for what Redis answered, and would answer again."""
         answer = _SCRIPT.sub("", answer).rstrip(" .\r\n")
         problem = f"{self.party}: Redis at {self.name} refuses {about}: {answer}."
-        if any(code in answer for code in _FOR_NOW):
-            return RedisUnavailable(problem, fix="See to the server; the job's restart strategy tries it again.")
         fix = "Redis says so, and would again: change what it names."
         if "WRONGTYPE" in answer:
             fix = "The key holds another kind of value than this needs: use another key, or remove it (DEL)."
@@ -136,6 +135,11 @@ class Server:
             # `ask` tries again, and knows for how long.
             self._client = Redis.from_url(self._url, retry=Retry(NoBackoff(), 0), **options)
         return self._client
+
+
+def is_for_now(answer: str) -> bool:
+    """Whether an error that Redis answered may be gone when it is asked again."""
+    return _FOR_NOW.search(answer) is not None
 
 
 def client_library(party: str) -> Any:

@@ -1,0 +1,201 @@
+"""Errors of PostgreSQL that pass are waited for or left to the restart strategy; others end the job."""
+
+import psycopg
+import pytest
+from psycopg import errors
+
+from penstock.common import RestartStrategies
+from penstock.connectors.postgres.connection import PostgresError, PostgresRefused, Server, Session
+from penstock.connectors.postgres.sqlstates import LASTING, PASSING, is_brief, passes
+from penstock.datastream import StreamExecutionEnvironment
+from penstock.datastream.connectors.postgres import PostgresSink, PostgresSource
+from penstock.testing import JobHarness
+
+KNOWN = sorted(code for code in errors._sqlcodes if len(code) == 5)
+"""Every code that psycopg has a class for: all of PostgreSQL's."""
+COME_AGAIN = [
+    *("0A000", "21000", "22001", "22003", "22007", "22P02", "23502", "23503", "23505", "23514", "23P01", "25001"),
+    *("28000", "28P01", "2BP01", "3D000", "3F000", "40002", "42501", "42601", "42703", "42804", "42883", "42P01"),
+    *("42P10", "44000", "53400", "54000", "54001", "55000", "55P02", "57P04", "P0001", "P0004", "XX001", "XX002"),
+]
+PASS = [
+    *("08000", "08003", "08006", "08P01", "25006", "25P03", "25P04", "40001", "40P01", "53000", "53100", "53200"),
+    *("53300", "55006", "55P03", "57014", "57P01", "57P02", "57P03", "57P05", "58000", "58030", "XX000"),
+]
+
+
+class TestSqlstates:
+    @pytest.mark.parametrize("code", PASS)
+    def test_that_pass(self, code):
+        assert passes(code)
+
+    @pytest.mark.parametrize("code", COME_AGAIN)
+    def test_that_come_again(self, code):
+        assert not passes(code)
+
+    @pytest.mark.parametrize("code", KNOWN)
+    def test_of_data_syntax_rights_and_functions_never_pass(self, code):
+        if code[:2] in ("21", "22", "23", "28", "2B", "38", "39", "3D", "3F", "44", "54", "P0"):
+            assert not passes(code)
+        if code[:2] == "42":
+            assert passes(code) == (code == "42P05")
+
+    def test_without_a_code_are_about_connections(self):
+        assert passes(None)
+        assert not is_brief(None)
+
+    def test_of_the_table_are_real(self):
+        # Two that older servers had, and one of foreign servers.
+        assert {*PASSING, *LASTING} - set(KNOWN) <= {"72000", "HV00N", "25P04"}
+
+
+@pytest.fixture
+def db(postgres):
+    with psycopg.connect(postgres, autocommit=True) as connection:
+        connection.execute("CREATE TABLE t (n int PRIMARY KEY, w text)")
+        connection.execute("CREATE TABLE events (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, w text)")
+        yield connection
+
+
+def configured(db, setting):
+    """Let sessions from now on have this setting."""
+    db.execute(f"ALTER DATABASE {db.info.dbname} {setting}")
+    db.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'penstock%'")
+
+
+class Sometimes(PostgresSink):
+    """When its server refuses, something is done about it, before the sink may try again."""
+
+    cures = []
+
+    @classmethod
+    def cured_by(cls, cure, *args, **options):
+        cls.cures[:] = [cure]
+        return cls(*args, **options)
+
+    def _write(self, connection, target, commits):
+        try:
+            super()._write(connection, target, commits)
+        except psycopg.Error as error:
+            while self.cures and error.sqlstate != "57P01":
+                self.cures.pop()()
+            raise
+
+
+def job(sink, **options):
+    env = StreamExecutionEnvironment.get_execution_environment()
+    env.from_collection([(n, "x") for n in range(20)]).uid("s").sink_to(sink).uid("out")
+    return JobHarness(env, **options)
+
+
+class TestASink:
+    @pytest.mark.parametrize("setting", ["lock_timeout", "statement_timeout", "transaction_timeout"])
+    def test_waits_for_a_lock(self, db, postgres, setting):
+        with psycopg.connect(postgres) as other, job(Sometimes.cured_by(other.rollback, postgres, "t")) as harness:
+            configured(db, f"SET {setting} = 100")
+            other.execute("LOCK TABLE t IN ACCESS EXCLUSIVE MODE")
+            harness.run(10)
+            assert harness.restarts == 0
+        assert db.execute("SELECT count(*) FROM t").fetchone() == (20,)
+
+    def test_waits_for_a_server_that_is_read_only_for_a_moment(self, db, postgres):
+        def promoted():
+            db.execute(f"ALTER DATABASE {db.info.dbname} RESET default_transaction_read_only")
+
+        with job(Sometimes.cured_by(promoted, postgres, "t")) as harness:
+            configured(db, "SET default_transaction_read_only = on")
+            db.execute("SET default_transaction_read_only = off")
+            harness.run(10)
+            assert harness.restarts == 0
+        assert db.execute("SELECT count(*) FROM t").fetchone() == (20,)
+
+    @pytest.mark.parametrize(
+        ("setting", "said", "fix"),
+        [
+            ("SET default_transaction_read_only = on", "read-only transaction.*25006", "target_session_attrs"),
+            ("SET lock_timeout = 50", "lock timeout.*55P03", "pg_locks"),
+        ],
+    )
+    def test_that_has_waited_long_enough_leaves_it_to_the_restart_strategy(self, db, postgres, setting, said, fix):
+        with psycopg.connect(postgres) as other, job(PostgresSink(postgres, "t", retry_seconds=0.2)) as harness:
+            configured(db, setting)
+            if "lock" in setting:
+                other.execute("LOCK TABLE t IN ACCESS EXCLUSIVE MODE")
+            with pytest.raises(PostgresError, match=rf"(?s)committing epoch 1 of sink 'out'.*{said}") as caught:
+                harness.run(10)
+            assert not caught.value.lasting
+            assert fix in caught.value.fix
+
+    def test_is_restarted_until_it_passes(self, db, postgres):
+        env = StreamExecutionEnvironment.get_execution_environment()
+        env.set_restart_strategy(RestartStrategies.fixed_delay_restart(3, 0))
+        with psycopg.connect(postgres) as other:
+            sink = Sometimes.cured_by(other.rollback, postgres, "t", retry_seconds=0)
+            env.from_collection([(n, "x") for n in range(20)]).uid("s").sink_to(sink).uid("out")
+            with JobHarness(env) as harness:
+                configured(db, "SET lock_timeout = 50")
+                other.execute("LOCK TABLE t IN ACCESS EXCLUSIVE MODE")
+                harness.run(10)
+                # One of them because its session was ended.
+                assert harness.restarts == 2
+        assert db.execute("SELECT count(*) FROM t").fetchone() == (20,)
+
+    def test_whose_table_is_gone_ends_for_good(self, db, postgres):
+        with job(PostgresSink(postgres, "t")) as harness:
+            harness.epoch(10)
+            db.execute("DROP TABLE t")
+            with pytest.raises(PostgresRefused, match=r'"public\.t" does not exist'):
+                harness.run(10)
+
+    def test_waits_at_the_start_too(self, db, postgres):
+        """Another session has just created the ledger, and has not committed."""
+        configured(db, "SET lock_timeout = 50")
+        sink = PostgresSink(postgres, "t")
+        connect, tries = sink._server.connect, []
+
+        def connecting(name):
+            tries.append(name)
+            if len(tries) == 2:
+                other.rollback()
+            return connect(name)
+
+        sink._server.connect = connecting
+        with psycopg.connect(postgres) as other:
+            other.execute("CREATE TABLE penstock_ledger (n int)")
+            sink.start()
+        assert len(tries) > 1
+
+
+class TestASource:
+    def test_that_has_waited_long_enough_leaves_it_to_the_restart_strategy(self, db, postgres):
+        source = PostgresSource(postgres, "events", "id", retry_seconds=0.2)
+        source.advance(source.start(1), None)
+        configured(db, "SET lock_timeout = 50")
+        with psycopg.connect(postgres) as other:
+            other.execute("LOCK TABLE events IN ACCESS EXCLUSIVE MODE")
+            with pytest.raises(PostgresError, match="55P03") as caught:
+                source.advance(source.start(1), None)
+        source.close()
+        assert not caught.value.lasting
+
+    def test_whose_table_is_gone_ends_for_good(self, db, postgres):
+        source = PostgresSource(postgres, "events", "id")
+        positions = source.advance(source.start(1), None)
+        db.execute("DROP TABLE events")
+        with pytest.raises(PostgresRefused, match="events"):
+            source.advance(positions, None)
+        source.close()
+
+
+def test_a_session_gives_up_at_once_what_comes_again(postgres):
+    session = Session(Server(postgres, "PostgresSink"), "penstock test")
+    calls = []
+
+    def work(connection):
+        calls.append(connection)
+        connection.execute("SELECT 1 / 0")
+
+    with pytest.raises(psycopg.errors.DivisionByZero):
+        session.run(work, "dividing")
+    assert len(calls) == 1
+    session.close()
