@@ -14,11 +14,13 @@ from importlib.abc import MetaPathFinder
 from types import ModuleType
 from typing import NoReturn
 
-from penstock.compatibility import ABSENT
+from penstock.compatibility import ABSENT, OLDER
 from penstock.errors import PenstockError
 
 ALTERNATIVES = {name: text for names, text in ABSENT for name in names.split()}
 """What to use instead, by module (`datastream.utils`), name (`SourceFunction`) or member (`DataStream.cache`)."""
+ALTERNATIVES_OF_OLDER = {name: text for names, text in OLDER for name in names.split()}
+"""The same, for names of earlier versions and other languages."""
 
 
 class AbsentName(PenstockError):
@@ -48,12 +50,12 @@ def explain_absent(module_name: str) -> None:
     # `from module import name` forgets an AttributeError, but first looks for a submodule of that name, and so in
     # the finder below, if the module has a path.
     module.__dict__.setdefault("__path__", [])
-    for member in ALTERNATIVES:
+    for member, text in (ALTERNATIVES | ALTERNATIVES_OF_OLDER).items():
         owner, _, name = member.rpartition(".")
         if owner[:1].isupper():
             found = _class_at(module, owner)
             if found is not None:
-                _mark(found, name, ALTERNATIVES[member])
+                _mark(found, name, text)
 
 
 def explain_absent_members(cls: type, pyflink_name: str) -> None:
@@ -103,7 +105,9 @@ def _alternative(fullname: str) -> str | None:
     name = fullname.rpartition(".")[2]
     if root != "penstock":
         return None
-    return ALTERNATIVES.get(module) or (ALTERNATIVES.get(name) if name[:1].isupper() else None)
+    if module in ALTERNATIVES:
+        return ALTERNATIVES[module]
+    return ALTERNATIVES.get(name) or ALTERNATIVES_OF_OLDER.get(name) if name[:1].isupper() else None
 
 
 def _message(name: str, text: str) -> str:

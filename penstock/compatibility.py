@@ -55,6 +55,51 @@ _BUFFERS = (
 )
 _SERIALIZERS = "Not there: records are Python objects, and no Java serializer touches them. Leave the call out."
 
+OLDER: tuple[tuple[str, str], ...] = (
+    (
+        "ExternalizedCheckpointCleanup CheckpointConfig.enable_externalized_checkpoints "
+        "CheckpointConfig.set_externalized_checkpoint_cleanup CheckpointConfig.get_externalized_checkpoint_cleanup",
+        "Flink 2 has it no more. Use config.set_externalized_checkpoint_retention(ExternalizedCheckpointRetention"
+        ".RETAIN_ON_CANCELLATION).",
+    ),
+    (
+        "TimeCharacteristic StreamExecutionEnvironment.set_stream_time_characteristic "
+        "StreamExecutionEnvironment.get_stream_time_characteristic",
+        "Flink 2 has it no more: a program has event time where it assigns timestamps. Leave the call out, and use "
+        "ds.assign_timestamps_and_watermarks(WatermarkStrategy...).",
+    ),
+    (
+        "ExecutionConfig.set_restart_strategy ExecutionConfig.get_restart_strategy",
+        "Flink 2 has it no more. Use env.set_restart_strategy(RestartStrategies...), or the setting "
+        "restart-strategy.type.",
+    ),
+    (
+        "CheckpointConfig.set_checkpoint_storage CheckpointConfig.set_checkpoint_storage_dir "
+        "CheckpointConfig.get_checkpoint_storage",
+        "Flink 2 has it no more. Use the setting state.checkpoints.dir, or "
+        "env.set_state_backend(FsStateBackend(directory)).",
+    ),
+    (
+        "StreamExecutionEnvironment.read_text_file",
+        "Flink 2 has it no more. Use env.from_source(FileSource.for_record_stream_format(StreamFormat"
+        ".text_line_format(), path).build(), WatermarkStrategy.no_watermarks(), 'lines').",
+    ),
+    (
+        "StreamExecutionEnvironment.from_parallel_collection StreamExecutionEnvironment.generate_sequence",
+        "Only Java has it. Use env.from_collection(...) or env.from_sequence(first, last).",
+    ),
+    (
+        "StreamExecutionEnvironment.register_job_listener StreamExecutionEnvironment.get_job_listeners",
+        "Only Java has it. Use env.add_epoch_listener(function), or the JobClient of env.execute_async().",
+    ),
+    (
+        "DataStream.iterate",
+        "Flink 2 has it no more, and an epoch has no way back. Keep what is to be looked at again in state, with a "
+        "timer, or write it to a topic that the job reads.",
+    ),
+)
+"""Names of PyFlink 1 and of Flink's Java API that programs still have."""
+
 ABSENT: tuple[tuple[str, str], ...] = (
     ("table", _TABLE),
     (

@@ -46,6 +46,31 @@ class TestNames:
         assert not isinstance(other.value, PenstockError)
 
 
+class TestNamesOfEarlierVersions:
+    @pytest.mark.parametrize(
+        ("call", "says"),
+        [
+            ("env.set_stream_time_characteristic(1)", "a program has event time where it assigns timestamps"),
+            ("env.get_config().set_restart_strategy(1)", r"env\.set_restart_strategy\("),
+            ("env.get_checkpoint_config().set_checkpoint_storage_dir('d')", r"state\.checkpoints\.dir"),
+            ("env.get_checkpoint_config().enable_externalized_checkpoints(1)", "ExternalizedCheckpointRetention"),
+            ("env.read_text_file('t')", r"FileSource\.for_record_stream_format"),
+            ("env.generate_sequence(1, 2)", r"env\.from_sequence"),
+            ("env.register_job_listener(1)", r"env\.add_epoch_listener"),
+            ("env.from_collection([1]).iterate()", "in state"),
+        ],
+    )
+    def test_as_a_member(self, call: str, says: str) -> None:
+        env = StreamExecutionEnvironment.get_execution_environment()
+        with pytest.raises(AbsentAttribute, match=says):
+            eval(call, {"env": env})
+
+    @pytest.mark.parametrize("name", ["TimeCharacteristic", "ExternalizedCheckpointCleanup"])
+    def test_imported(self, name: str) -> None:
+        with pytest.raises(AbsentImport, match=f"{name}: Flink 2 has it no more"):
+            exec(f"from penstock.datastream import {name}")
+
+
 class TestModules:
     @pytest.mark.parametrize(
         ("name", "says"),
