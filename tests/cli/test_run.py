@@ -223,7 +223,8 @@ def test_an_error_in_a_function_is_the_users_traceback_with_the_operator(write):
     assert done.returncode == 1
     assert "Operator 'parse' (uid 'p') failed" in done.stderr
     failed = "ValueError: invalid literal for int() with base 10: 'two'"
-    assert done.stderr.startswith(f"{program.with_name('beside.py')}:2: {failed}\n    return int(text)\n")
+    printed = without_job_lines(done.stderr)
+    assert printed.startswith(f"{program.with_name('beside.py')}:2: {failed}\n    return int(text)\n")
     assert f"  see also {program}:4, in <lambda>\n" in done.stderr
     assert OURS not in done.stderr
     assert not re.search(r"py4j|java|scala", done.stderr)
