@@ -67,16 +67,20 @@ def encode_plain(value: Any) -> bytes | None:
     try:
         if kind is dict:
             if _flat(map(type, value)):
-                if _flat(map(type, value.values())) or _is_json(value):
+                if _flat(map(type, value.values())):
                     return _encode(value)
-                return _encode_dict(value)
-        elif kind is tuple:
-            if _flat(map(type, value)):
-                return _FLAT_TUPLE + _encode(value)
+                if not _can_be_plain(map(type, value.values())):
+                    return None
+                return _encode(value) if _is_json(value) else _encode_dict(value)
         elif kind in _SCALARS:
             return _ONLY_BYTES + _encode(value) if kind is bytes else _encode(value)
-        elif kind is list and (_flat(map(type, value)) or _is_json(value)):
-            return _encode(value)
+        elif kind is tuple or kind is list:
+            if _flat(map(type, value)):
+                return _FLAT_TUPLE + _encode(value) if kind is tuple else _encode(value)
+            if not _can_be_plain(map(type, value)):
+                return None
+            if kind is list and _is_json(value):
+                return _encode(value)
         elif kind not in _CONTAINERS and kind not in _SHAPES:
             return None
         shape = _shape(value, set())
@@ -290,6 +294,9 @@ _SHAPES: dict[type, Callable[[Any, set[int]], str]] = {
     Decimal: lambda value, seen: "M",
     UUID: lambda value, seen: "U",
 }
+
+_can_be_plain = (_SCALARS | _CONTAINERS | _SHAPES.keys()).issuperset
+"""Whether values of these classes can be plain. Most that cannot are found here, before the walk."""
 
 _CLASSES: dict[str, Any] = {
     "a": Any,
