@@ -72,35 +72,35 @@ def is_plain(job: str) -> bool:
     return _slug(job) == job and job != _NO_NAME and len(job) <= _LONGEST and _HASHED.fullmatch(job) is None
 
 
-def job_storage(
+def find_directory(
     checkpoints: SharedStorage, job: str, unnamed: Unnamed = Unnamed.REFUSE, origin: str = ""
 ) -> SharedStorage:
-    """The directory of this job, checked and marked as its own; no two names are given the same.
+    """The directory of this job, checked; no two names are given the same. Writes nothing: `claim` does.
 
     `unnamed`: what to do where an earlier version left checkpoints that may be another job's. `origin`: the savepoint
     that the job begins with, as `Lineages.current` has it: other runs are then not resumed in any case.
     """
     own = checkpoints.below(hashed_name(job))
-    if _owner(own) == job:
-        own.check()
-        return own
-    earlier = _slug(job)
-    if len(earlier) <= _LONGEST_FILE_NAME:
+    owner, earlier = _owner(own), _slug(job)
+    if owner not in (None, job):
+        raise _not_ours(own, job)
+    if owner is None and len(earlier) <= _LONGEST_FILE_NAME:
         storage = checkpoints.below(earlier)
-        if _owner(storage) is None and _may_take(storage, own, job, unnamed, origin):
-            storage.check()
-            _claim(storage, job)
-        if _owner(storage) == job:
+        owner = _owner(storage)
+        if owner == job or (owner is None and _may_take(storage, own, job, unnamed, origin)):
             storage.check()
             return storage
     own.check()
-    _claim(own, job)
-    if _owner(own) != job:
-        raise BadJobRecord(
-            f"{own.where} is the directory of job {job!r}, but its record names job {_owner(own)!r}.",
-            fix=f"If the directory was copied or renamed, correct {own.where}/{RECORD} or choose another job name.",
-        )
     return own
+
+
+def claim(storage: SharedStorage, job: str) -> None:
+    """Mark the directory that `find_directory` gave as this job's. Raises BadJobRecord if another job was faster."""
+    try:
+        storage.publish(RECORD, _bytes(f"{json.dumps(job, ensure_ascii=False)}\n{_checksum(job)}\n"))
+    except AlreadyPublished:
+        if _owner(storage) != job:
+            raise _not_ours(storage, job) from None
 
 
 def passing_storage(checkpoints: SharedStorage, job: str) -> SharedStorage:
@@ -153,12 +153,12 @@ def _owner(storage: SharedStorage) -> str | None:
         ) from None
 
 
-def _claim(storage: SharedStorage, job: str) -> None:
-    """Mark the directory as this job's, unless a driver of whatever job was faster."""
-    try:
-        storage.publish(RECORD, _bytes(f"{json.dumps(job, ensure_ascii=False)}\n{_checksum(job)}\n"))
-    except AlreadyPublished:
-        pass
+def _not_ours(storage: SharedStorage, job: str) -> BadJobRecord:
+    return BadJobRecord(
+        f"{storage.where} is the directory of job {job!r}, but its record names job {_owner(storage)!r}.",
+        fix=f"Start the job again. If the directory was copied or renamed, correct {storage.where}/{RECORD} or choose "
+        f"another job name.",
+    )
 
 
 def _slug(job: str) -> str:

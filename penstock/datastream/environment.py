@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 from urllib.parse import unquote, urlparse
 
 from penstock.checkpoint.epochs import EpochStatistics, Settings
-from penstock.checkpoint.job_directories import job_storage, passing_storage
+from penstock.checkpoint.job_directories import claim, find_directory, passing_storage
 from penstock.checkpoint.lineages import SharedStorage
 from penstock.common.configuration import Configuration, shown
 from penstock.common.console import console
@@ -436,6 +436,8 @@ class StreamExecutionEnvironment:
             whole=whole,
         )
         check_savepoint_of(spec)
+        if spec.checkpointing and root is not None:
+            claim(root, name)
         quiet = self._configuration.get_boolean(QUIET, False)
         console(quiet)
         if spec.checkpointing and root is not None:
@@ -524,7 +526,7 @@ class StreamExecutionEnvironment:
             if self.get_checkpoint_interval() > 0:
                 restore = restore_settings(config)
                 origin = "" if restore is None else restore.origin
-                root = job_storage(checkpoints, name, unnamed_directory(config), origin)
+                root = find_directory(checkpoints, name, unnamed_directory(config), origin)
             else:
                 root = passing_storage(checkpoints, name)
         return settings, root

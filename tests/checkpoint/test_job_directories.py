@@ -17,9 +17,10 @@ from penstock.checkpoint.job_directories import (
     BadJobRecord,
     UnknownOwner,
     Unnamed,
+    claim,
+    find_directory,
     hashed_name,
     is_plain,
-    job_storage,
     passing_storage,
 )
 from penstock.checkpoint.lineages import Lineages, SharedStorage
@@ -63,6 +64,15 @@ ODD = [
     hashed_name("orders/eu"),
     hashed_name("заказы"),
 ]
+
+
+def job_storage(
+    checkpoints: SharedStorage, job: str, unnamed: Unnamed = Unnamed.REFUSE, origin: str = ""
+) -> SharedStorage:
+    """As a job does that starts: find its directory, then mark it."""
+    storage = find_directory(checkpoints, job, unnamed, origin)
+    claim(storage, job)
+    return storage
 
 
 class CaseInsensitive(LocalStorage):
@@ -234,6 +244,21 @@ def test_a_directory_that_was_copied_for_another_name_is_refused(tmp_path: Path)
     job_storage(checkpoints, "orders/eu").root.rename(tmp_path / hashed_name("orders/us"))
     with pytest.raises(BadJobRecord, match="orders/eu"):
         job_storage(checkpoints, "orders/us")
+
+
+def test_looking_for_a_directory_writes_nothing(checkpoints: SharedStorage) -> None:
+    of_earlier_version(checkpoints, "orders")
+    before = checkpoints.list("")
+    for job in ("orders", "payments", "orders/eu"):
+        find_directory(checkpoints, job)
+    assert checkpoints.list("") == before
+
+
+def test_a_directory_that_another_job_claimed_meanwhile_is_refused(checkpoints: SharedStorage) -> None:
+    storage = find_directory(checkpoints, "orders")
+    claim(storage, "payments")
+    with pytest.raises(BadJobRecord, match="payments"):
+        claim(storage, "orders")
 
 
 def test_the_environment_gives_each_name_its_directory(tmp_path: Path) -> None:
