@@ -145,6 +145,7 @@ def _fix(places: tuple[Place, ...], record: str) -> str:
 _HANDLERS = frozenset(
     {
         "process",
+        "process_shared",
         "process_second",
         "_process_quietly",
         "process_keyed",
