@@ -73,6 +73,9 @@ class Sink(ABC):
     """Whether `commit` may run in a thread of the driver while the tasks of the next epoch run: it touches nothing that
     writers use. It is over before anything else of the sink is called in the driver, and before the next epoch counts.
     """
+    reads_only = False
+    """Whether its writers are done with a record when `write` returns, and do not change it. Then they are given the
+    record itself, where the function that emitted it may keep it; else a copy."""
     stateful = False
     """Whether its writers have state. Then each is a subtask of its own, behind an exchange if need be."""
     uid = ""

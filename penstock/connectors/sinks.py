@@ -24,6 +24,7 @@ class DiscardingSink(Sink):
     """Takes everything and keeps nothing."""
 
     why = "it keeps nothing"
+    reads_only = True
 
     def create_writer(self, context: RuntimeContext) -> SinkWriter:
         return _Discard()
@@ -51,6 +52,7 @@ class PrintSink(Sink):
     why = _IN_THE_DRIVER
     durable = False
     at_once = True
+    reads_only = True
 
     def __init__(self, identifier: str | None = None, value_type: Any = None) -> None:
         self._identifier = identifier or ""
@@ -93,6 +95,7 @@ class CollectSink(Sink):
     why = _IN_THE_DRIVER
     durable = False
     at_once = True
+    reads_only = True
 
     def __init__(self) -> None:
         self.results: queue.SimpleQueue[list[Any]] = queue.SimpleQueue()

@@ -23,6 +23,7 @@ class TimestampsOperator(Operator):
     """
 
     kind = "Timestamps/Watermarks"
+    reads_only = True
 
     def __init__(self, strategy: WatermarkStrategy) -> None:
         super().__init__(strategy.timestamp_assigner)

@@ -41,6 +41,9 @@ class AsyncOperator(Operator):
     A record counts until its results have gone on, as in Flink, also where they wait for those of a record before it.
     """
 
+    reads_only = True
+    """It keeps a copy."""
+
     def __init__(
         self, function: Any, *, ordered: bool, timeout_ms: int, capacity: int, retry: Any, handles_timeout: bool
     ) -> None:

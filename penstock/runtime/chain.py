@@ -157,14 +157,15 @@ class ChainRun:
         """Wire operators to each other and to this epoch's exchanges; what the chain's input is to be given to."""
         for place in reversed(range(len(self.operators))):
             operator = self.operators[place]
-            operator.emit = self._checked(place, _fan_out(*self._consumers(place, None, exchanges)))
+            owned = self._gives_owned(place)
+            operator.emit = self._checked(place, _fan_out(self._consumers(place, None, exchanges), owned))
             operator.mark = self._marking(place, exchanges)
             operator.sides = {
-                tag: _fan_out(*self._consumers(place, tag, exchanges)) for tag in self._tags_read_from(place)
+                tag: _fan_out(self._consumers(place, tag, exchanges)) for tag in self._tags_read_from(place)
             }
         if self.chain.dead_letters:
             tag = next(iter(self._tags_read_from(None)))
-            self.letters = _fan_out(*self._consumers(None, tag, exchanges))
+            self.letters = _fan_out(self._consumers(None, tag, exchanges))
         roots: list[Callable[[Records], None]] = [
             _each(self.operators[place])
             for place, op in enumerate(self.chain.operators)
@@ -209,18 +210,22 @@ class ChainRun:
             if edge.from_operator is None and (letters or edge.tag is None)
         ]
 
-    def _consumers(
-        self, place: int | None, tag: str | None, exchanges: dict[int, Exchange]
-    ) -> tuple[list[Emit], list[Emit]]:
-        """Those who keep a copy of their own, and those who are given the record itself."""
+    def _consumers(self, place: int | None, tag: str | None, exchanges: dict[int, Exchange]) -> list[Consumer]:
         edges = [edge for edge in self._edges if edge.from_operator == place and edge.tag == tag]
-        sending: list[Emit] = [exchanges[edge.id].process for edge in edges]
-        chained: list[Emit] = [
-            self.operators[index].process
+        sending = [Consumer(exchanges[edge.id].process, exchanges[edge.id].process) for edge in edges]
+        return sending + [
+            Consumer.of(self.operators[index])
             for index, operator in enumerate(self.chain.operators)
             if operator.parent == place and operator.parent_tag == tag
         ]
-        return sending, chained
+
+    def _gives_owned(self, place: int) -> bool:
+        """Whether what an operator emits cannot be changed, or is known to nobody else: then one may be given it."""
+        chained = self.chain.operators[place]
+        if chained.output_type is not None and serializer_for(pickle.loads(chained.output_type)).immutable:
+            return True
+        # The record that it was given, as a source or an exchange made it.
+        return chained.assigns_time and chained.parent is None
 
     def _tags_read_from(self, place: int | None) -> set[str]:
         tags = [edge.tag for edge in self._edges if edge.from_operator == place]
@@ -348,19 +353,33 @@ def _each(operator: Operator) -> Callable[[Records], None]:
     return feed
 
 
-def _fan_out(sending: list[Emit], chained: list[Emit]) -> Emit:
-    if len(sending) + len(chained) == 1:
-        return (sending or chained)[0]
-    if not sending and not chained:
+class Consumer(NamedTuple):
+    """Who is given the records of an operator: how to give it one that is its own, and how one that may be shared."""
+
+    process: Emit
+    process_shared: Emit
+
+    @staticmethod
+    def of(operator: Operator) -> Consumer:
+        return Consumer(operator.process, operator.process if operator.reads_only else operator.process_shared)
+
+
+def _fan_out(consumers: list[Consumer], owned: bool = False) -> Emit:
+    """Give a record to every consumer, as it was when it was emitted, whatever the others and the giver do with it.
+
+    `owned`: the giver has no use for it any more, and so the last consumer needs no copy.
+    """
+    if not consumers:
         return _discard
+    calls = [consumer.process_shared for consumer in consumers]
+    if owned:
+        calls[-1] = consumers[-1].process
+    if len(calls) == 1:
+        return calls[0]
 
     def emit(value: Any) -> None:
-        for send in sending:
-            send(value)
-        # All copies before the first operator can change the record.
-        copies = [value, *(independent(value) for _ in chained[1:])]
-        for process, copy in zip(chained, copies, strict=False):
-            process(copy)
+        for call in calls:
+            call(value)
 
     return emit
 

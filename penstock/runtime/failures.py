@@ -149,6 +149,7 @@ def _fix(error: BaseException, places: tuple[Place, ...], record: str) -> str:
 _HANDLERS = frozenset(
     {
         "process",
+        "process_shared",
         "process_second",
         "_process_quietly",
         "process_keyed",

@@ -17,6 +17,7 @@ from penstock.errors import PenstockError, Place
 from penstock.runtime.checkpointed import Restored, holds_operator_state, initialize, snapshot
 from penstock.runtime.moment import Moment
 from penstock.runtime.output_tag import OutputTag
+from penstock.runtime.sharing import SCALARS, independent
 from penstock.runtime.timers import TimeDomain
 from penstock.runtime.watermarks import GREATEST, LEAST
 from penstock.state.serializers import Hinted
@@ -67,6 +68,8 @@ class Operator:
     keeps_state = False
     """Whether its operator state is in memory from epoch to epoch. Then `initialize` gives it before `open`, and it is
     given again only where the operator does not stand at the wanted version. Else `restore` gives it in every epoch."""
+    reads_only = False
+    """Whether `process` is done with a record when it returns, and does not change it. Then it needs no copy."""
     state_hint: Hinted | None = None
     """Where the type of its own state comes from an annotation."""
     shows_watermark = False
@@ -105,6 +108,10 @@ class Operator:
 
     def process(self, value: Any) -> None:
         raise NotImplementedError
+
+    def process_shared(self, value: Any) -> None:
+        """`process` of a record that who gave it may keep, or give to others too. Overridden where a call counts."""
+        self.process(value if type(value) in SCALARS else independent(value))
 
     def process_second(self, value: Any) -> None:
         """A record of the second input, for operators that have two."""

@@ -6,6 +6,7 @@ or an epoch ends would then hold its last content many times over, and results w
 
 from __future__ import annotations
 
+import copyreg
 import datetime
 import decimal
 import uuid
@@ -14,7 +15,7 @@ from typing import Any
 from penstock.common.pickling import Frozen, to_pickle
 from penstock.common.row import Row
 
-_SCALARS = frozenset(
+SCALARS = frozenset(
     {
         str,
         int,
@@ -33,7 +34,7 @@ _SCALARS = frozenset(
 )
 """Types whose values cannot change; exact types, for a subclass may have attributes."""
 
-_flat = _SCALARS.issuperset
+_flat = SCALARS.issuperset
 
 
 def hold(value: Any) -> Any:
@@ -42,7 +43,7 @@ def hold(value: Any) -> Any:
     Hot path: 0.05 µs for a scalar, 0.2 µs for a pair of scalars, 0.5 µs for a Row of two, 0.7 µs for a nested list.
     """
     kind = type(value)
-    if kind in _SCALARS or (kind is tuple and _flat(map(type, value))):
+    if kind in SCALARS or (kind is tuple and _flat(map(type, value))):
         return value
     if kind is Row and _flat(map(type, value._values)):
         copy = Row.of(value._fields, list(value._values))
@@ -56,6 +57,45 @@ def hold(value: Any) -> Any:
 
 
 def independent(value: Any) -> Any:
-    """A record like `value` that shares nothing with it that could change."""
-    held = hold(value)
-    return held.thaw() if type(held) is Frozen else held
+    """A record like `value` that shares nothing with it that could change.
+
+    Hot path: 0.3 µs for a pair of scalars, 0.4 µs for a list or dict of some, 0.6 µs for an object with two, 2 µs and
+    more for anything nested, which is written and read.
+    """
+    kind = type(value)
+    if kind is tuple or kind in SCALARS or kind is list or kind is dict or kind is Row:
+        held = hold(value)
+        return held.thaw() if type(held) is Frozen else held
+    if _is_plain(kind):
+        fields = value.__dict__
+        if _flat(map(type, fields.values())):
+            copy = object.__new__(kind)
+            copy.__dict__.update(fields)
+            return copy
+    return Frozen(to_pickle(value)).thaw()
+
+
+_plain: dict[type, bool] = {}
+
+
+def _is_plain(kind: type) -> bool:
+    """Whether objects of a class are their `__dict__` and nothing else, and so are copied by copying it."""
+    known = _plain.get(kind)
+    if known is None:
+        if len(_plain) > 10_000:
+            _plain.clear()
+        known = _plain[kind] = _has_only_a_dict(kind)
+    return known
+
+
+_AS_OBJECT = ("__new__", "__reduce__", "__reduce_ex__", "__getstate__", "__setstate__", "__getnewargs__")
+
+
+def _has_only_a_dict(kind: type) -> bool:
+    return (
+        kind.__dictoffset__ != 0
+        and all(getattr(kind, name, None) is getattr(object, name, None) for name in _AS_OBJECT)
+        and not hasattr(kind, "__getnewargs_ex__")
+        and not any("__slots__" in vars(base) for base in kind.__mro__[:-1])
+        and kind not in copyreg.dispatch_table
+    )

@@ -22,6 +22,7 @@ class SinkOperator(Operator):
         super().__init__(None)
         self.sink = sink
         self.stateful = sink.stateful
+        self.reads_only = sink.reads_only
 
     def open(self, context: RuntimeContext, emit: Emit) -> None:
         super().open(context, emit)

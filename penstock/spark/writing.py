@@ -56,6 +56,8 @@ class Target(NamedTuple):
 
 
 class SparkSink(Sink):
+    reads_only = True
+
     def __init__(self, session: Callable[[], SparkSession], schema: StructType, target: Target) -> None:
         self._session = session
         self._schema = schema

@@ -1,0 +1,310 @@
+"""Records are what they were when given: no consumer sees what another one, or the function that gave them, changes."""
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import pytest
+
+from penstock.common import Row, Time, Types, WatermarkStrategy
+from penstock.datastream import (
+    AsyncDataStream,
+    AsyncFunction,
+    CoFlatMapFunction,
+    CoProcessFunction,
+    FilterFunction,
+    FlatMapFunction,
+    KeyedProcessFunction,
+    MapFunction,
+    OutputTag,
+    ProcessFunction,
+    ProcessWindowFunction,
+    SinkFunction,
+    StreamExecutionEnvironment,
+)
+from penstock.datastream.window import CountTrigger, GlobalWindows
+from penstock.runtime.sharing import independent
+from penstock.testing import JobHarness
+
+TAG = OutputTag("side")
+
+
+@dataclass
+class Account:
+    n: int
+    marks: list[str] | None = None
+
+
+@dataclass
+class Nested:
+    n: int
+    marks: list[str] = field(default_factory=list)
+
+
+SHAPES = {
+    "list": lambda n: [n],
+    "dict": lambda n: {"n": n},
+    "row": lambda n: Row(n, "a"),
+    "nested list": lambda n: [[n]],
+    "nested dict": lambda n: {"n": {"n": n}},
+    "tuple with a list": lambda n: (n, [n]),
+    "dataclass": Account,
+    "nested dataclass": Nested,
+}
+
+
+def change(record: Any) -> Any:
+    """Change a record in place, deep down where it is nested."""
+    if isinstance(record, (Account, Nested)):
+        record.n = -1
+        record.marks = [*(record.marks or []), "changed"]
+        if isinstance(record, Nested):
+            record.marks.append("changed")
+    elif isinstance(record, tuple):
+        record[1].append("changed")
+    elif isinstance(record, Row):
+        record[1] = "changed"
+    else:
+        inner = record[0] if isinstance(record, list) else record["n"]
+        if isinstance(inner, (list, dict)):
+            change(inner)
+        elif isinstance(record, list):
+            record.append("changed")
+        else:
+            record["n"] = "changed"
+    return record
+
+
+@pytest.fixture
+def env():
+    return StreamExecutionEnvironment.get_execution_environment()
+
+
+@pytest.fixture(params=SHAPES.values(), ids=SHAPES)
+def shape(request):
+    return request.param
+
+
+def run(stream, *records):
+    with JobHarness(stream) as job:
+        return job.push(*records).run()
+
+
+class Both(ProcessFunction):
+    """Gives one object to a side output and to the main one."""
+
+    def __init__(self, shape, side_first):
+        self.shape = shape
+        self.side_first = side_first
+
+    def process_element(self, value, ctx):
+        record = self.shape(value)
+        if self.side_first:
+            yield TAG, record
+        yield record
+        if not self.side_first:
+            yield TAG, record
+
+
+class Twice(FlatMapFunction):
+    def __init__(self, shape):
+        self.shape = shape
+
+    def flat_map(self, value):
+        record = self.shape(value)
+        return [record, record]
+
+
+class Kept(MapFunction):
+    """Gives the object that it keeps, again and again."""
+
+    def __init__(self, shape):
+        self.kept = shape(1)
+
+    def map(self, value):
+        return self.kept
+
+
+class TestOneObject:
+    @pytest.mark.parametrize("side_first", [True, False])
+    def test_on_a_side_output_and_the_main_one_is_two_records(self, env, shape, side_first):
+        stream = env.from_collection([]).process(Both(shape, side_first))
+        side, main = stream.get_side_output(TAG), stream
+        changed, other = (side, main) if side_first else (main, side)
+        results = run(
+            changed.map(change).map(lambda record: ("changed", record)).union(other.map(lambda r: ("as", r))), 1
+        )
+        assert dict(results) == {"changed": change(shape(1)), "as": shape(1)}
+
+    def test_given_twice_is_two_records(self, env, shape):
+        assert run(env.from_collection([]).flat_map(Twice(shape)).map(change), 1) == [change(shape(1))] * 2
+
+    def test_that_the_function_keeps_is_not_changed_by_who_gets_it(self, env, shape):
+        assert run(env.from_collection([]).map(Kept(shape)).map(change), 1, 2) == [change(shape(1))] * 2
+
+    def test_that_a_filter_lets_pass_and_keeps_is_not_changed_by_who_gets_it(self, env, shape):
+        class Repeated(FilterFunction):
+            last = None
+
+            def filter(self, value):
+                repeated, self.last = self.last == value, value
+                return not repeated
+
+        stream = env.from_collection([]).filter(Repeated()).map(change)
+        assert run(stream, shape(1), shape(1), shape(2)) == [change(shape(1)), change(shape(2))]
+
+    def test_that_the_function_changes_later_stays_as_it_was_for_who_keeps_it(self, env):
+        class Grows(MapFunction):
+            def __init__(self):
+                self.record = []
+
+            def map(self, value):
+                self.record.append(value)
+                return self.record
+
+        class Collects(MapFunction):
+            def __init__(self):
+                self.kept = []
+
+            def map(self, value):
+                self.kept.append(value)
+                return [list(each) for each in self.kept]
+
+        assert run(env.from_collection([]).map(Grows()).map(Collects()), 1, 2)[-1] == [[1], [1, 2]]
+
+    def test_for_several_consumers_is_a_record_for_each(self, env, shape):
+        stream = env.from_collection([]).map(shape)
+        streams = [stream.map(change).map(lambda record: record) for _ in range(2)]
+        results = run(stream.map(lambda record: record).union(*streams), 1)
+        assert sorted(map(str, results)) == sorted(map(str, [shape(1), change(shape(1)), change(shape(1))]))
+
+    def test_behind_an_assigner_of_timestamps_is_two_records(self, env, shape):
+        stream = (
+            env.from_collection([])
+            .flat_map(Twice(shape))
+            .assign_timestamps_and_watermarks(WatermarkStrategy.no_watermarks())
+        )
+        assert run(stream.map(change), 1) == [change(shape(1))] * 2
+
+    def test_for_a_sink_function_is_a_record_of_its_own(self, env, shape):
+        kept = Kept(shape)
+
+        class Changing(SinkFunction):
+            def invoke(self, value, context):
+                change(value)
+
+        stream = env.from_collection([]).map(kept)
+        stream.add_sink(Changing())
+        assert run(stream.map(lambda record: record), 1, 2) == [shape(1), shape(1)]
+
+
+class TestFrom:
+    def test_a_function_of_two_streams(self, env, shape):
+        class Same(CoProcessFunction):
+            def __init__(self):
+                self.kept = shape(1)
+
+            def process_element1(self, value, ctx):
+                yield self.kept
+
+            def process_element2(self, value, ctx):
+                yield self.kept
+                yield self.kept
+
+        class Flat(CoFlatMapFunction):
+            def __init__(self):
+                self.kept = shape(1)
+
+            def flat_map1(self, value):
+                yield self.kept
+
+            def flat_map2(self, value):
+                return [self.kept, self.kept]
+
+        for function, method in ((Same(), "process"), (Flat(), "flat_map")):
+            env = StreamExecutionEnvironment.get_execution_environment()
+            left, right = (env.from_collection([0]).uid(uid) for uid in ("left", "right"))
+            stream = getattr(left.connect(right), method)(function).map(change)
+            assert JobHarness(stream).run() == [change(shape(1))] * 3
+
+    @pytest.mark.parametrize("ordered", [True, False])
+    def test_asynchronous_calls(self, env, shape, ordered):
+        class Looks(AsyncFunction):
+            def __init__(self):
+                self.kept = shape(1)
+
+            async def async_invoke(self, value):
+                return [self.kept, self.kept]
+
+        wait = AsyncDataStream.ordered_wait if ordered else AsyncDataStream.unordered_wait
+        stream = wait(env.from_collection([]), Looks(), Time.seconds(10))
+        assert run(stream.map(change), 1) == [change(shape(1))] * 2
+
+    def test_a_window_function(self, env, shape):
+        class Same(ProcessWindowFunction):
+            def process(self, key, context, elements):
+                record = next(iter(elements))
+                yield record
+                yield record
+
+        windows = env.from_collection([]).key_by(lambda value: 1).window(GlobalWindows.create())
+        stream = windows.trigger(CountTrigger.of(1)).process(Same()).map(change)
+        assert run(stream, shape(1)) == [change(shape(1))] * 2
+
+    def test_a_keyed_function_and_its_timers(self, env, shape):
+        class Same(KeyedProcessFunction):
+            def __init__(self):
+                self.kept = shape(1)
+
+            def process_element(self, value, ctx):
+                ctx.timer_service().register_event_time_timer(5)
+                yield self.kept
+
+            def on_timer(self, timestamp, ctx):
+                yield self.kept
+                yield TAG, self.kept
+
+        stream = env.from_collection([]).key_by(lambda value: 1).process(Same())
+        results = run(stream.map(change).union(stream.get_side_output(TAG).map(change)), 1)
+        assert results == [change(shape(1))] * 3
+
+    def test_an_operator_of_a_declared_type(self, env):
+        stream = (
+            env.from_collection([])
+            .map(Kept(lambda n: [n]), output_type=Types.LIST(Types.PICKLED_BYTE_ARRAY()))
+            .map(change)
+        )
+        assert run(stream, 1, 2) == [[1, "changed"]] * 2
+
+
+class TestCopies:
+    def test_are_made_of_no_record_that_cannot_change(self, env):
+        class Point(NamedTuple):
+            x: int
+
+        records = ["a", 1, 1.5, None, b"x", (1, "a"), True]
+        given = [record for record in records if independent(record) is record]
+        assert given == records
+        assert independent(Point(1)) == Point(1)
+
+    def test_have_the_class_and_the_attributes_of_their_original(self):
+        class Odd:
+            def __init__(self):
+                self.n = 1
+
+            def __getstate__(self):
+                return {"n": 5}
+
+        class Slots:
+            __slots__ = ("n",)
+
+        account = Account(1)
+        account.extra = "x"
+        copy = independent(account)
+        assert (copy, copy.extra, copy is account) == (account, "x", False)
+        global _odd, _slots
+        _odd, _slots = Odd, Slots
+        Odd.__qualname__, Slots.__qualname__ = "_odd", "_slots"
+        assert independent(Odd()).n == 5
+        slotted = Slots()
+        slotted.n = 7
+        assert independent(slotted).n == 7
