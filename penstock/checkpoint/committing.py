@@ -62,7 +62,7 @@ class Committer:
         ahead: Ahead,
         at_least_once: bool = False,
         executor: Executor | None = None,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._sinks = sinks
         self._clock = clock

@@ -15,6 +15,7 @@ import msgspec
 
 from penstock.checkpoint.ahead import Ahead
 from penstock.checkpoint.bases import Block, largest_state
+from penstock.checkpoint.clock import Jumps, ProcessingClock
 from penstock.checkpoint.committing import Committer, CommittingSink, committables_of
 from penstock.checkpoint.coordinator import (
     Abort,
@@ -97,6 +98,8 @@ class EpochParameters(msgspec.Struct, frozen=True):
     """Whether the epoch is the whole job, so that nothing of its state is kept."""
     token: str = ""
     """Of the driver that runs the epoch."""
+    jumped: int = 0
+    """By how many milliseconds the clock jumped forward since the epoch before; no channel was silent for them."""
 
 
 class EpochStatistics(msgspec.Struct, frozen=True):
@@ -156,6 +159,9 @@ class EpochDriver:
     probe: Callable[[str], None] = lambda point: None
     lineage: str = field(default_factory=lambda: uuid.uuid4().hex)
     clock: Callable[[], float] = time.time
+    """Seconds since 1970, for timestamps only: it may jump in both directions."""
+    monotonic: Callable[[], float] = time.monotonic
+    """Seconds, for pauses, timeouts and durations."""
     merge: Merge = merge_here
     """How bases are made."""
     wait: Callable[[float], object] = time.sleep
@@ -175,21 +181,24 @@ class EpochDriver:
 
     def __post_init__(self) -> None:
         self.token = uuid.uuid4().hex
+        # The functions may be exchanged while the job runs.
+        self._processing = ProcessingClock(lambda: self.clock(), lambda: self.monotonic())
+        self._jumps = Jumps(lambda: self.monotonic())
         self.coordinator = Coordinator(self.settings.timeout_ms)
         self.last: Manifest | None = None
         self.version: Version | None = None
         self.statistics: deque[EpochStatistics] = deque(maxlen=_STATISTICS_KEPT)
-        self.metrics = MetricTotals(self.graph, self.clock)
+        self.metrics = MetricTotals(self.graph, self.monotonic)
         self.metrics.flow = self.flow
         self.checkpoints = CheckpointHistory()
         self._measured: list[TaskMetrics] = []
-        self._epoch_ended_at = self.clock()
+        self._epoch_ended_at = self.monotonic()
         self._bases_counted = 0
         self._recovered = self._begun = self._prepared = False
         self._program = self.graph
         self.scale: Scale = {}
         self._committer = Committer(
-            self.sinks, self.lineage, Ahead(self.storage), self.settings.at_least_once, self.executor, self.clock
+            self.sinks, self.lineage, Ahead(self.storage), self.settings.at_least_once, self.executor, self.monotonic
         )
         self.number = 0
         """The epoch under way, or the last one."""
@@ -233,7 +242,8 @@ class EpochDriver:
             check_owner(self.storage, None if found is None else found[0], self.last, self.token)
         self._recovered = True
         self._prepared = False
-        self.coordinator.forget(self._now())
+        self._jumps.forget()
+        self.coordinator.forget(self._ticks())
         self._committer.forget()
         if found is None:
             begin(self.storage)
@@ -244,6 +254,7 @@ class EpochDriver:
         check_restorable(manifest, self._program, self.sources, self._key_types, self.storage.where)
         self._set_scale(recalled(self._program, manifest.rescaled))
         self.last, self.version, self.lineage = manifest, version, manifest.lineage
+        self._processing.reach(manifest.timestamp)
         self._committer.lineage = manifest.lineage
         with self._unless_fenced(manifest.id + 1):
             self._committer.commit(manifest.id, manifest.committables, again=True)
@@ -354,22 +365,25 @@ class EpochDriver:
         attempt = 0
         # The end of the input comes with its last record, however long the epoch for it takes to begin.
         timestamp = self.last.timestamp if ends_input and self.last is not None else self.epoch_clock()
+        jumped, began_at = self._jumps.since_last(timestamp), self.monotonic()
         if batch is None and self.last is not None:
             batch = self.last.batch
         while True:
-            started = self.clock()
-            instructions = self._collect(number, ends_input, timestamp)
+            triggered_at, started = self._now(), self.monotonic()
+            instructions = self._collect(number, ends_input, timestamp, jumped)
             instruction = instructions[0]
             if isinstance(instruction, Publish):
                 break
             assert isinstance(instruction, Abort)
-            self.checkpoints.add_failed(instruction, int(started * 1000), self._now())
+            self.checkpoints.add_failed(instruction, triggered_at, self._took_ms(started))
             self._committer.abort(number, instruction.reports)
             self._check_fenced(number)
             attempt += 1
             if attempt > self._tolerated(instruction):
                 raise failed(instruction)
-        manifest = self._manifest(number, batch, spark_log, log_index, ends_input, instruction.reports, timestamp)
+        manifest = self._manifest(
+            number, batch, spark_log, log_index, ends_input, instruction.reports, timestamp, jumped
+        )
         records = sum(
             report.records_in
             for report in instruction.reports
@@ -383,20 +397,21 @@ class EpochDriver:
         ]
         # Here, so that there is never more than one epoch to be committed again.
         self._committer.join()
-        began = self.clock()
+        began = self.monotonic()
         self._committer.commit(number, [each for each in committables if self._committer.early(each.uid)])
-        committing = self.clock() - began
+        committing = self.monotonic() - began
         self.probe("collected")
         # A batch's stands for a checkpoint only in this process: what follows goes by it.
         version = None if self.whole else publish_as_owner(self.storage, manifest, self._begun)
         self.probe("published")
         self.last, self.version = manifest, version
+        self._jumps.completed(timestamp, began_at)
         self.checkpoints.add_completed(
-            manifest, instruction.reports, self._measured, self._names, int(started * 1000), self._now()
+            manifest, instruction.reports, self._measured, self._names, triggered_at, self._took_ms(started)
         )
         self.metrics.add(number, self._measured, {(report.chain, report.subtask) for report in instruction.reports})
-        began = self.clock()
-        for follow in self.coordinator.handle(Published(number, self._now())):
+        began = self.monotonic()
+        for follow in self.coordinator.handle(Published(number, self._ticks())):
             assert isinstance(follow, CommitSinks)
             # First what is in no manifest: if a sink fails, the others commit again after the restart.
             with self._unless_fenced(number + 1):
@@ -405,7 +420,7 @@ class EpochDriver:
         if ends_input:
             with self._unless_fenced(number + 1):
                 self._committer.join()
-        committing += self.clock() - began
+        committing += self.monotonic() - began
         self.probe("committed")
         if version is not None:
             self._housekeeping.published(manifest, version)
@@ -413,7 +428,7 @@ class EpochDriver:
         if self.storage.in_memory and not self.whole:
             for uid in manifest.keyed() | manifest.operators.keys():
                 self._check_memory(uid)
-        duration = self.clock() - started
+        duration = self.monotonic() - started
         self._control_flow(manifest, instruction.reports, records, committing, duration)
         return self._count(instruction.reports, records, duration * 1000)
 
@@ -436,7 +451,7 @@ class EpochDriver:
         """Seconds until the next checkpoint may be triggered."""
         if not self.statistics:
             return 0
-        return self._epoch_ended_at + self.settings.min_pause_ms / 1000 - self.clock()
+        return self._epoch_ended_at + self.settings.min_pause_ms / 1000 - self.monotonic()
 
     def _tolerated(self, abort: Abort) -> int:
         """How often an epoch may fail like this and be run again in its place."""
@@ -446,12 +461,12 @@ class EpochDriver:
         tolerable = self.settings.tolerable_failures
         return tolerable if abort.status is CheckpointStatus.EXPIRED else max(tolerable, self.settings.retries)
 
-    def _collect(self, number: int, ends_input: bool, timestamp: int) -> list[Any]:
+    def _collect(self, number: int, ends_input: bool, timestamp: int, jumped: int) -> list[Any]:
         coordinator = self.coordinator
         coordinator.handle(
             Trigger(
                 number,
-                self._now(),
+                self._ticks(),
                 frozenset(self.graph.subtasks()),
                 frozenset(chain.id for chain in self.graph.sources()),
             )
@@ -469,22 +484,23 @@ class EpochDriver:
             self.scale,
             self.whole,
             self.token,
+            jumped,
         )
         self._measured = []
         try:
             for kind, payload in self._prepare(parameters) or self.execute(parameters):
                 if kind == REPORT:
-                    coordinator.handle(Acknowledge(decode_report(payload), self._now()))
+                    coordinator.handle(Acknowledge(decode_report(payload), self._ticks()))
                 elif kind == FAILURE:
-                    coordinator.handle(Decline(number, decode_failure(payload), self._now()))
+                    coordinator.handle(Decline(number, decode_failure(payload), self._ticks()))
                 elif kind == METRICS:
                     self._measured.append(decode_metrics(payload))
         except TookTooLong:
-            coordinator.handle(Expire(number, self._now()))
+            coordinator.handle(Expire(number, self._ticks()))
         except EngineLost as lost:
             failure = Failure("", "", -1, str(lost), "", from_user=False, fix=lost.fix)
-            coordinator.handle(Decline(number, failure, self._now()))
-        return list(coordinator.handle(AllIn(number, self._now())))
+            coordinator.handle(Decline(number, failure, self._ticks()))
+        return list(coordinator.handle(AllIn(number, self._ticks())))
 
     def _prepare(self, parameters: EpochParameters) -> list[tuple[int, bytes]]:
         """Before the first epoch after a recovery, so that no record is read if a state's type does not allow it."""
@@ -505,6 +521,7 @@ class EpochDriver:
         ends_input: bool,
         reports: tuple[Report, ...],
         timestamp: int,
+        jumped: int,
     ) -> Manifest:
         last, reports = self.last, tuple(in_order(reports))
         bases = {} if last is None else self._housekeeping.bases(last)
@@ -530,7 +547,7 @@ class EpochDriver:
             log_index if log_index is not None else (last.log_index if last is not None else {}),
             bases,
             since_base,
-            times_after({} if last is None else last.times, self.graph, reports, timestamp),
+            times_after({} if last is None else last.times, self.graph, reports, timestamp, jumped),
             self.sources,
             self._claimed,
             remembered(self._program, self.scale),
@@ -587,20 +604,41 @@ class EpochDriver:
             self.last.id,
             records,
             duration_ms,
-            (self.clock() - self._epoch_ended_at) * 1000,
+            (self.monotonic() - self._epoch_ended_at) * 1000,
             sum(delta.size for delta in deltas),
             sum(delta.entries for delta in deltas),
             sum(self.last.state_bytes(uid) for uid in self.last.keyed()),
             self._housekeeping.bases_written - self._bases_counted,
         )
         self._bases_counted = self._housekeeping.bases_written
-        self._epoch_ended_at = self.clock()
+        self._epoch_ended_at = self.monotonic()
         self.statistics.append(statistics)
         return statistics
 
     def epoch_clock(self) -> int:
         """Processing time of an epoch that begins now. It never goes back, whatever the machine's clock does."""
-        return self._now() if self.last is None else max(self._now(), self.last.timestamp)
+        return self._processing.now()
+
+    def forget_clock(self) -> None:
+        """The clocks are others from now on; only what a checkpoint holds is still true."""
+        self._epoch_ended_at = self.monotonic()
+        self._processing.forget()
+        self._jumps.forget()
+        if self.last is not None:
+            self._processing.reach(self.last.timestamp)
+
+    @property
+    def wakeup_is_due(self) -> bool:
+        """Whether an epoch is to run now even if no data came."""
+        due = self.next_wakeup
+        return due is not None and due <= self.epoch_clock()
 
     def _now(self) -> int:
         return int(self.clock() * 1000)
+
+    def _ticks(self) -> int:
+        """Milliseconds by the monotonic clock."""
+        return int(self.monotonic() * 1000)
+
+    def _took_ms(self, started: float) -> int:
+        return int((self.monotonic() - started) * 1000)

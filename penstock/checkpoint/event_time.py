@@ -12,6 +12,7 @@ from penstock.runtime.event_time import (
     OperatorTime,
     Standing,
     Times,
+    after_jump,
     idle_timeout,
     is_idle,
     is_silent,
@@ -24,13 +25,17 @@ from penstock.runtime.watermarks import GREATEST
 from penstock.state.ttl_timers import EXPIRY_KINDS
 
 
-def times_after(before: Times, graph: PhysicalGraph, reports: Iterable[Report], now: int) -> dict[str, OperatorTime]:
+def times_after(
+    before: Times, graph: PhysicalGraph, reports: Iterable[Report], now: int, jumped: int = 0
+) -> dict[str, OperatorTime]:
     """Where every operator and channel stands after the epoch with these reports, whose clock was `now`.
 
-    No watermark is smaller than in `before`, whatever the reports say.
+    No watermark is smaller than in `before`, whatever the reports say. `jumped`: by how much the clock jumped forward
+    since the epoch before.
     """
     if not graph.timed:
         return {}
+    before = after_jump(before, jumped)
     times: dict[str, OperatorTime] = {}
     parts: dict[str, dict[str, list[int]]] = {}
     behind: dict[int, list[Report]] = {}

@@ -13,6 +13,7 @@ savepoint ends in `-from-` and a hash of the savepoint's path.
 
 from __future__ import annotations
 
+import logging
 import re
 import time
 import uuid
@@ -25,6 +26,8 @@ from penstock.state.storage import AlreadyPublished, LocalStorage, MissingObject
 
 SharedStorage = LocalStorage | ObjectStorage
 """What drivers and tasks of several processes reach."""
+
+_log = logging.getLogger(__name__)
 
 _FOLDER = "lineages/"
 _FROM = "-from-"
@@ -108,6 +111,9 @@ class Lineages:
             self._remove(lineage)
             if record is not None:
                 self._root.delete(record)
+                _log.info("Removed the checkpoints of a job that is over: %s.", self.storage_of(lineage).where)
+        elif record is not None:
+            _log.info("Kept the checkpoints of a job that is over: %s.", self.storage_of(lineage).where)
 
     def _names(self) -> list[str]:
         # What other programs left there is none of ours.
@@ -125,7 +131,10 @@ class Lineages:
             record = mark.removesuffix(_REMOVED)
             if record in names:
                 with suppress(MissingObject):
-                    self._remove(self._root.read(record).decode())
+                    lineage = self._root.read(record).decode()
+                    self._remove(lineage)
+                    where = self.storage_of(lineage).where
+                    _log.info("Removed what a driver left of the checkpoints of a job that is over: %s.", where)
                 self._root.delete(record)
             if _number(mark) < newest:
                 self._root.delete(mark)

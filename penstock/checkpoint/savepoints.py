@@ -298,6 +298,7 @@ def dispose_claimed(storage: SharedStorage, identity: str) -> None:
             if load_savepoint(storage).id != identity:
                 return
         dispose_savepoint(storage)
+        _log.info("Removed the savepoint in %s, which its job has claimed and needs no longer.", storage.where)
     except NotASavepoint:
         # A driver before this one has removed it.
         pass

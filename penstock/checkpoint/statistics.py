@@ -63,12 +63,10 @@ class CheckpointHistory:
     def latest_failed(self) -> CheckpointStatistics | None:
         return next((each for each in reversed(self.recent) if each.status != CheckpointStatus.COMPLETED.value), None)
 
-    def add_failed(self, abort: Abort, triggered_at: int, now: int) -> None:
+    def add_failed(self, abort: Abort, triggered_at: int, duration_ms: int) -> None:
         self.failed += 1
         self.recent.append(
-            CheckpointStatistics(
-                abort.epoch, abort.status.value, triggered_at, now - triggered_at, 0, 0, [], abort.reason
-            )
+            CheckpointStatistics(abort.epoch, abort.status.value, triggered_at, duration_ms, 0, 0, [], abort.reason)
         )
 
     def add_completed(
@@ -78,7 +76,7 @@ class CheckpointHistory:
         measured: Iterable[TaskMetrics],
         names: dict[str, str],
         triggered_at: int,
-        now: int,
+        duration_ms: int,
     ) -> None:
         self.completed += 1
         acknowledged = {(each.chain, each.subtask): each.acknowledged_at for each in measured}
@@ -91,7 +89,8 @@ class CheckpointHistory:
                         report.subtask,
                         sum(delta.size for delta in part.deltas),
                         sum(delta.entries for delta in part.deltas),
-                        None if at is None else at - triggered_at,
+                        # By two clocks, of which either may have jumped.
+                        None if at is None else min(max(0, at - triggered_at), duration_ms),
                     )
                 )
         operators = [
@@ -109,7 +108,7 @@ class CheckpointHistory:
                 manifest.id,
                 CheckpointStatus.COMPLETED.value,
                 triggered_at,
-                now - triggered_at,
+                duration_ms,
                 sum(each.delta_bytes for each in operators),
                 sum(manifest.state_bytes(uid) for uid in manifest.keyed()),
                 operators,

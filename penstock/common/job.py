@@ -30,6 +30,10 @@ class JobCancelled(PenstockError):
     """The job was cancelled before it finished."""
 
 
+class JobSuspended(PenstockError):
+    """The job was stopped after an epoch, with all its checkpoints; the next start of the program resumes it."""
+
+
 class JobID:
     """A job's identity, as a hex string."""
 

@@ -8,6 +8,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
 from penstock.common.completable_future import CompletableFuture
+from penstock.common.interrupts import Interrupt, stop_to_resume
 from penstock.common.job import JobCancelled, JobExecutionResult, JobID, JobStatus
 
 if TYPE_CHECKING:
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
 
 
 class JobClient:
-    """Returned by `execute_async`. In a `with` block the job is cancelled at the end, if it still runs."""
+    """Returned by `execute_async`. In a `with` block the job is cancelled at the end, if it still runs; where Ctrl-C or
+    SIGTERM ends the block, it is stopped after the epoch under way, and the next start resumes it."""
 
     def __init__(self, job: Job, savepoint_directory: Callable[[str | None], SharedStorage]) -> None:
         """`savepoint_directory` gives the place for savepoints that is meant by a directory or by none."""
@@ -112,8 +114,12 @@ class JobClient:
     def __enter__(self) -> JobClient:
         return self
 
-    def __exit__(self, *exc: object) -> None:
-        if not self.ended:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if self.ended:
+            return
+        if isinstance(error, Interrupt):
+            stop_to_resume(self._job, error)
+        else:
             self.cancel()
 
 

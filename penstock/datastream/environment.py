@@ -17,6 +17,7 @@ from penstock.checkpoint.lineages import SharedStorage
 from penstock.common.configuration import Configuration, shown
 from penstock.common.console import console
 from penstock.common.execution_config import ExecutionConfig
+from penstock.common.interrupts import Interrupt, stop_to_resume, watch
 from penstock.common.job import JobExecutionResult
 from penstock.common.job_client import JobClient
 from penstock.common.mistakes import ShortExceptHook
@@ -383,13 +384,17 @@ class StreamExecutionEnvironment:
     # -- running ---------------------------------------------------------------------------------------------------
 
     def execute(self, job_name: str | None = None) -> JobExecutionResult:
-        """Run the program to its end. Raises what it failed with; Ctrl-C cancels it."""
+        """Run the program to its end. Raises what it failed with.
+
+        Ctrl-C and SIGTERM stop it after the epoch under way and remove nothing: the next start resumes it.
+        """
         client = self.execute_async(job_name)
         try:
             return client.result()
-        except KeyboardInterrupt:
-            client.cancel().result()
-            raise
+        except Interrupt as interrupt:
+            stop_to_resume(client._job, interrupt)
+            # Where the program waited is of no interest.
+            raise interrupt.with_traceback(None) from None
 
     def execute_async(self, job_name: str | None = None) -> JobClient:
         """Start the program and return at once."""
@@ -455,6 +460,7 @@ class StreamExecutionEnvironment:
         client = JobClient(job, partial(savepoint_directory, configuration))
         job.at_end.append(open_to_commands(job, client, configuration))
         job.start()
+        watch(job)
         self._graph = self._graph.following()
         return client
 

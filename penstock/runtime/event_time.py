@@ -12,6 +12,7 @@ from collections.abc import Hashable, Iterator, Mapping
 from typing import NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from penstock.runtime.assigning import TimestampsOperator
 from penstock.runtime.chain import ChainRun
@@ -91,6 +92,19 @@ Times = Mapping[str, OperatorTime]
 """By operator uid."""
 
 _NOWHERE = OperatorTime()
+
+
+def after_jump(times: Times, jumped: int) -> Times:
+    """As `times`, by a clock that jumped forward since: no channel was silent for the time that it skipped."""
+    return {uid: _later(time, jumped) for uid, time in times.items()} if jumped else times
+
+
+def _later(time: OperatorTime, jumped: int) -> OperatorTime:
+    return replace(
+        time,
+        channels={name: replace(each, active_at=each.active_at + jumped) for name, each in time.channels.items()},
+        active_at=[at + jumped for at in time.active_at],
+    )
 
 
 def standing(chain: Chain, place: int, subtask: int, times: Times) -> Standing:

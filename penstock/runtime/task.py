@@ -17,6 +17,8 @@ from penstock.runtime.checkpointed import Restored
 from penstock.runtime.event_time import (
     Inflow,
     OperatorTime,
+    Times,
+    after_jump,
     governor,
     stand,
     stand_in_source,
@@ -74,6 +76,12 @@ class TaskEpoch:
     """Whether it is the whole job: its state ends with it."""
     token: str = ""
     """Of the driver that runs the epoch."""
+    jumped: int = 0
+    """By how many milliseconds the clock jumped forward since the epoch before; no channel was silent for them."""
+
+    def times(self) -> Times:
+        """Where event time stood at the last checkpoint, by the clock of this epoch."""
+        return after_jump(self.state.history.times(), self.jumped)
 
     @property
     def info(self) -> EpochInfo:
@@ -198,7 +206,7 @@ class Task:
     def _read_timed(self, epoch: TaskEpoch, inbox: Inbox, roots: list[Callable[[Records], None]]) -> Iterator[int]:
         """As `_read`, with the watermarks at their places between the records."""
         run = self._run
-        times = epoch.state.history.times()
+        times = epoch.times()
         inflow = Inflow(run, times, epoch.timestamp, inbox.barriers())
         self._inflow = inflow
         for channel, event in inbox.events():
@@ -359,7 +367,7 @@ class Task:
 
     def _stand(self, epoch: TaskEpoch) -> None:
         """Let event time go on from the last checkpoint."""
-        run, times = self._run, epoch.state.history.times()
+        run, times = self._run, epoch.times()
         if run.chain.source_uid is None:
             stand(run, self._producer, times, epoch.timestamp)
             return

@@ -34,8 +34,9 @@ def import_for_workers() -> None:
     import pyarrow as pa
     import pyspark.worker  # noqa: F401
 
-    import penstock.spark.worker  # noqa: F401
+    from penstock.spark.worker import tune_collector
 
+    tune_collector()
     # The first array that Arrow makes imports pandas, the first `take` what Arrow computes with.
     pa.array([0]).take(pa.array([0]))
     # What is there now stays: no worker's collector need look at it, nor copy its pages.

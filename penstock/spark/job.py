@@ -11,7 +11,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from functools import partial, reduce
 from typing import Any
@@ -19,6 +19,7 @@ from typing import Any
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+from penstock.checkpoint.clock import StepsBack
 from penstock.checkpoint.epochs import (
     EpochDriver,
     EpochStatistics,
@@ -40,7 +41,7 @@ from penstock.checkpoint.restoring import (
 from penstock.checkpoint.savepoints import savepoint_storage
 from penstock.checkpoint.saving import make_savepoint
 from penstock.checkpoint.slots import Slots, SlotSettings
-from penstock.common.job import JobCancelled, JobExecutionResult, JobStatus
+from penstock.common.job import JobCancelled, JobExecutionResult, JobStatus, JobSuspended
 from penstock.common.mistakes import short_form
 from penstock.connectors.guarantees import throttled_sources
 from penstock.errors import PenstockError
@@ -59,11 +60,18 @@ from penstock.spark.lost import brief
 from penstock.spark.planner import LASTING, PLANNING_FAILED
 from penstock.spark.scratch import remove_scratch, scratch_directory
 from penstock.spark.sources import came_to_an_end, may_come_to_an_end, open_stream, sources_in_log
+from penstock.spark.stages import release
 from penstock.state.backends import remove_replicas
 from penstock.state.storage import DriverStorage, LocalStorage, Storage, StorageError
 
 _TICK_S = 0.1
 """How often a job looks whether a timer is due."""
+
+_LEAST_STEP_BACK_S = 5.0
+"""Smaller steps of the clock hold a job up for less time than a new query takes."""
+
+_INTERRUPTIBLE_S = 0.2
+"""A wait without time-out cannot be interrupted by Ctrl-C while another thread is inside the JVM."""
 
 _NO_SAVEPOINT = "no savepoint can be made of it"
 
@@ -115,6 +123,12 @@ class Job:
         self._cancelled = threading.Event()
         self._stopping = threading.Event()
         """Set when a savepoint holds all there will be of this job."""
+        self._suspended = threading.Event()
+        """Set when the job is to stop after the epoch under way and to remove nothing."""
+        self._abandoned = threading.Event()
+        """Set when it is not to wait for that epoch."""
+        self._awake = threading.Event()
+        """Set when a pause is to end because the job is to stop."""
         self._done = threading.Event()
         self._recovered = threading.Event()
         """Set while the driver stands on the last checkpoint; always set when the job is done."""
@@ -127,6 +141,10 @@ class Job:
         self._epoch_lock = threading.RLock()  # a listener may rescale
         self._query: Any = None
         self.started_at = time.time()
+        self._started = time.monotonic()
+        self._clock = StepsBack(time.time, time.monotonic)
+        self._generation = 0
+        """Of queries; a batch of an earlier one is not run."""
         self._workdir = scratch_directory()
         self._lineages = None if spec.checkpoint_root is None else Lineages(spec.checkpoint_root)
         self._restarts = Restarts(spec.restart_strategy)
@@ -134,7 +152,7 @@ class Job:
         self._unfinished = False
         """Whether a sink could not finish its part of a job that is over: then its checkpoints stay."""
         self._listener_failed = False
-        self._engine = SparkEngine(spark, spec.physical, spec.settings.timeout_ms, self._stop_if_cancelled)
+        self._engine = SparkEngine(spark, spec.physical, spec.settings.timeout_ms, self._stop_if_given_up)
         self._engine.ship(0)
         self._bases = SparkMerge(spark, self.id)
         self._saving = SparkMerge(spark, f"{self.id}-savepoint")
@@ -220,11 +238,59 @@ class Job:
             return
         self._status = JobStatus.CANCELLING
         self._cancelled.set()
+        self._awake.set()
+        self._give_up_epoch()
+        self._done.wait()
+
+    def suspend(self) -> None:
+        """Stop after the epoch under way and remove nothing: the next start of the program goes on from there. Returns
+        when the job has stopped. A job that no start can resume ends as if it was cancelled, after that epoch too."""
+        if self._done.is_set():
+            return
+        self._suspended.set()
+        self._awake.set()
+        if self.spec.whole:
+            # Its one epoch is all of it.
+            self.abandon()
+        # The epoch under way comes to its end; after it none begins. Both waits end at a second Ctrl-C.
+        while not self._epoch_lock.acquire(timeout=_INTERRUPTIBLE_S):
+            pass
+        try:
+            query = self._query
+        finally:
+            self._epoch_lock.release()
+        if query is not None:
+            query.stop()
+        while not self._done.wait(_INTERRUPTIBLE_S):
+            pass
+
+    def abandon(self) -> None:
+        """As `suspend`, but give up the epoch under way: nothing of it is visible. Does not wait."""
+        self._suspended.set()
+        self._abandoned.set()
+        self._awake.set()
+        # The JVM may be gone, or about to go.
+        with suppress(Exception):
+            self._give_up_epoch()
+
+    def _give_up_epoch(self) -> None:
         query = self._query
         if query is not None:
             query.stop()
         self._engine.stop()
-        self._done.wait()
+
+    @property
+    def name(self) -> str:
+        return self.spec.name
+
+    @property
+    def _resumable(self) -> bool:
+        return self.spec.checkpointing and not self._storage.in_memory
+
+    @property
+    def resumes_from(self) -> int | None:
+        """The checkpoint that the next start of the program goes on from; None where it starts from scratch."""
+        return self.driver.last.id if self._resumable and self.driver.last is not None else None
 
     def savepoint(self, directory: SharedStorage) -> str:
         """Make one of the last checkpoint below this directory, beside the epochs that follow; gives its path."""
@@ -298,7 +364,7 @@ class Job:
     @property
     def _given_up(self) -> bool:
         """Whether the job ends before its input does, because somebody asked for it."""
-        return self._cancelled.is_set() or self._stopping.is_set()
+        return self._cancelled.is_set() or self._stopping.is_set() or self._suspended.is_set()
 
     def rescale(self, parallelism: int | Mapping[str, int]) -> None:
         """From the next epoch on. Returns when the epoch under way, if any, is over."""
@@ -314,13 +380,12 @@ class Job:
     def wait(self, timeout: float | None = None) -> JobExecutionResult:
         """Until the job ends; raises what it failed with. Interruptible by Ctrl-C."""
         deadline = None if timeout is None else time.monotonic() + timeout
-        # A wait without time-out cannot be interrupted while another thread is inside the JVM.
-        while not self._done.wait(0.2):
+        while not self._done.wait(_INTERRUPTIBLE_S):
             if deadline is not None and time.monotonic() > deadline:
                 raise TimeoutError(f"job '{self.spec.name}' still runs after {timeout} s")
         if self._error is not None:
             raise self._error
-        took = int((time.time() - self.started_at) * 1000)
+        took = int((time.monotonic() - self._started) * 1000)
         return JobExecutionResult(self.id, took, list(self.driver.statistics), self.driver.metrics.read())
 
     @property
@@ -332,31 +397,51 @@ class Job:
             if not re.fullmatch(r"local(\[.*\])?", self._master()):
                 check_executors(self._spark, self.spec.checkpoint_root)
             self._run_to_the_end()
-            stopped = self._stopping.is_set() and not (self.driver.last is not None and self.driver.last.ended)
+            if self._suspended.is_set() and not (self._stopping.is_set() or self._has_ended):
+                raise JobSuspended(f"Job '{self.spec.name}' was stopped.")
+            stopped = self._stopping.is_set() and not self._has_ended
             self._clean_up(ended=not stopped or self._close_lineage())
             self._status = JobStatus.FINISHED
         except BaseException as error:  # the job's thread: whatever it is, the waiting thread must see it
             self._error = error if self._session_lives() else jvm_death() or error
             if self._cancelled.is_set():
                 self._error = JobCancelled(f"Job '{self.spec.name}' was cancelled.")
-            self._clean_up(ended=self._cancelled.is_set() and self._close_lineage())
-            self._status = JobStatus.CANCELED if self._cancelled.is_set() else JobStatus.FAILED
+            suspended = isinstance(error, JobSuspended)
+            over = self._cancelled.is_set() or (suspended and not self._resumable)
+            self._clean_up(ended=over and self._close_lineage())
+            if over:
+                self._status = JobStatus.CANCELED
+            else:
+                self._status = JobStatus.SUSPENDED if suspended else JobStatus.FAILED
         finally:
             for act in self.at_end:
                 act()
             self._done.set()
             self._recovered.set()
 
+    @property
+    def _has_ended(self) -> bool:
+        return self.driver.last is not None and self.driver.last.ended
+
     def _run_to_the_end(self) -> None:
         """Run the query, and again as often as the restart strategy allows; raises what it does not."""
         while True:
             try:
-                self._run_query()
-                self._stop_if_cancelled()
-                return
+                if self._run_query():
+                    self._stop_if_cancelled()
+                    return
             except Exception as error:
                 self._stop_if_cancelled()
+                if self._suspended.is_set():
+                    self._note_failure_while_stopping(error)
+                    return
                 self._await_restart(error)
+
+    def _note_failure_while_stopping(self, error: Exception) -> None:
+        """The next start runs that epoch again, and then the restart strategy decides."""
+        if not isinstance(error, JobSuspended):
+            self.last_failure = error
+            _logger.warning("Job '%s' failed while it was being stopped: %s", self.spec.name, error)
 
     def _await_restart(self, error: Exception) -> None:
         """Decide, wait and make ready, or raise the error."""
@@ -366,7 +451,7 @@ class Job:
         if lasting or self._listener_failed or not self._session_lives():
             raise error
         from_user = isinstance(error, UserFunctionFailed)
-        decision = self._restarts.handle(Failed(int(time.time() * 1000), from_user, error_identity(error)))
+        decision = self._restarts.handle(Failed(int(time.monotonic() * 1000), from_user, error_identity(error)))
         name = self.spec.name
         if not isinstance(decision, Restart):
             if decision is not None and decision.reason:
@@ -375,6 +460,7 @@ class Job:
         self._become(JobStatus.RESTARTING)
         # From here on no epoch of the query before runs, so no listener waits for what waits for the epoch.
         with self._epoch_lock:
+            self._generation += 1
             self._recovered.clear()
         where = "from scratch, for it has no checkpoints"
         if self.spec.checkpointing:
@@ -404,16 +490,23 @@ class Job:
             return False
 
     def _wait(self, seconds: float) -> None:
-        self._cancelled.wait(seconds)
+        self._awake.wait(seconds)
         self._stop_if_cancelled()
+        if self._suspended.is_set():
+            raise JobSuspended(f"Job '{self.spec.name}' was stopped.")
 
     def _pause_for_slots(self) -> bool:
         self._wait(_TICK_S)
-        return self._error is None and not self._stopping.is_set()
+        return self._error is None and not self._given_up
 
     def _stop_if_cancelled(self) -> None:
         if self._cancelled.is_set():
             raise JobCancelled(f"Job '{self.spec.name}' was cancelled.")
+
+    def _stop_if_given_up(self) -> None:
+        self._stop_if_cancelled()
+        if self._abandoned.is_set():
+            raise JobSuspended(f"Job '{self.spec.name}' was stopped.")
 
     def _become(self, status: JobStatus) -> None:
         if not self._cancelled.is_set():
@@ -433,10 +526,11 @@ class Job:
         finally:
             self._engine.frame = None
 
-    def _run_query(self) -> None:
+    def _run_query(self) -> bool:
+        """Whether the job is over; else the query is to be started again."""
         if self.spec.whole:
             self._run_whole()
-            return
+            return True
         # An epoch of the query before may not have heard yet that it is over.
         with self._epoch_lock:
             driver, restore = self.driver, self.spec.restore
@@ -450,12 +544,12 @@ class Job:
                 self._restarts.handle(Resumed())
             self._announce(last)
             self._recovered.set()
-        if last is not None and last.ended:
-            return
+        if (last is not None and last.ended) or self._suspended.is_set():
+            return True
         self._log.rewrite(last, lambda number: load(self._storage, number)[0])
         self._look_for_end()
         if self.spec.physical.sources():
-            writer = self._stream().writeStream.foreachBatch(partial(self._on_batch, self.restarts))
+            writer = self._stream().writeStream.foreachBatch(partial(self._on_batch, self._generation))
             writer = writer.option("checkpointLocation", str(self._log.root))
             if self._bounded:
                 writer = writer.trigger(availableNow=True)
@@ -469,6 +563,8 @@ class Job:
                 while not self._query.awaitTermination(_TICK_S):
                     self._check_commits()
                     self._wake_up()
+                    if self._trigger_is_stuck():
+                        return False
                     if self._input_over:
                         if any(node.source.bounded for _, node in self._source_nodes()):
                             # They may have more.
@@ -485,6 +581,23 @@ class Job:
                 if not self._given_up:
                     self._engine.frame = None
                     self._notify(self.driver.run_epoch(None, {}, ends_input=True))
+        return True
+
+    def _trigger_is_stuck(self) -> bool:
+        """Whether the machine's clock was set back, so that Spark, whose trigger waits for a time by that clock, would
+        run no batch until it is there again. Then the query is stopped; a new one reads the clock as it is now."""
+        back = self._clock.seconds()
+        if back < _LEAST_STEP_BACK_S or self._bounded or not self.spec.checkpointing or self._given_up:
+            return False
+        with self._epoch_lock:
+            self._generation += 1
+        _logger.warning(
+            "The clock of this machine went back by %.0f s. Job '%s' starts its query again from the last checkpoint.",
+            back,
+            self.spec.name,
+        )
+        self._query.stop()
+        return self._error is None
 
     def _check_commits(self) -> None:
         """Hear of a sink that failed beside the epochs: without data none comes that would."""
@@ -500,15 +613,13 @@ class Job:
 
     def _wake_up(self) -> None:
         """Run an epoch without records if a timer or an idle channel is due: Spark runs none while nothing comes."""
-        due = self.driver.next_wakeup
-        if due is None or due > time.time() * 1000 or self._cancelled.is_set() or self.driver.pause_left() > 0:
+        if not self.driver.wakeup_is_due or self._given_up or self.driver.pause_left() > 0:
             return
         try:
             if not self._slots.await_enough():
                 return
             with self._epoch_lock:
-                due = self.driver.next_wakeup
-                if due is None or due > time.time() * 1000 or self._error is not None or self._stopping.is_set():
+                if not self.driver.wakeup_is_due or self._error is not None or self._given_up:
                     return
                 self._engine.frame = None
                 self._notify(self.driver.run_epoch(None, {}))
@@ -522,7 +633,7 @@ class Job:
 
         Another may have gone on with them. What nobody can resume shows what its last checkpoint holds.
         """
-        how = "cancelled" if self._cancelled.is_set() else "stopped"
+        how = "stopped" if self._stopping.is_set() and not self._cancelled.is_set() else "cancelled"
         try:
             # The epoch under way may be about to publish.
             with self._epoch_lock:
@@ -612,21 +723,23 @@ class Job:
         branches = [self._engine.first_chain(chain.id, frame) for chain, frame in zip(chains, frames, strict=True)]
         return reduce(DataFrame.unionAll, branches)
 
-    def _on_batch(self, restarts: int, frame: DataFrame, batch: int) -> None:
+    def _on_batch(self, generation: int, frame: DataFrame, batch: int) -> None:
         """Called by Spark for every batch. Whatever fails is kept for `wait`: through the JVM only a word travels."""
         try:
             # Without the lock: while it waits, the job may be rescaled to what it has, or saved and stopped.
             if self._slots.await_enough():
                 with self._epoch_lock:
-                    self._run_batch(restarts, frame, batch)
+                    self._run_batch(generation, frame, batch)
             return
         except BaseException as error:  # see docstring
             self._error = self._error or error
+        finally:
+            release(frame)
         raise RuntimeError("the epoch failed") from None
 
-    def _run_batch(self, restarts: int, frame: DataFrame, batch: int) -> None:
+    def _run_batch(self, generation: int, frame: DataFrame, batch: int) -> None:
         try:
-            if restarts != self.restarts or self._stopping.is_set():
+            if generation != self._generation or self._stopping.is_set() or self._suspended.is_set():
                 # Of a query that was given up while it waited for its turn.
                 return
             before = None if self.driver.last is None else self.driver.last.batch

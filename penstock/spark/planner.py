@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import base64
 import pickle
+import signal
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -54,6 +56,12 @@ def planned_stream(
     return reader.load()
 
 
+def _hear_signals() -> None:
+    """Let Spark end this process by SIGTERM, which the driver's JVM ignores, and so do the processes that it starts."""
+    if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_IGN:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
 class PlannedSource(DataSource):
     @classmethod
     def name(cls) -> str:
@@ -64,6 +72,7 @@ class PlannedSource(DataSource):
 
     def streamReader(self, schema: Any) -> Planner:
         limit = self.options.get("limit")
+        _hear_signals()
         return Planner(
             self.options["name"],
             self.options[_SOURCE],

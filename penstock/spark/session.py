@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import sys
 import threading
 from collections.abc import Iterator
@@ -76,6 +77,14 @@ def default_conf(master: str = "local[*]") -> dict[str, str]:
         "spark.python.unix.domain.socket.enabled": "true",
         "spark.sql.codegen.wholeStage": "false",
         "spark.sql.streaming.numRecentProgressUpdates": "10",
+        # Spark remembers jobs, stages and plans for its UI, also where that is off: 1,000 of each by default. An epoch
+        # is one of each, so the heap would grow for the first thousand epochs.
+        "spark.ui.retainedJobs": "100",
+        "spark.ui.retainedStages": "200",
+        "spark.ui.retainedTasks": "2000",
+        "spark.sql.ui.retainedExecutions": "50",
+        # Else an epoch's shuffle files stay until the JVM collects its plan, which may take half an hour.
+        "spark.sql.classic.shuffleDependency.fileCleanup.enabled": "true",
         "spark.sql.session.timeZone": "UTC",
         "spark.pyspark.python": sys.executable,
         "spark.driver.extraJavaOptions": java_options,
@@ -117,7 +126,7 @@ def start_session(overrides: dict[str, str]) -> SparkSession:
     for key, value in conf.items():
         builder = builder.config(key, value)
     try:
-        with _QuietStart(), _same_imports(conf["spark.master"]):
+        with _QuietStart(), _same_imports(conf["spark.master"]), _deaf_to_signals():
             session = builder.getOrCreate()
     except (PySparkException, Py4JError) as error:
         raise _not_started(error, conf) from None
@@ -179,6 +188,31 @@ def _same_imports(master: str) -> Iterator[None]:
             os.environ.pop("PYTHONPATH", None)
         else:
             os.environ["PYTHONPATH"] = before
+
+
+_starting_jvm = False
+
+
+def _ignore_signals() -> None:
+    if _starting_jvm:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+
+os.register_at_fork(after_in_child=_ignore_signals)
+
+
+@contextmanager
+def _deaf_to_signals() -> Iterator[None]:
+    """Start a JVM that a signal to the whole process group does not end: the driver hears it too, and still needs the
+    JVM to finish the epoch. It ends with the driver, whose end closes its standard input. PySpark does the same for
+    SIGINT."""
+    global _starting_jvm
+    _starting_jvm = True
+    try:
+        yield
+    finally:
+        _starting_jvm = False
 
 
 class _QuietStart:

@@ -44,3 +44,12 @@ class Exchange:
 
     def over(self, frame: DataFrame) -> DataFrame:
         return DataFrame(frame._jdf.repartitionById(self._partitions, self._target._jc), frame.sparkSession)
+
+
+def release(frame: DataFrame) -> None:
+    """Let a frame's plan in the JVM go as soon as the last reference to the frame does. No thread uses it any more.
+
+    py4j keeps every method that was called on an object in that object, and each refers back to it: without this the
+    plan stays until Python's collector comes, which knows nothing of the JVM's memory.
+    """
+    frame._jdf._methods.clear()

@@ -16,6 +16,7 @@ from pyspark import TaskContext
 from penstock.checkpoint.epochs import EpochParameters
 from penstock.checkpoint.history import ManifestHistory
 from penstock.checkpoint.rescaling import Scale
+from penstock.common.garbage import Collector
 from penstock.common.program import enter_program
 from penstock.connectors.dead_letters import LetterBox
 from penstock.connectors.source import Source, read_split
@@ -62,10 +63,22 @@ _sources: dict[tuple[str, int], Source] = {}
 _storages: dict[str, Storage] = {}
 _replicas: dict[bytes, ReplicaStore] = {}
 
+_TASKS_PER_COLLECTION = 100
+"""With the thresholds of `tune_collector` cycles would stay until there are half a million objects in them."""
 
-# A task holds records by the hundred thousand. With Python's own threshold of 700 the collector looks at all of them
-# over and over: a quarter of an epoch's Python time, measured at 100,000 keys. Cycles in user code are found later.
-gc.set_threshold(500_000, 20, 20)
+_garbage: Collector | None = None
+
+
+def tune_collector() -> None:
+    """Let Python's collector run rarely in this process, which is a worker. Never called in the driver: there cycles
+    hold plans in the JVM.
+
+    A task holds records by the hundred thousand. With Python's own threshold of 700 the collector looks at all of them
+    over and over: a quarter of an epoch's Python time, measured at 100,000 keys.
+    """
+    global _garbage
+    gc.set_threshold(500_000, 20, 20)
+    _garbage = Collector(_TASKS_PER_COLLECTION)
 
 
 class ShippedGraph:
@@ -211,6 +224,8 @@ def _with_run(
         # The run is lost, but the process may be used again.
         run.abandon()
         raise
+    if _garbage is not None:
+        _garbage.work_done()
     if task.failed:
         # The failure is on its way to the driver; another one while closing would only hide it.
         with suppress(*_CAUGHT):
@@ -222,6 +237,9 @@ def _with_run(
 def _parameters() -> EpochParameters:
     context = TaskContext.get()
     assert context is not None
+    if _garbage is None:
+        # A worker whose daemon is Spark's own.
+        tune_collector()
     data = context.getLocalProperty(EPOCH_PROPERTY)
     assert data is not None, "a Penstock stage runs only inside an epoch"
     return msgspec.json.decode(data, type=EpochParameters)
@@ -248,6 +266,7 @@ def _epoch(parameters: EpochParameters, scope: str, metrics: Collected) -> TaskE
         lambda measured: metrics.add([measured]),
         parameters.whole,
         parameters.token,
+        parameters.jumped,
     )
 
 

@@ -180,4 +180,5 @@ class LocalEngine:
             lambda measured: self._measured.append(self._pace.of_task(self._graph, measured)),
             parameters.whole,
             parameters.token,
+            parameters.jumped,
         )

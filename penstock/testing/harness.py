@@ -163,6 +163,8 @@ class JobHarness:
         self._flow = flow_if_asked(config)
         self._credits = Credits(self.backlog)
         self._clock_ms: int | None = None
+        self._passed_ms = 0.0
+        """What went by on the clock that the test set: a jump is not in it."""
         self._restarts = Restarts(restart_strategy(config, checkpointing=False))
         self.last_failure: Exception | None = None
         self._crash_point: str | None = None
@@ -188,6 +190,7 @@ class JobHarness:
             self._driver_probe,
             prepare=lambda parameters, chains: self._engine.prepare(parameters, chains),
             clock=lambda: self._now() / 1000,
+            monotonic=lambda: self._elapsed() / 1000,
             wait=self._wait,
             executor=Late() if self._commits_late else None,
             flow=None if self._flow is None else FlowControl(self._flow, self._log, self._credits),
@@ -208,10 +211,14 @@ class JobHarness:
     def _now(self) -> float:
         return time.time() * 1000 if self._clock_ms is None else self._clock_ms
 
+    def _elapsed(self) -> float:
+        return time.monotonic() * 1000 if self._clock_ms is None else self._passed_ms
+
     def _wait(self, seconds: float) -> None:
         """Where a driver would wait, the harness's clock goes on at once."""
         if self._clock_ms is not None:
             self._clock_ms += round(seconds * 1000)
+            self._passed_ms += seconds * 1000
 
     def _recover(self) -> None:
         self._driver.start_sinks()
@@ -249,10 +256,21 @@ class JobHarness:
         return self
 
     def set_clock(self, milliseconds: int) -> JobHarness:
-        """Processing time from now on. If a timer or an idle source is due by then, run the epoch for it."""
-        self._clock_ms = milliseconds
-        due = self._driver.next_wakeup
-        if due is not None and due <= milliseconds:
+        """Let time pass until the machine's clock shows this. If a timer or an idle source is due by then, run the
+        epoch for it. A clock that is set back is as one that is corrected: no time passes."""
+        if self._clock_ms is not None:
+            self._passed_ms += max(0, milliseconds - self._clock_ms)
+        return self.jump_clock(milliseconds)
+
+    def jump_clock(self, milliseconds: int) -> JobHarness:
+        """Let the machine's clock show this from now on, forward or back, although no time passes: as when a time
+        server or an operator corrects it. If a timer is due by then, run the epoch for it."""
+        first, self._clock_ms = self._clock_ms is None, milliseconds
+        if first:
+            # What the machine's own clocks showed before no longer counts.
+            self._passed_ms = milliseconds
+            self._driver.forget_clock()
+        if self._driver.wakeup_is_due:
             self._run(0, ends_input=False)
         return self
 
@@ -404,7 +422,7 @@ class JobHarness:
         if isinstance(error, PenstockError) and error.lasting:
             raise error
         from_user = isinstance(error, UserFunctionFailed)
-        decision = self._restarts.handle(Failed(int(self._now()), from_user, error_identity(error)))
+        decision = self._restarts.handle(Failed(int(self._elapsed()), from_user, error_identity(error)))
         if not isinstance(decision, Restart):
             raise error
         self._wait(decision.delay_ms / 1000)

@@ -146,7 +146,9 @@ def storage():
 def start(engine, storage):
     """Start a driver on the storage, as a restarted process would."""
 
-    def start(graph=None, sink=None, backend="filesystem", clock=None, probe=lambda point: None, **settings):
+    def start(
+        graph=None, sink=None, backend="filesystem", clock=None, monotonic=None, probe=lambda point: None, **settings
+    ):
         return EpochDriver(
             graph or program(),
             storage,
@@ -155,6 +157,7 @@ def start(engine, storage):
             {"out": sink or CommitLog()},
             probe,
             clock=clock or Clock(),
+            monotonic=monotonic or Clock(),
         )
 
     return start
@@ -207,7 +210,7 @@ class TestAnEpoch:
             return engine.succeed(parameters)
 
         engine.plan, engine.values = [slow], {"a": 1, "b": 2}
-        statistics = start(clock=clock).run_epoch(None, {})
+        statistics = start(monotonic=clock).run_epoch(None, {})
         assert (statistics.number, statistics.records, statistics.duration_ms) == (1, 10, 2500)
         (delta,) = deltas_of(1, engine.values)
         assert (statistics.delta_entries, statistics.delta_bytes, statistics.state_bytes) == (2, delta.size, delta.size)
@@ -257,7 +260,7 @@ class TestAttempts:
         with pytest.raises(
             EpochFailed, match="expired: it took 61000 ms, more than the checkpoint timeout of 60000 ms"
         ):
-            start(retries=1, clock=clock, timeout_ms=60_000).run_epoch(None, {})
+            start(retries=1, monotonic=clock, timeout_ms=60_000).run_epoch(None, {})
         assert latest(storage) is None
 
     def test_after_a_failed_epoch_the_same_one_can_be_run(self, start, engine, storage):

@@ -1,0 +1,122 @@
+"""What a driver, its JVM, its Python workers and its directories hold at one moment."""
+
+from __future__ import annotations
+
+import gc
+import os
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+_SETTLE_S = 1.0
+"""Spark's cleaner removes what a collection found unreachable in a thread of its own."""
+
+
+class Jvm:
+    """The driver's JVM, asked through its diagnostic commands, which are those of `jcmd`."""
+
+    def __init__(self, spark: Any) -> None:
+        jvm = spark.sparkContext._jvm
+        self._jvm = jvm
+        self._management = jvm.java.lang.management.ManagementFactory
+        self._server = self._management.getPlatformMBeanServer()
+        self._commands = jvm.javax.management.ObjectName("com.sun.management:type=DiagnosticCommand")
+        self._gateway = spark.sparkContext._gateway
+        self.pid = int(jvm.java.lang.ProcessHandle.current().pid())
+
+    def collect(self) -> None:
+        """`jcmd GC.run`, twice: what the first makes Spark's cleaner release, the second frees."""
+        for _ in range(2):
+            self._management.getMemoryMXBean().gc()
+            time.sleep(_SETTLE_S)
+
+    def heap(self) -> int:
+        return int(self._management.getMemoryMXBean().getHeapMemoryUsage().getUsed())
+
+    def metaspace(self) -> int:
+        pools = self._management.getMemoryPoolMXBeans()
+        return sum(int(pool.getUsage().getUsed()) for pool in pools if pool.getName() == "Metaspace")
+
+    def instances(self) -> dict[str, int]:
+        """Live instances by class name, after a collection: `jcmd GC.class_histogram`."""
+        arguments = self._gateway.new_array(self._jvm.java.lang.Object, 1)
+        arguments[0] = self._gateway.new_array(self._jvm.java.lang.String, 0)
+        signature = self._gateway.new_array(self._jvm.java.lang.String, 1)
+        signature[0] = "[Ljava.lang.String;"
+        text = self._server.invoke(self._commands, "gcClassHistogram", arguments, signature)
+        lines = re.findall(r"^\s*\d+:\s+(\d+)\s+\d+\s+(\S+)", text, re.MULTILINE)
+        return {name: int(count) for count, name in lines}
+
+
+def measure(jvm: Jvm, counts: Path, directories: dict[str, Path]) -> dict[str, int]:
+    """One row of the table. Collects nothing in Python: a leak that only a collection hides must show."""
+    disk = {}
+    for name, directory in directories.items():
+        # Before the collection, in which Spark's cleaner removes files.
+        files = list(_files(directory))
+        disk[f"{name} bytes"] = sum(files)
+        disk[f"{name} files"] = len(files)
+    jvm.collect()
+    driver = os.getpid()
+    workers = [pid for pid in _descendants(driver) if pid != jvm.pid and _is_python(pid)]
+    objects = [int(file.read_text()) for file in counts.glob("[0-9]*") if int(file.name) in workers]
+    return {
+        "heap": jvm.heap(),
+        "metaspace": jvm.metaspace(),
+        "jvm threads": _threads(jvm.pid),
+        "jvm rss": _rss(jvm.pid),
+        "driver rss": _rss(driver),
+        "driver objects": len(gc.get_objects()),
+        "driver threads": _threads(driver),
+        "driver files": len(os.listdir("/proc/self/fd")),
+        "workers": len(workers),
+        "worker rss": max(map(_rss, workers), default=0),
+        "worker objects": max(objects, default=0),
+        **disk,
+    }
+
+
+def _descendants(root: int) -> Iterator[int]:
+    for task in Path(f"/proc/{root}/task").glob("*/children"):
+        try:
+            children = [int(pid) for pid in task.read_text().split()]
+        except OSError:
+            continue
+        for child in children:
+            yield child
+            yield from _descendants(child)
+
+
+def _is_python(pid: int) -> bool:
+    try:
+        return "python" in os.path.basename(os.readlink(f"/proc/{pid}/exe"))
+    except OSError:
+        return False
+
+
+def _status(pid: int, field: str) -> int:
+    try:
+        text = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return 0
+    found = re.search(rf"^{field}:\s+(\d+)", text, re.MULTILINE)
+    return int(found[1]) if found else 0
+
+
+def _rss(pid: int) -> int:
+    return _status(pid, "VmRSS") * 1024
+
+
+def _threads(pid: int) -> int:
+    return _status(pid, "Threads")
+
+
+def _files(directory: Path) -> Iterator[int]:
+    for folder, _, names in os.walk(directory):
+        for name in names:
+            try:
+                yield os.lstat(os.path.join(folder, name)).st_size
+            except OSError:
+                continue

@@ -1,0 +1,160 @@
+"""Ctrl-C and SIGTERM: a job stops so that the next start resumes it, and a second interrupt stops it at once."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+
+import pytest
+
+from penstock.common.interrupts import Terminated, stop_to_resume
+from penstock.common.job_client import JobClient
+
+
+class FakeJob:
+    """Notes what is asked of it."""
+
+    name = "orders"
+    ended = False
+    resumes_from: int | None = 7
+
+    def __init__(self, interrupted_by: BaseException | None = None) -> None:
+        self.asked: list[str] = []
+        self._interrupted_by = interrupted_by
+
+    def suspend(self) -> None:
+        self.asked.append("suspend")
+        if self._interrupted_by is not None:
+            raise self._interrupted_by
+        self.ended = True
+
+    def abandon(self) -> None:
+        self.asked.append("abandon")
+
+    def cancel(self) -> None:
+        self.asked.append("cancel")
+        self.ended = True
+
+
+def client(job: FakeJob) -> JobClient:
+    return JobClient(job, lambda directory: None)  # type: ignore[arg-type, return-value]
+
+
+def test_a_job_is_stopped_and_the_message_says_how_to_resume(caplog: pytest.LogCaptureFixture) -> None:
+    job = FakeJob()
+    stop_to_resume(job, KeyboardInterrupt())
+    assert job.asked == ["suspend"]
+    assert caplog.messages == [
+        "SIGINT: job 'orders' stops after the epoch under way. Press Ctrl-C again to stop at once.",
+        "Job 'orders' stopped. Nothing was removed: start the program again to resume from checkpoint 7.",
+    ]
+    assert {record.name for record in caplog.records} == {"penstock"}
+    assert {record.levelno for record in caplog.records} == {logging.WARNING}, "shown without any configuration"
+
+
+def test_a_job_without_checkpoints_says_that_it_begins_from_scratch(caplog: pytest.LogCaptureFixture) -> None:
+    job = FakeJob()
+    job.resumes_from = None
+    stop_to_resume(job, Terminated(signal.SIGTERM))
+    assert caplog.messages[0] == "SIGTERM: job 'orders' stops after the epoch under way."
+    assert caplog.messages[1].endswith("the next start begins from scratch.")
+
+
+def test_a_second_interrupt_stops_it_at_once(caplog: pytest.LogCaptureFixture) -> None:
+    job = FakeJob(interrupted_by=KeyboardInterrupt())
+    with pytest.raises(KeyboardInterrupt):
+        stop_to_resume(job, KeyboardInterrupt())
+    assert job.asked == ["suspend", "abandon"]
+    assert "stopped at once. Nothing was removed" in caplog.messages[-1]
+
+
+@pytest.mark.parametrize("interrupt", [KeyboardInterrupt(), Terminated(signal.SIGTERM)])
+def test_an_interrupt_in_a_with_block_stops_the_job_and_does_not_cancel_it(interrupt: BaseException) -> None:
+    job = FakeJob()
+    with pytest.raises(type(interrupt)), client(job):
+        raise interrupt
+    assert job.asked == ["suspend"]
+
+
+@pytest.mark.parametrize("leave", [lambda: None, lambda: sys.exit(1), lambda: int("x")])
+def test_the_end_of_a_with_block_cancels_the_job(leave: Callable[[], object]) -> None:
+    job = FakeJob()
+    try:
+        with client(job):
+            leave()
+    except (SystemExit, ValueError):
+        pass
+    assert job.asked == ["cancel"]
+
+
+PROGRAM = """
+import os, signal, sys, threading, time
+from concurrent.futures import ThreadPoolExecutor
+from penstock.common.interrupts import stop_to_resume, watch
+
+class Job:
+    name, resumes_from = "orders", 7
+    def __init__(self): self.over, self.wanted = threading.Event(), threading.Event()
+    @property
+    def ended(self): return self.over.is_set()
+    def suspend(self):
+        print("suspend", flush=True)
+        self.wanted.set()
+        while not self.over.wait(0.05): pass
+        print("stopped", flush=True)
+    def abandon(self): print("abandon", flush=True)
+
+job = Job()
+def run():  # an epoch that ends only after it was asked to
+    job.wanted.wait()
+    {epoch}
+    job.over.set()
+threading.Thread(target=run, daemon=True).start()
+watch(job)
+{end}
+"""
+
+
+def run(end: str, epoch: str = "pass") -> tuple[int, list[str]]:
+    program = PROGRAM.format(end=textwrap.dedent(end), epoch=epoch)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    return done.returncode, done.stdout.split()
+
+
+def test_a_program_that_ends_stops_its_jobs_first() -> None:
+    # Thread pools must still work: sinks commit in one.
+    epoch = "ThreadPoolExecutor(1).submit(print, 'commit').result()"
+    assert run("pass", epoch) == (0, ["suspend", "commit", "stopped"])
+
+
+def test_sigterm_stops_its_jobs_and_ends_it_with_143() -> None:
+    assert run("os.kill(os.getpid(), signal.SIGTERM); time.sleep(60)") == (143, ["suspend", "stopped"])
+
+
+def test_ctrl_c_stops_its_jobs_and_ends_it_as_any_program() -> None:
+    assert run("os.kill(os.getpid(), signal.SIGINT); time.sleep(60)") == (-signal.SIGINT, ["suspend", "stopped"])
+
+
+def test_a_second_signal_while_it_waits_for_the_epoch_ends_it_at_once() -> None:
+    epoch = "os.kill(os.getpid(), signal.SIGTERM); time.sleep(60)"
+    code, said = run("os.kill(os.getpid(), signal.SIGTERM); time.sleep(60)", epoch)
+    assert said[:2] == ["suspend", "abandon"]
+    assert code == 143
+
+
+def test_sigterm_without_a_running_job_ends_a_program_as_ever() -> None:
+    assert run("job.over.set(); os.kill(os.getpid(), signal.SIGTERM); time.sleep(60)") == (-signal.SIGTERM, [])
+
+
+def test_a_programs_own_handler_stays() -> None:
+    end = """
+    job.over.set()
+    signal.signal(signal.SIGTERM, lambda *_: print("mine", flush=True))
+    watch(job)
+    os.kill(os.getpid(), signal.SIGTERM)
+    """
+    assert run(end) == (0, ["mine"])
