@@ -13,12 +13,13 @@ CLASSES := $(VENV)/spark-classes.jsa
 KILLS ?= 20
 BACKEND ?= filesystem
 ENDS ?= files
+EPOCHS ?= 5000
 MUTATIONS ?= 10000
 BASE ?= HEAD~1
 LINE ?= keys-100000
 PAIRS ?= 5
 
-.PHONY: help install run test test-plain test-spark test-slow test-long lint format bench bench-batch bench-state bench-savepoint bench-tables bench-io bench-pairs chaos fuzz compatibility clean java
+.PHONY: help install run test test-plain test-spark test-slow test-long lint format bench bench-batch bench-state bench-savepoint bench-tables bench-io bench-pairs chaos soak fuzz compatibility clean java
 
 help:
 	@echo 'make install   set up $(VENV) (and Java, where it is missing)'
@@ -33,6 +34,7 @@ help:
 	@echo 'make bench-savepoint  what savepoints and rescaling cost a running job'
 	@echo 'make bench-tables  a million keys to pandas and Arrow'
 	@echo 'make chaos     kill and damage a running job, check what it gives; KILLS=20 SEED=7 BACKEND=filesystem ENDS=files'
+	@echo 'make soak      run a job for many short epochs, see that no memory or disk use grows; EPOCHS=5000 CHECK=1'
 	@echo 'make bench-io  what files and PostgreSQL as sinks cost a job'
 	@echo 'make bench-pairs  one line of the benchmark on two revisions, interleaved; BASE=main~10 LINE=keys-100000 PAIRS=5'
 	@echo 'make fuzz      damage a savepoint in many ways, see that each is refused; MUTATIONS=10000'
@@ -97,6 +99,9 @@ bench: $(STAMP)
 
 chaos: $(STAMP)
 	$(PY) -m chaos --kills $(KILLS) --backend $(BACKEND) --ends $(ENDS) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
+soak: $(STAMP)
+	$(PY) -m soak --epochs $(EPOCHS) $(if $(CHECK),--check) $(ARGS)
 
 fuzz: $(STAMP)
 	PENSTOCK_MUTATIONS=$(MUTATIONS) $(PY) -m pytest -p no:cacheprovider tests/tables/test_mutated_files.py

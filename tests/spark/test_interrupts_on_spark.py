@@ -47,9 +47,6 @@ def slow(value):
         time.sleep(1)
     return value
 
-def count(value, ctx):
-    return value
-
 env = StreamExecutionEnvironment.get_execution_environment(Configuration.from_dict({
     "state.checkpoints.dir": str(HERE / "checkpoints"),
     "state.backend.local-dir": str(HERE / "replicas"),
