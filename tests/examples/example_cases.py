@@ -34,6 +34,22 @@ CASES: dict[str, list[Any]] = {
         ("/buy", 3, 1),
         ("late", 0, 1),
     ],
+    "sales_by_period": [
+        ("north", "minute", 0, 30),
+        ("south", "minute", 0, 7),
+        ("north", "minute", 120, 6),
+        ("south", "minute", 3_960, 3),
+        ("north", "minute", 7_260, 40),
+        ("south", "minute", 90_000, 9),
+        ("north", "hour", 0, 36),
+        ("south", "hour", 0, 7),
+        ("south", "hour", 3_600, 3),
+        ("north", "hour", 7_200, 40),
+        ("south", "hour", 90_000, 9),
+        ("north", "day", 0, 76),
+        ("south", "day", 0, 10),
+        ("south", "day", 86_400, 9),
+    ],
     "sessions": [
         ("ann", 0, ["/", "/search", "/buy"]),
         ("ann", 90, ["/"]),
@@ -42,6 +58,8 @@ CASES: dict[str, list[Any]] = {
     ],
     # F24: the same payment of 80 is within the limit at 10 and over it at 40.
     "payment_limits": [("card-2", 120, 100), ("card-1", 80, 50)],
+    # The order of 120 came before every rule, and is checked by the rule for its country all the same.
+    "rules_first": [("de", 120, 100), ("fr", 95, 80)],
     # o-2 left 61 minutes after it was ordered; a truck that left before the order of o-3 cannot have carried it.
     "shipped_orders": [("o-1", "lamp", "truck 7", 40), ("o-3", "chair", "truck 2", 60)],
 }

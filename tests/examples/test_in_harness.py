@@ -38,3 +38,34 @@ def test_the_online_model_learns_the_line() -> None:
 def test_a_pattern_is_forgotten_after_a_payment_in_between() -> None:
     payments = [("c", 0.5), ("c", 0.5), ("c", 40.0), ("c", 0.5), ("c", 900.0)]
     assert run("event_pattern", payments, per_epoch=1) == []
+
+
+def test_pending_totals_survive_crashes_and_another_parallelism() -> None:
+    example = load_example("sales_by_period")
+    env = StreamExecutionEnvironment.get_execution_environment()
+    with JobHarness(example.build(env.from_collection(example.SAMPLE)), parallelism=2) as job:
+        while job.epoch(1) is not None and job.backlog():
+            job.crash()
+            job.rescale(1 + job.checkpoint % 3)
+        assert sorted(job.end().output) == sorted(CASES["sales_by_period"])
+
+
+@pytest.mark.parametrize("order", ["orders first", "rules first", "announcement last"])
+@pytest.mark.parametrize("per_epoch", [None, 1, 3])
+def test_orders_wait_for_the_whole_set_of_rules(order: str, per_epoch: int | None) -> None:
+    example = load_example("rules_first")
+    kinds = {"orders first": ("order", "rules", "rule"), "rules first": ("rules", "rule", "order")}
+    of = kinds.get(order, ("rule", "order", "rules"))
+    events = sorted(example.SAMPLE, key=lambda event: of.index(event[0]))
+    with JobHarness(
+        example.build(StreamExecutionEnvironment.get_execution_environment().from_collection(events)), parallelism=2
+    ) as job:
+        if per_epoch is not None:
+            while job.backlog():
+                job.epoch(per_epoch)
+                job.crash()
+        assert sorted(job.run()) == sorted(CASES["rules_first"])
+
+
+def test_an_order_is_checked_by_no_rule_of_a_set_that_is_not_complete() -> None:
+    assert run("rules_first", [("rules", "", 2), ("rule", "de", 100), ("order", "de", 120)], per_epoch=1) == []

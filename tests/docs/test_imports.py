@@ -1,0 +1,89 @@
+"""Every page says where the names that it uses are imported from: in its code, or in its section on imports."""
+
+import ast
+import importlib
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+DOCS = Path(__file__).parents[2] / "docs"
+MODULES = [
+    "penstock.common",
+    "penstock.datastream",
+    "penstock.datastream.state",
+    "penstock.datastream.window",
+    "penstock.datastream.functions",
+    "penstock.datastream.time_domain",
+    "penstock.datastream.iterations",
+    "penstock.datastream.formats.csv",
+    "penstock.datastream.formats.parquet",
+    "penstock.datastream.connectors",
+    "penstock.datastream.connectors.base",
+    "penstock.datastream.connectors.number_seq",
+    "penstock.datastream.connectors.file_system",
+    "penstock.datastream.connectors.kafka",
+    "penstock.datastream.connectors.postgres",
+    "penstock.datastream.connectors.redis",
+    "penstock.tables",
+    "penstock.testing",
+]
+"""Those that users import from, the first choice first."""
+
+OTHERS = {"architecture", "compatibility"}
+"""Pages on Penstock's own files, and on every name there is."""
+
+
+@cache
+def public() -> dict[str, str]:
+    """By name, the module to import it from."""
+    names: dict[str, str] = {}
+    for module in MODULES:
+        for name in importlib.import_module(module).__all__:
+            names.setdefault(name, module)
+    return names
+
+
+def names_in(code: str) -> tuple[set[str], set[str]]:
+    """The names that a piece of code uses, and those that it imports or makes itself."""
+    used, known = set(), set()
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            known |= {alias.asname or alias.name for alias in node.names}
+        elif isinstance(node, (ast.ClassDef, ast.FunctionDef)):
+            known.add(node.name)
+        elif isinstance(node, ast.Name):
+            (used if isinstance(node.ctx, ast.Load) else known).add(node.id)
+    return used, known
+
+
+def unexplained(page: str) -> set[str]:
+    used: set[str] = set()
+    known: set[str] = set()
+    for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL):
+        of_block = names_in(block)
+        used |= of_block[0]
+        known |= of_block[1]
+    prose = re.sub(r"```.*?```", "", page, flags=re.DOTALL)
+    for line in re.findall(r"`(from penstock[.\w]* import [^`]*)`", prose):
+        known |= names_in(line)[1]
+        exec(line, {})
+    used |= set(re.findall(r"`([A-Z]\w+)", prose))
+    return {name for name in used - known if name in public()}
+
+
+PAGES = [page.stem for page in sorted(DOCS.glob("*.md")) if page.stem not in OTHERS]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_says_where_its_names_are_imported_from(page: str) -> None:
+    missing = {name: public()[name] for name in unexplained((DOCS / f"{page}.md").read_text())}
+    assert missing == {}, f"docs/{page}.md uses these names and does not say where they are imported from"
+
+
+def test_a_name_without_an_import_is_found() -> None:
+    assert unexplained("```python\nTime.seconds(5)\n```") == {"Time"}
+    assert unexplained("Use `Time.seconds(5)`.") == {"Time"}
+    assert unexplained("Use `Time.seconds(5)`: `from penstock.common import Time`.") == set()
+    assert unexplained("```python\nfrom penstock.common import Time\n\nTime.seconds(5)\n```") == set()
