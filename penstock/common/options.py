@@ -93,7 +93,7 @@ OPTIONS = {
         ),
         Option(
             "state.backend",
-            "filesystem if a directory is set, else memory",
+            "memory with checkpoints but without a directory for them, else filesystem",
             "memory, hashmap (memory with checkpoints in files), filesystem, rocksdb or `package.module:Factory`",
         ),
         Option("execution.checkpointing.num-retained", "1", "completed checkpoints that stay usable"),
@@ -107,7 +107,11 @@ OPTIONS = {
             "ignore them, or refuse to start",
         ),
         Option("state.backend.async", "true", "false: bases are made and files removed within the epoch"),
-        Option("state.backend.memory.max-state-size", "5242880", "largest state of one operator, Memory backend"),
+        Option(
+            "state.backend.memory.max-state-size",
+            "5242880",
+            "largest state of one operator whose checkpoints are in the driver's memory",
+        ),
         Option(
             "state.backend.local-dir",
             "`penstock-replicas-<user number>` below the temporary directory",

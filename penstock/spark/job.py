@@ -193,7 +193,9 @@ class Job:
             lineage = new_lineage()
             if not self.spec.checkpointing and self._master().startswith("local"):
                 # Executors are on this host: state is limited by its disk, and not by the driver's memory.
-                return LocalStorage(self._workdir / "state" / lineage, synced=False), lineage
+                root = self._workdir / "state" / lineage
+                root.mkdir(parents=True)
+                return LocalStorage(root, synced=False), lineage
             return DriverStorage(self._driver_host()), lineage
         if not self.spec.checkpointing:
             # Nobody will go on with it, so nobody needs to find it.

@@ -200,7 +200,8 @@ class LocalStorage(Storage):
     """A directory on a file system that every process of the job sees and that has hard links."""
 
     def __init__(self, root: str | os.PathLike[str], *, synced: bool = True) -> None:
-        """`synced`: whether what is written survives a crash of the host. Not needed of what ends with the driver."""
+        """`synced`: whether what is written survives a crash of the host. Not needed of what ends with the driver: then
+        the directory must be there, and a task that writes when the driver has removed it fails."""
         self._root = Path(os.path.abspath(root))
         self._synced = synced
         self._durable: set[Path] = set()
@@ -426,6 +427,8 @@ class LocalStorage(Storage):
         if directory in self._durable:
             return
         inside = directory != self._root and directory.is_relative_to(self._root)
+        if not (self._synced or inside or directory.is_dir()):
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(directory))
         if inside or not directory.is_dir():
             self._make_directory(directory.parent)
             directory.mkdir(exist_ok=True)

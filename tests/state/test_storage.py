@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import multiprocessing
 import os
+import shutil
 import socket
 import struct
 import threading
@@ -297,6 +298,38 @@ class TestLocalStorage:
         for read in (local.read, local.view):
             with pytest.raises(StorageError, match=r"Cannot read 'deltas/1/a' from file:.*: Input/output error\."):
                 read("deltas/1/a")
+
+    def test_what_need_not_survive_the_host_is_not_synced(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        synced: list[int] = []
+        monkeypatch.setattr(os, "fsync", synced.append)
+        root = tmp_path / "a driver's %41 own"
+        root.mkdir()
+        storage = LocalStorage(root, synced=False)
+        storage.publish("manifests/1", b"one")
+        storage.write("deltas/2/x", b"two")
+        assert synced == []
+        again = open_storage(storage.uri)
+        assert again.read("deltas/2/x") == b"two"
+        with pytest.raises(AlreadyPublished):
+            again.publish("manifests/1", b"other")
+        again.write("deltas/3/x", b"three")
+        assert synced == []
+        assert storage.list("") == ["deltas/2/x", "deltas/3/x", "manifests/1"]
+        open_storage(LocalStorage(root).uri).write("deltas/4/x", b"four")
+        assert synced
+
+    def test_a_late_task_does_not_bring_back_a_directory_that_the_driver_removed(self, tmp_path: Path) -> None:
+        root = tmp_path / "driver" / "state"
+        root.mkdir(parents=True)
+        of_task = open_storage(LocalStorage(root, synced=False).uri)
+        of_task.write("deltas/1/x", b"")
+        shutil.rmtree(tmp_path / "driver")
+        for put in (of_task.write, of_task.publish):
+            with pytest.raises(StorageError, match="No such file or directory"):
+                put("deltas/2/x", b"")
+        assert list(tmp_path.iterdir()) == []
 
     def test_temporary_files_of_a_crash_are_not_listed(self, local: LocalStorage) -> None:
         local.write("d/1", b"")
