@@ -342,7 +342,7 @@ class TestTypes:
             assert job.states("_right") == {"a": {1: [Click("a", 2)]}}
             with job._reading("_left", None) as (overlay, _):
                 schemas = overlay.schemas()
-        assert "pickle" not in schemas["_left"]
+        assert "any" not in schemas["_left"]
         assert "Click" in schemas["_right"]
 
     def test_a_record_that_is_not_of_the_annotated_type_is_kept_as_it_is(self, env):
