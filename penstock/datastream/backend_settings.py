@@ -7,21 +7,12 @@ import re
 import tempfile
 
 from penstock.common.configuration import Configuration
-from penstock.common.options import BadSetting
+from penstock.common.options import OPTIONS, BadSetting, value
 from penstock.datastream.checkpoint_settings import whole_number
 from penstock.state.backends import Allocation, Backend, BadBackend, factory_of
 
-_NAMES = {
-    "memory": "memory",
-    "jobmanager": "memory",
-    "hashmap": "memory",
-    "heap": "memory",
-    "filesystem": "filesystem",
-    "fs": "filesystem",
-    "rocksdb": "rocksdb",
-}
-_IN_THE_DRIVER = ("memory", "jobmanager")
-"""Their checkpoints are in the driver's memory, whatever directory is set."""
+_ENGINES = {"hashmap": "memory"}
+"""Backends whose engine has another name than they have."""
 _PREFIX = "state.backend."
 
 
@@ -29,24 +20,21 @@ def backend_settings(config: Configuration) -> tuple[Backend, bool]:
     """The backend, and whether checkpoints are files."""
     directory = config.get_string("state.checkpoints.dir", "")
     given = config.get_string("state.backend", "filesystem" if directory else "memory")
-    name = given if ":" in given else _NAMES.get(given.lower())
-    if name is None:
-        raise BadSetting(
-            f"state.backend is '{given}'.",
-            fix="Set it to memory, hashmap, filesystem, rocksdb or package.module:Class.",
-        )
-    if not directory and given.lower() not in (*_IN_THE_DRIVER, "hashmap", "heap"):
+    given = OPTIONS["state.backend"].type.parse("state.backend", given)
+    name = _ENGINES.get(given, given)
+    if not directory and given not in ("memory", "hashmap"):
         raise BadSetting(
             f"state.backend is {given}, but state.checkpoints.dir is not set: where to put checkpoints?",
             fix="Set state.checkpoints.dir to a directory, e.g. file:///var/checkpoints.",
         )
     threads = whole_number(config, "state.backend.rocksdb.checkpoint.transfer.thread.num", 4)
-    backend = Backend(name, _directories(config), _allocation(config), _options(config), max(1, threads))
+    backend = Backend(name, _directories(config), _allocation(config), _options(config), threads)
     try:
         factory_of(backend)
     except BadBackend as error:
         raise BadSetting(error.problem, fix=error.fix) from error
-    return backend, bool(directory) and given.lower() not in _IN_THE_DRIVER
+    # The checkpoints of `memory` are in the driver's memory, whatever directory is set.
+    return backend, bool(directory) and given != "memory"
 
 
 def _directories(config: Configuration) -> list[str]:
@@ -57,18 +45,9 @@ def _directories(config: Configuration) -> list[str]:
 
 def _allocation(config: Configuration) -> Allocation:
     key = "state.backend.local-dir.allocation"
-    given = config.get_string(key, Allocation.RANDOM_START.value)
-    try:
-        return Allocation[given.upper()]
-    except KeyError:
-        raise BadSetting(f"{key} is '{given}'.", fix=f"Set it to {', '.join(Allocation.__members__)}.") from None
+    return Allocation[value(config.to_dict(), key, Allocation.RANDOM_START.name)]
 
 
 def _options(config: Configuration) -> dict[str, str]:
     settings = config.to_dict()
-    timers = settings.get("state.backend.rocksdb.timer-service.factory", "ROCKSDB")
-    if timers.upper() not in ("ROCKSDB", "HEAP"):
-        raise BadSetting(
-            f"state.backend.rocksdb.timer-service.factory is '{timers}'.", fix="Set it to ROCKSDB or HEAP."
-        )
     return {key.removeprefix(_PREFIX): value for key, value in sorted(settings.items()) if key.startswith(_PREFIX)}

@@ -22,9 +22,11 @@ from penstock.common.options import (
     BadSetting,
     canonical,
     check_keys,
+    check_values,
     command_line_settings,
     store_options,
     surrounding_settings,
+    value,
 )
 from penstock.common.restart_strategy import RestartStrategyConfiguration, configured_strategy
 from penstock.common.typeinfo import Types
@@ -87,6 +89,7 @@ class StreamExecutionEnvironment:
         for source in (surrounding_settings(), program, command_line_settings()):
             check_keys(source)
             settings |= canonical(source)
+        check_values(settings)
         self._configuration = Configuration.from_dict(settings)
         self._graph = LogicalGraph()
         self._job_parameters: dict[str, str] = {}
@@ -104,6 +107,7 @@ class StreamExecutionEnvironment:
 
     def configure(self, configuration: Configuration) -> None:
         check_keys(configuration.key_set())
+        check_values(configuration.to_dict())
         self._configuration.add_all(Configuration.from_dict(canonical(configuration.to_dict())))
 
     def get_configuration(self) -> Configuration:
@@ -140,10 +144,7 @@ class StreamExecutionEnvironment:
         return self
 
     def _is_batch(self) -> bool:
-        text = self._configuration.get_string(_RUNTIME_MODE, "STREAMING")
-        mode = RuntimeExecutionMode.__members__.get(text.upper())
-        if mode is None:
-            raise BadSetting(f"{_RUNTIME_MODE} is '{text}'.", fix="Set it to STREAMING, BATCH or AUTOMATIC.")
+        mode = RuntimeExecutionMode[value(self._configuration.to_dict(), _RUNTIME_MODE, "STREAMING")]
         endless = [node for node in self._graph.nodes.values() if node.source is not None and not node.source.bounded]
         if mode is RuntimeExecutionMode.BATCH and endless:
             raise GraphError(
@@ -425,6 +426,7 @@ class StreamExecutionEnvironment:
         return execution_plan(self._graph, physical)
 
     def _physical(self) -> PhysicalGraph:
+        check_values(self._configuration.to_dict())
         physical = build(
             self._graph,
             self.get_parallelism(),
