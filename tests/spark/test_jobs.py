@@ -143,6 +143,6 @@ def test_a_finished_job_leaves_nothing_behind_unless_asked(make_env: Any, tmp_pa
     )
     with env.from_collection(["a"]).key_by(lambda v: v).process(Count()).execute_and_collect("gone") as results:
         assert list(results) == [("a", 1)]
-    assert LocalStorage(tmp_path / "checkpoints" / "gone").list("") == ["lineages/000000000001.removed"]
-    assert len(list((tmp_path / "checkpoints" / "gone").iterdir())) == 1
+    assert LocalStorage(tmp_path / "checkpoints" / "gone").list("") == ["job", "lineages/000000000001.removed"]
+    assert len(list((tmp_path / "checkpoints" / "gone").iterdir())) == 2
     assert not any((tmp_path / "replicas").glob("*/*"))

@@ -99,12 +99,12 @@ def test_a_batch_data_frame_is_written_once_and_read_again_by_each_driver(
     assert len(lineage.list("inputs/")) == 7
 
 
-def test_a_finished_job_leaves_only_its_number(
+def test_a_finished_job_leaves_only_its_name_and_its_number(
     make_env: Any, checkpoints: ObjectStorage, settings: dict[str, str]
 ) -> None:
     key = "execution.checkpointing.externalized-checkpoint-retention"
     env = make(make_env, settings, **{key: "NO_EXTERNALIZED_CHECKPOINTS"})
     env.from_collection(["a"]).uid("words").sink_to(DiscardingSink()).uid("sink")
     env.execute("gone")
-    assert checkpoints.list("") == ["gone/lineages/000000000001.removed"]
+    assert checkpoints.list("") == ["gone/job", "gone/lineages/000000000001.removed"]
     assert Lineages(checkpoints.below("gone")).newest() is None
