@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
+
+from penstock.common.options import OPTIONS, BadSetting
 
 
 class Configuration:
@@ -30,7 +32,7 @@ class Configuration:
         return self._set(key, value)
 
     def get_integer(self, key: str, default_value: int) -> int:
-        return int(self._values[key]) if key in self._values else default_value
+        return int(self._read(key, int, "a whole number")) if key in self._values else default_value
 
     def set_integer(self, key: str, value: int) -> Configuration:
         return self._set(key, value)
@@ -38,19 +40,29 @@ class Configuration:
     def get_boolean(self, key: str, default_value: bool) -> bool:
         if key not in self._values:
             return default_value
-        text = self._values[key].lower()
+        text = self._values[key].strip().lower()
         if text not in ("true", "false"):
-            raise ValueError(f"{key} must be true or false, not {self._values[key]!r}")
+            raise BadSetting(f"{key} is '{self._values[key]}'.", fix="Set it to true or false.")
         return text == "true"
 
     def set_boolean(self, key: str, value: bool) -> Configuration:
         return self._set(key, value)
 
     def get_float(self, key: str, default_value: float) -> float:
-        return float(self._values[key]) if key in self._values else default_value
+        return float(self._read(key, float, "a number")) if key in self._values else default_value
 
     def set_float(self, key: str, value: float) -> Configuration:
         return self._set(key, value)
+
+    def _read(self, key: str, kind: Callable[[str], Any], accepted: str) -> Any:
+        """As the setting's type says, if it is one of Penstock's; a program may have keys of its own."""
+        text = self._values[key]
+        if key in OPTIONS:
+            return OPTIONS[key].type.parse(key, text)
+        try:
+            return kind(text)
+        except ValueError:
+            raise BadSetting(f"{key} is '{text}'.", fix=f"Set it to {accepted}.") from None
 
     def key_set(self) -> set[str]:
         return set(self._values)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from datetime import timedelta
+from typing import Any
 
 from penstock.common.configuration import Configuration
-from penstock.common.options import BadSetting, milliseconds
+from penstock.common.options import BadSetting, value
 from penstock.common.time import Duration, Time, to_millis
 
 Length = Time | Duration | timedelta | int
@@ -88,7 +90,7 @@ class RestartStrategies:
             self, max_failure_rate: int, failure_interval: Length, delay_between_attempts_interval: Length
         ) -> None:
             self._failures = _whole("failure_rate", max_failure_rate, 1)
-            self._interval = _time("failure_interval", failure_interval)
+            self._interval = _time("failure_interval", failure_interval, 1)
             self._delay = _time("delay_interval", delay_between_attempts_interval)
 
         def get_max_failure_rate(self) -> int:
@@ -125,17 +127,17 @@ class RestartStrategies:
         ) -> None:
             self._initial = _time("initial_backoff", initial_backoff)
             self._max = _time("max_backoff", max_backoff)
-            self._multiplier = float(backoff_multiplier)
+            self._multiplier = _number("backoff_multiplier", backoff_multiplier)
             self._reset = _time("reset_backoff_threshold", reset_backoff_threshold)
-            self._jitter = float(jitter_factor)
+            self._jitter = _number("jitter_factor", jitter_factor)
             self._attempts = attempts_before_reset_backoff
             if self._initial < 1 or self._max < self._initial:
                 raise BadSetting(
                     f"max_backoff is {self._max} ms and initial_backoff {self._initial} ms.",
                     fix="Let initial_backoff be at least 1 ms and max_backoff no less than it.",
                 )
-            if self._multiplier < 1:
-                raise BadSetting(f"backoff_multiplier must be at least 1, not {backoff_multiplier!r}.")
+            if not 1 <= self._multiplier <= 1e6:
+                raise BadSetting(f"backoff_multiplier must be at least 1 and at most 1e6, not {backoff_multiplier!r}.")
             if not 0 <= self._jitter <= 1:
                 raise BadSetting(f"jitter_factor must be between 0 and 1, not {jitter_factor!r}.")
             if self._attempts is not None:
@@ -225,50 +227,54 @@ class RestartStrategies:
 
 def configured_strategy(configuration: Configuration) -> RestartStrategyConfiguration:
     """The strategy that a configuration says; FallbackRestartStrategyConfiguration where it says nothing."""
-    values = _DEFAULTS | configuration.to_dict()
-    kind = values.get(_TYPE, "").lower()
+    values = configuration.to_dict()
 
-    def time(key: str) -> int:
-        return milliseconds(key, values[key])
+    def of(key: str) -> Any:
+        return value(_DEFAULTS | values, key, None)
 
-    if not kind:
+    kind = _kind(values)
+    if kind is None:
         return RestartStrategies.fall_back_restart()
-    if kind in ("none", "off", "disable"):
+    if kind == "none":
         return RestartStrategies.no_restart()
-    if kind in ("fixed-delay", "fixeddelay"):
-        return RestartStrategies.fixed_delay_restart(_number(values, f"{_FIXED}.attempts"), time(f"{_FIXED}.delay"))
-    if kind in ("failure-rate", "failurerate"):
+    if kind == "fixed-delay":
+        return RestartStrategies.fixed_delay_restart(of(f"{_FIXED}.attempts"), of(f"{_FIXED}.delay"))
+    if kind == "failure-rate":
         return RestartStrategies.failure_rate_restart(
-            _number(values, f"{_RATE}.max-failures-per-interval"),
-            time(f"{_RATE}.failure-rate-interval"),
-            time(f"{_RATE}.delay"),
+            of(f"{_RATE}.max-failures-per-interval"), of(f"{_RATE}.failure-rate-interval"), of(f"{_RATE}.delay")
         )
-    if kind in ("exponential-delay", "exponentialdelay"):
-        attempts = f"{_EXPONENTIAL}.attempts-before-reset-backoff"
-        return RestartStrategies.exponential_delay_restart(
-            time(f"{_EXPONENTIAL}.initial-backoff"),
-            time(f"{_EXPONENTIAL}.max-backoff"),
-            _part(values, f"{_EXPONENTIAL}.backoff-multiplier"),
-            time(f"{_EXPONENTIAL}.reset-backoff-threshold"),
-            _part(values, f"{_EXPONENTIAL}.jitter-factor"),
-            _number(values, attempts) if attempts in values else None,
+    initial, most = f"{_EXPONENTIAL}.initial-backoff", f"{_EXPONENTIAL}.max-backoff"
+    if of(most) < of(initial):
+        raise BadSetting(
+            f"{most} is {of(most)} ms, and {initial} is {of(initial)} ms.",
+            fix=f"Set {most} to no less than {initial}.",
         )
-    raise BadSetting(
-        f"{_TYPE} is '{values[_TYPE]}'.", fix="Set it to none, fixed-delay, failure-rate or exponential-delay."
+    return RestartStrategies.exponential_delay_restart(
+        of(initial),
+        of(most),
+        of(f"{_EXPONENTIAL}.backoff-multiplier"),
+        of(f"{_EXPONENTIAL}.reset-backoff-threshold"),
+        of(f"{_EXPONENTIAL}.jitter-factor"),
+        of(f"{_EXPONENTIAL}.attempts-before-reset-backoff"),
     )
 
 
-def _number(values: Mapping[str, str], key: str) -> int:
-    if not values[key].strip().isdigit():
-        raise BadSetting(f"{key} is '{values[key]}', which is no whole number.", fix="Write for example 3.")
-    return int(values[key])
-
-
-def _part(values: Mapping[str, str], key: str) -> float:
-    try:
-        return float(values[key])
-    except ValueError:
-        raise BadSetting(f"{key} is '{values[key]}', which is no number.", fix="Write for example 1.5.") from None
+def _kind(values: Mapping[str, str]) -> str | None:
+    """The type that is set; where none is, the one whose settings are. None: nothing is said."""
+    if _TYPE in values:
+        return str(value(values, _TYPE, None))
+    given = {
+        prefix.removeprefix("restart-strategy."): sorted(key for key in values if key.startswith(f"{prefix}."))
+        for prefix in (_FIXED, _RATE, _EXPONENTIAL)
+    }
+    named = [kind for kind, keys in given.items() if keys]
+    if len(named) > 1:
+        keys = ", ".join(given[kind][0] for kind in named)
+        raise BadSetting(
+            f"{keys} are settings of different restart strategies, and {_TYPE} is not set.",
+            fix=f"Set {_TYPE} to {', '.join(named[:-1])} or {named[-1]}.",
+        )
+    return named[0] if named else None
 
 
 def _whole(name: str, number: int, least: int) -> int:
@@ -277,8 +283,17 @@ def _whole(name: str, number: int, least: int) -> int:
     return number
 
 
-def _time(name: str, length: Length) -> int:
-    length = to_millis(length)
-    if length < 0:
-        raise BadSetting(f"{name} must not be less than 0, and is {length} ms.")
-    return length
+def _number(name: str, number: float) -> float:
+    if isinstance(number, bool) or not isinstance(number, (int, float)) or not math.isfinite(number):
+        raise BadSetting(f"{name} must be a number, not {number!r}.")
+    return float(number)
+
+
+def _time(name: str, length: Length, least: int = 0) -> int:
+    try:
+        millis = to_millis(length)
+    except (TypeError, ValueError) as error:
+        raise BadSetting(f"{name} is {length!r}. {error}") from None
+    if millis < least:
+        raise BadSetting(f"{name} must not be less than {least}, and is {millis} ms.")
+    return millis

@@ -7,22 +7,13 @@ import re
 import tempfile
 
 from penstock.common.configuration import Configuration
-from penstock.common.options import BadSetting
+from penstock.common.options import OPTIONS, BadSetting, value
 from penstock.datastream.checkpoint_settings import checkpoint_interval, whole_number
 from penstock.state.backends import Allocation, Backend, BadBackend, factory_of
 from penstock.state.engines.boot import has_boot_id
 
-_NAMES = {
-    "memory": "memory",
-    "jobmanager": "memory",
-    "hashmap": "memory",
-    "heap": "memory",
-    "filesystem": "filesystem",
-    "fs": "filesystem",
-    "rocksdb": "rocksdb",
-}
-_IN_THE_DRIVER = ("memory", "jobmanager")
-"""Their checkpoints are in the driver's memory, whatever directory is set."""
+_ENGINES = {"hashmap": "memory"}
+"""Backends whose engine has another name than they have."""
 _PREFIX = "state.backend."
 
 
@@ -35,7 +26,7 @@ def backend_settings(config: Configuration) -> tuple[Backend, bool]:
     given = config.get_string("state.backend", "memory" if in_memory else "filesystem")
     name, in_driver = backend_name(given)
     named = config.contains_key("state.backend")
-    if named and not directory and given.lower() not in (*_IN_THE_DRIVER, "hashmap", "heap"):
+    if named and not directory and name != "memory":
         raise BadSetting(
             f"state.backend is {given}, but state.checkpoints.dir is not set: where to put checkpoints?",
             fix="Set state.checkpoints.dir to a directory, e.g. file:///var/checkpoints.",
@@ -47,7 +38,7 @@ def backend_settings(config: Configuration) -> tuple[Backend, bool]:
         directories=given_directories or [default_directory()],
         allocation=_allocation(config),
         options=_options(config),
-        transfer_threads=max(1, threads),
+        transfer_threads=threads,
         private=not given_directories,
     )
     try:
@@ -60,13 +51,8 @@ def backend_settings(config: Configuration) -> tuple[Backend, bool]:
 def backend_name(given: str) -> tuple[str, bool]:
     """The name of the backend that `state.backend` names, and whether its checkpoints are in the driver's memory even
     where a directory is set."""
-    name = given if ":" in given else _NAMES.get(given.lower())
-    if name is None:
-        raise BadSetting(
-            f"state.backend is '{given}'.",
-            fix="Set it to memory, hashmap, filesystem, rocksdb or package.module:Class.",
-        )
-    return name, given.lower() in _IN_THE_DRIVER
+    name = str(OPTIONS["state.backend"].type.parse("state.backend", given))
+    return _ENGINES.get(name, name), name == "memory"
 
 
 def default_directory() -> str:
@@ -81,18 +67,9 @@ def _directories(config: Configuration) -> list[str]:
 
 def _allocation(config: Configuration) -> Allocation:
     key = "state.backend.local-dir.allocation"
-    given = config.get_string(key, Allocation.RANDOM_START.value)
-    try:
-        return Allocation[given.upper()]
-    except KeyError:
-        raise BadSetting(f"{key} is '{given}'.", fix=f"Set it to {', '.join(Allocation.__members__)}.") from None
+    return Allocation[value(config.to_dict(), key, Allocation.RANDOM_START.name)]
 
 
 def _options(config: Configuration) -> dict[str, str]:
     settings = config.to_dict()
-    timers = settings.get("state.backend.rocksdb.timer-service.factory", "ROCKSDB")
-    if timers.upper() not in ("ROCKSDB", "HEAP"):
-        raise BadSetting(
-            f"state.backend.rocksdb.timer-service.factory is '{timers}'.", fix="Set it to ROCKSDB or HEAP."
-        )
     return {key.removeprefix(_PREFIX): value for key, value in sorted(settings.items()) if key.startswith(_PREFIX)}

@@ -19,7 +19,7 @@ from penstock.checkpoint.savepoints import check_savepoint_directory, savepoint_
 from penstock.checkpoint.slots import TIMEOUT as SLOT_TIMEOUT
 from penstock.checkpoint.slots import WAIT, SlotSettings
 from penstock.common.configuration import Configuration
-from penstock.common.options import BadSetting, milliseconds, store_options
+from penstock.common.options import BadSetting, milliseconds, store_options, value
 from penstock.common.restart_strategy import RestartStrategies, configured_strategy
 from penstock.common.time import to_millis
 from penstock.datastream.checkpointing_mode import CheckpointingMode
@@ -46,13 +46,8 @@ def checkpoint_settings(configuration: Configuration) -> dict[str, Any]:
     """Fields of `penstock.checkpoint.epochs.Settings`."""
     check_max_concurrent(whole_number(configuration, MAX_CONCURRENT, 1))
     retention(configuration)
-    retained = whole_number(configuration, RETAINED, 1)
-    if retained < 1:
-        raise BadSetting(
-            f"{RETAINED} is {retained}.", fix="Set it to 1 or more: the last checkpoint is what a recovery needs."
-        )
     return {
-        "retained": retained,
+        "retained": whole_number(configuration, RETAINED, 1),
         "timeout_ms": length_of(configuration, TIMEOUT, "10 min"),
         "min_pause_ms": length_of(configuration, MIN_PAUSE, "0 ms"),
         "tolerable_failures": whole_number(configuration, TOLERABLE, 0),
@@ -63,30 +58,16 @@ def checkpoint_settings(configuration: Configuration) -> dict[str, Any]:
 
 def checkpoint_interval(configuration: Configuration) -> int:
     """Milliseconds; -1 when checkpointing is off."""
-    text = configuration.get_string(INTERVAL, "")
-    return milliseconds(INTERVAL, text) if text else -1
+    return int(value(configuration.to_dict(), INTERVAL, -1))
 
 
 def checkpointing_mode(configuration: Configuration) -> CheckpointingMode:
-    text = configuration.get_string(MODE, "EXACTLY_ONCE")
-    mode = CheckpointingMode.__members__.get(text.upper().replace("-", "_"))
-    if mode is None:
-        raise BadSetting(f"{MODE} is '{text}'.", fix="Set it to EXACTLY_ONCE or AT_LEAST_ONCE.")
-    return mode
+    return CheckpointingMode[value(configuration.to_dict(), MODE, "EXACTLY_ONCE")]
 
 
 def retention(configuration: Configuration) -> ExternalizedCheckpointRetention:
-    text = configuration.get_string(RETENTION, "NO_EXTERNALIZED_CHECKPOINTS")
-    name = text.upper()
-    found = ExternalizedCheckpointRetention.__members__.get(
-        "NO_EXTERNALIZED_CHECKPOINTS" if name == "NO_EXTERNALIZED" else name
-    )
-    if found is None:
-        raise BadSetting(
-            f"{RETENTION} is '{text}'.",
-            fix="Set it to RETAIN_ON_CANCELLATION, DELETE_ON_CANCELLATION or NO_EXTERNALIZED_CHECKPOINTS.",
-        )
-    return found
+    name = value(configuration.to_dict(), RETENTION, "NO_EXTERNALIZED_CHECKPOINTS")
+    return ExternalizedCheckpointRetention[name]
 
 
 def check_max_concurrent(number: int) -> None:
@@ -101,10 +82,7 @@ def check_max_concurrent(number: int) -> None:
 def restore_settings(configuration: Configuration) -> RestoreSettings | None:
     """The savepoint that the job is to begin with; None where none is set."""
     path = configuration.get_string(SAVEPOINT, "")
-    text = configuration.get_string(CLAIM_MODE, RecoveryClaimMode.NO_CLAIM.name)
-    mode = RecoveryClaimMode.__members__.get(text.upper().replace("-", "_"))
-    if mode is None:
-        raise BadSetting(f"{CLAIM_MODE} is '{text}'.", fix="Set it to CLAIM or NO_CLAIM.")
+    mode = RecoveryClaimMode[value(configuration.to_dict(), CLAIM_MODE, RecoveryClaimMode.NO_CLAIM.name)]
     if not path:
         return None
     ignore = configuration.get_boolean(IGNORE_UNCLAIMED, False)
@@ -138,14 +116,12 @@ def slot_settings(configuration: Configuration) -> SlotSettings:
 
 
 def length_of(configuration: Configuration, key: str, default: str) -> int:
-    return milliseconds(key, configuration.get_string(key, default))
+    return int(value(configuration.to_dict(), key, milliseconds(key, default) if default else 0))
 
 
 def whole_number(configuration: Configuration, key: str, default: int) -> int:
-    text = configuration.get_string(key, str(default)).strip()
-    if not text.isdigit():
-        raise BadSetting(f"{key} is '{text}', which is no whole number.", fix="Write for example 3.")
-    return int(text)
+    """Also a number of bytes."""
+    return int(value(configuration.to_dict(), key, default))
 
 
 def restart_strategy(configuration: Configuration, checkpointing: bool) -> RestartStrategy:

@@ -27,9 +27,11 @@ from penstock.common.options import (
     BadSetting,
     canonical,
     check_keys,
+    check_values,
     command_line_settings,
     store_options,
     surrounding_settings,
+    value,
 )
 from penstock.common.overridden import Overridden, ProgramConfiguration
 from penstock.common.places import calling_place, warn
@@ -102,6 +104,7 @@ class StreamExecutionEnvironment:
         for source in (surrounding_settings(), program, given):
             check_keys(source)
             settings |= canonical(source)
+        check_values(settings)
         self._given = canonical(given)
         """What the command line set."""
         self._configuration = ProgramConfiguration(settings, self._given)
@@ -123,6 +126,7 @@ class StreamExecutionEnvironment:
 
     def configure(self, configuration: Configuration) -> None:
         check_keys(configuration.key_set())
+        check_values(configuration.to_dict())
         self._configuration.add_all(Configuration.from_dict(canonical(configuration.to_dict())))
 
     def get_configuration(self) -> Configuration:
@@ -159,10 +163,7 @@ class StreamExecutionEnvironment:
         return self
 
     def _is_batch(self) -> bool:
-        text = self._configuration.get_string(_RUNTIME_MODE, "STREAMING")
-        mode = RuntimeExecutionMode.__members__.get(text.upper())
-        if mode is None:
-            raise BadSetting(f"{_RUNTIME_MODE} is '{text}'.", fix="Set it to STREAMING, BATCH or AUTOMATIC.")
+        mode = RuntimeExecutionMode[value(self._configuration.to_dict(), _RUNTIME_MODE, "STREAMING")]
         endless = [node for node in self._graph.nodes.values() if node.source is not None and not node.source.bounded]
         if mode is RuntimeExecutionMode.BATCH and endless:
             raise GraphError(
@@ -470,6 +471,7 @@ class StreamExecutionEnvironment:
         return execution_plan(self._graph, physical)
 
     def _physical(self) -> PhysicalGraph:
+        check_values(self._configuration.to_dict())
         physical = build(
             self._graph,
             self.get_parallelism(),

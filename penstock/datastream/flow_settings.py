@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from penstock.checkpoint.flow import FlowSettings
 from penstock.common.configuration import Configuration
-from penstock.common.options import BadSetting
 from penstock.connectors.guarantees import FlowTold, throttled_sources
 from penstock.datastream.checkpoint_settings import checkpoint_interval, length_of, whole_number
 from penstock.graph.logical import LogicalGraph
@@ -59,9 +58,6 @@ def _target(configuration: Configuration) -> int:
 
 def _asked_for(configuration: Configuration) -> bool | None:
     """Whether the user wants it or not; None where nothing is said."""
-    target = configuration.get_string(TARGET, "")
-    if target and length_of(configuration, TARGET, "") < 1:
-        raise BadSetting(f"{TARGET} is '{target}'.", fix="Write for example '1 s'.")
-    if configuration.get_string(ENABLED, ""):
+    if configuration.contains_key(ENABLED):
         return configuration.get_boolean(ENABLED, True)
-    return True if target else None
+    return True if configuration.contains_key(TARGET) else None

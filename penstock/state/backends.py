@@ -108,6 +108,7 @@ class RocksDbFactory(EngineFactory):
 
 
 _UNITS = {"": 1, "b": 1, "kb": 1 << 10, "k": 1 << 10, "mb": 1 << 20, "m": 1 << 20, "gb": 1 << 30, "g": 1 << 30}
+_UNITS |= {"tb": 1 << 40, "t": 1 << 40}
 
 
 def _bytes(options: Mapping[str, str], key: str, default: int) -> int:

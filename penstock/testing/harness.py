@@ -36,6 +36,7 @@ from penstock.checkpoint.restoring import RecoveryClaimMode, RestoreSettings, re
 from penstock.checkpoint.savepoints import check_savepoint_directory, savepoint_storage
 from penstock.checkpoint.saving import make_savepoint
 from penstock.checkpoint.statistics import CheckpointHistory
+from penstock.common.options import check_values
 from penstock.common.pickling import Frozen
 from penstock.common.program import Program
 from penstock.common.watermark_strategy import Watermark
@@ -133,6 +134,7 @@ class JobHarness:
         )
         logical = env._graph
         config = env.get_configuration()
+        check_values(config.to_dict())
         self._graph = build(
             logical,
             parallelism or config.get_integer("parallelism.default", 1),

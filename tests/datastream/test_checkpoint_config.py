@@ -102,8 +102,8 @@ class TestCheckpointConfig:
         [
             ("max_concurrent_checkpoints", 2, "is 2. Every epoch ends in a checkpoint and the next one builds on it"),
             ("mode", "TWICE", "execution.checkpointing.mode is 'TWICE'. Set it to EXACTLY_ONCE or AT_LEAST_ONCE"),
-            ("tolerable_failed_checkpoints", "some", "is 'some', which is no whole number"),
-            ("min_pause", "soon", "is 'soon', which is no duration"),
+            ("tolerable_failed_checkpoints", "some", "is 'some'. Set it to a whole number"),
+            ("min_pause", "soon", "is 'soon'. Set it to a duration"),
             ("externalized_checkpoint_retention", "KEEP", "is 'KEEP'. Set it to RETAIN_ON_CANCELLATION, DELETE_ON"),
         ],
     )
@@ -189,29 +189,61 @@ class TestRestartStrategies:
         env = StreamExecutionEnvironment(Configuration.from_dict(named))
         assert restart_strategy(env.get_configuration(), checkpointing=True) == expected
 
+    @pytest.mark.parametrize("checkpointing", [True, False])
+    @pytest.mark.parametrize(
+        ("given", "expected"),
+        [
+            (
+                {"exponential-delay.initial-backoff": "7 s", "exponential-delay.attempts-before-reset-backoff": 2},
+                ExponentialDelay(7000, 60_000, 1.5, 3_600_000, 0.1, 2),
+            ),
+            ({"exponential-delay.jitter-factor": 0}, ExponentialDelay(1000, 60_000, 1.5, 3_600_000, 0, None)),
+            ({"fixed-delay.attempts": 3}, FixedDelay(3, 1000)),
+            ({"failure-rate.delay": "0 s"}, FailureRate(1, 60_000, 0)),
+        ],
+    )
+    def test_are_chosen_by_their_settings_where_no_type_is_set(
+        self, given: dict[str, Any], expected: RestartStrategy, checkpointing: bool
+    ) -> None:
+        named = {f"restart-strategy.{key}": value for key, value in given.items()}
+        env = StreamExecutionEnvironment(Configuration.from_dict(named))
+        assert restart_strategy(env.get_configuration(), checkpointing) == expected
+
+    def test_of_which_two_have_settings_need_a_type(self) -> None:
+        named = {"restart-strategy.fixed-delay.delay": "1 s", "restart-strategy.exponential-delay.max-backoff": "2 s"}
+        env = StreamExecutionEnvironment(Configuration.from_dict(named))
+        with pytest.raises(BadSetting) as raised:
+            restart_strategy(env.get_configuration(), checkpointing=True)
+        assert str(raised.value) == (
+            "restart-strategy.fixed-delay.delay, restart-strategy.exponential-delay.max-backoff are settings of "
+            "different restart strategies, and restart-strategy.type is not set. Set restart-strategy.type to "
+            "fixed-delay or exponential-delay."
+        )
+        env.get_configuration().set_string("restart-strategy.type", "fixed-delay")
+        assert restart_strategy(env.get_configuration(), checkpointing=True) == FixedDelay(1, 1000)
+
     @pytest.mark.parametrize(
         ("given", "message"),
         [
             ({"type": "always"}, "restart-strategy.type is 'always'. Set it to none, fixed-delay"),
             (
                 {"type": "fixed-delay", "fixed-delay.attempts": "many"},
-                "fixed-delay.attempts is 'many', which is no whole",
+                "fixed-delay.attempts is 'many'. Set it to a whole number from 0",
             ),
             (
                 {"type": "exponential-delay", "exponential-delay.jitter-factor": "some"},
-                "jitter-factor is 'some', which is no number",
+                "jitter-factor is 'some'. Set it to a number from 0 to 1.",
             ),
             (
                 {"type": "exponential-delay", "exponential-delay.max-backoff": "1 ms"},
-                "max_backoff is 1 ms and initial_backoff 1000 ms",
+                "max-backoff is 1 ms, and restart-strategy.exponential-delay.initial-backoff is 1000 ms",
             ),
         ],
     )
     def test_a_setting_that_cannot_be_is_refused(self, given: dict[str, Any], message: str) -> None:
         named = {f"restart-strategy.{key}": value for key, value in given.items()}
-        env = StreamExecutionEnvironment(Configuration.from_dict(named))
         with pytest.raises(BadSetting) as raised:
-            env.get_restart_strategy()
+            StreamExecutionEnvironment(Configuration.from_dict(named)).get_restart_strategy()
         assert message in str(raised.value)
 
     def test_numbers_that_cannot_be_are_refused(self) -> None:
@@ -221,6 +253,15 @@ class TestRestartStrategies:
             RestartStrategies.fixed_delay_restart(1, -5)
         with pytest.raises(BadSetting, match="backoff_multiplier must be at least 1"):
             RestartStrategies.exponential_delay_restart(1, 2, 0.5, 1, 0)
+        for bad in (float("nan"), float("inf"), "2"):
+            with pytest.raises(BadSetting, match="backoff_multiplier must be a number"):
+                RestartStrategies.exponential_delay_restart(1, 2, bad, 1, 0)  # type: ignore[arg-type]
+            with pytest.raises(BadSetting, match="jitter_factor must be a number"):
+                RestartStrategies.exponential_delay_restart(1, 2, 2, 1, bad)  # type: ignore[arg-type]
+        with pytest.raises(BadSetting, match="failure_interval must not be less than 1"):
+            RestartStrategies.failure_rate_restart(1, 0, 0)
+        with pytest.raises(BadSetting, match=r"delay_between_attempts is '1 s'\."):
+            RestartStrategies.fixed_delay_restart(1, "1 s")  # type: ignore[arg-type]
 
     def test_know_what_they_were_made_with(self) -> None:
         fixed = RestartStrategies.fixed_delay_restart(10, 1000)

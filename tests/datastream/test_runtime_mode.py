@@ -204,12 +204,10 @@ class TestASourceWithoutEnd:
 
 
 def test_a_mode_that_is_none_is_refused():
-    env = StreamExecutionEnvironment.get_execution_environment(
-        Configuration.from_dict({"execution.runtime-mode": "fast"})
-    )
-    env.from_collection([1]).print()
     with pytest.raises(BadSetting, match=r"execution\.runtime-mode is 'fast'.*AUTOMATIC"):
-        env.get_execution_plan()
+        StreamExecutionEnvironment.get_execution_environment(
+            Configuration.from_dict({"execution.runtime-mode": "fast"})
+        )
 
 
 def test_an_error_in_a_batch_reduce_names_the_record():

@@ -126,18 +126,17 @@ class TestTheChoice:
 @pytest.mark.parametrize(
     ("key", "text", "message"),
     [
-        ("execution.checkpointing.num-retained", "0", "num-retained is 0"),
-        ("execution.checkpointing.num-retained", "two", "num-retained is 'two', which is no whole number"),
-        ("penstock.checkpoint.base.min-bytes", "1 mb", "min-bytes is '1 mb'"),
+        ("execution.checkpointing.num-retained", "0", "num-retained is '0'"),
+        ("execution.checkpointing.num-retained", "two", "num-retained is 'two'. Set it to a whole number from 1"),
+        ("penstock.checkpoint.base.min-bytes", "1 m.b.", "min-bytes is '1 m.b.'"),
         ("penstock.state.overlay.memory", "much", "overlay.memory is 'much'"),
         ("state.backend.memory.max-state-size", "-1", "max-state-size is '-1'"),
         ("state.backend.rocksdb.checkpoint.transfer.thread.num", "few", "thread.num is 'few'"),
     ],
 )
 def test_a_number_that_is_none_is_refused_by_its_key(key, text, message):
-    env = StreamExecutionEnvironment.get_execution_environment(Configuration.from_dict({key: text}))
     with pytest.raises(BadSetting, match=message) as caught:
-        env._settings("job")
+        StreamExecutionEnvironment.get_execution_environment(Configuration.from_dict({key: text}))
     assert caught.value.fix
 
 

@@ -1,0 +1,166 @@
+"""The types of settings: each reads the text of a value, or says what it would accept."""
+
+from __future__ import annotations
+
+import math
+import re
+from abc import ABC, abstractmethod
+from typing import Any, TypeVar
+
+from penstock.errors import PenstockError
+
+_N = TypeVar("_N", int, float)
+
+MOST_WHOLE = 2**31 - 1
+MOST_LONG = 2**63 - 1
+MOST_BYTES = 1 << 50
+MOST_MILLIS = 100 * 365 * 86_400_000
+"""A hundred years: what the system's timers can wait for."""
+
+
+class BadSetting(PenstockError):
+    """A setting is unknown or has a value that cannot be used; the message names the key."""
+
+    lasting = True
+
+
+class SettingType(ABC):
+    """`parse` gives the value of a text, or raises BadSetting with the key, the text and what is accepted."""
+
+    accepted: str
+    """What is accepted, as it follows 'Set it to'."""
+
+    def parse(self, key: str, text: str) -> Any:
+        try:
+            return self._read(text.strip())
+        except (ValueError, OverflowError):
+            raise BadSetting(f"{key} is '{text}'.", fix=f"Set it to {self.accepted}.") from None
+
+    @abstractmethod
+    def _read(self, text: str) -> Any:
+        """Raises ValueError."""
+
+
+class Whole(SettingType):
+    def __init__(self, least: int = 0, most: int = MOST_WHOLE) -> None:
+        self.least, self.most = least, most
+        self.accepted = f"a whole number from {least:,} to {most:,}"
+
+    def _read(self, text: str) -> int:
+        # Not what `int` takes as well: signs of other scripts, underscores.
+        if not re.fullmatch(r"[0-9]{1,20}", text):
+            raise ValueError
+        return _within(int(text), self.least, self.most)
+
+
+class Number(SettingType):
+    def __init__(self, least: float, most: float) -> None:
+        self.least, self.most = least, most
+        self.accepted = f"a number from {least:g} to {most:g}"
+
+    def _read(self, text: str) -> float:
+        if not re.fullmatch(r"[0-9]*\.?[0-9]+(e[+-]?[0-9]+)?", text.lower()):
+            raise ValueError
+        number = float(text)
+        if not math.isfinite(number):
+            raise ValueError
+        return _within(number, self.least, self.most)
+
+
+class _WithUnit(SettingType):
+    units: dict[str, int]
+
+    def __init__(self, least: int, most: int) -> None:
+        self.least, self.most = least, most
+
+    def _read(self, text: str) -> int:
+        match = re.fullmatch(r"([0-9]{1,20})\s*([a-z]*)", text.lower())
+        if match is None or match[2] not in self.units:
+            raise ValueError
+        return _within(int(match[1]) * self.units[match[2]], self.least, self.most)
+
+
+class Length(_WithUnit):
+    """A duration as Flink writes it, in milliseconds: '500 ms', '10 s', '10 min', or plain milliseconds."""
+
+    units = {"ms": 1, "": 1, "s": 1000, "sec": 1000, "min": 60_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+    def __init__(self, least: int = 0, most: int = MOST_MILLIS) -> None:
+        super().__init__(least, most)
+        bounds = "of at most 100 years" if least == 0 else f"of at least {least} ms and at most 100 years"
+        self.accepted = f"a duration {bounds}, such as '500 ms', '10 s' or '10 min' (units: ms, s, min, h, d)"
+
+
+class Size(_WithUnit):
+    """A number of bytes: '64 mb', or plain bytes."""
+
+    units = {
+        **{"": 1, "b": 1, "kb": 1 << 10, "k": 1 << 10, "mb": 1 << 20, "m": 1 << 20},
+        **{"gb": 1 << 30, "g": 1 << 30, "tb": 1 << 40, "t": 1 << 40},
+    }
+
+    def __init__(self, least: int = 0, most: int = MOST_BYTES) -> None:
+        super().__init__(least, most)
+        self.accepted = f"a number of bytes from {least:,} to {most:,}, such as '64 mb' (units: b, kb, mb, gb, tb)"
+
+
+class Truth(SettingType):
+    accepted = "true or false"
+
+    def _read(self, text: str) -> bool:
+        return {"true": True, "false": False}[_known(text.lower(), ("true", "false"))]
+
+
+class Choice(SettingType):
+    """One of some names, in small or capital letters. Gives it as it is spelled here."""
+
+    def __init__(self, *names: str, also: dict[str, str] | None = None) -> None:
+        """`also`: other spellings that are understood, and what they stand for."""
+        self.names = names
+        self.accepted = f"{', '.join(names[:-1])} or {names[-1]}"
+        self._known = {_plain(name): name for name in names}
+        self._known |= {_plain(spelled): name for spelled, name in (also or {}).items()}
+
+    def _read(self, text: str) -> str:
+        return self._known[_known(_plain(text), self._known)]
+
+
+class Text(SettingType):
+    """Any text. Where it may be empty, that is the same as if it were not set."""
+
+    accepted = "a text that is not empty"
+
+    def __init__(self, may_be_empty: bool = True) -> None:
+        self._may_be_empty = may_be_empty
+
+    def _read(self, text: str) -> str:
+        if not text and not self._may_be_empty:
+            raise ValueError
+        return text
+
+
+class Class(SettingType):
+    """One of some names, or a class of the user's own."""
+
+    def __init__(self, *names: str, also: dict[str, str]) -> None:
+        self._choice = Choice(*names, also=also)
+        self.accepted = f"{', '.join(names)} or package.module:Class"
+
+    def _read(self, text: str) -> str:
+        return text if re.fullmatch(r"[^\s:]+:[^\s:]+", text) else str(self._choice._read(text))
+
+
+def _within(number: _N, least: _N, most: _N) -> _N:
+    if not least <= number <= most:
+        raise ValueError
+    return number
+
+
+def _plain(text: str) -> str:
+    return text.lower().replace("_", "-")
+
+
+def _known(text: str, names: Any) -> str:
+    if text not in names:
+        raise ValueError
+    return text

@@ -1,0 +1,142 @@
+"""Every setting is checked when a job is built: a bad value is refused with its key, and with what is accepted."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.common import Configuration
+from penstock.common.options import ALIASES, OPTIONS, BadSetting, check_values, value
+from penstock.common.setting_types import Choice, Class, Length, Number, SettingType, Size, Text, Truth, Whole
+from penstock.datastream import StreamExecutionEnvironment
+from penstock.testing import JobHarness
+
+NONSENSE = [
+    "",
+    " ",
+    "abc",
+    "-1",
+    "nan",
+    "NaN",
+    "inf",
+    "-inf",
+    "1 parsec",
+    "0x10",
+    "1_000",
+    "\u0663",
+    "9" * 40,
+    "1;2",
+]
+TYPED = {key: option.type for key, option in OPTIONS.items() if not isinstance(option.type, Text)}
+
+
+def beyond(kind: SettingType) -> list[str]:
+    """Values just outside of what a type takes."""
+    if isinstance(kind, (Whole, Length, Size)):
+        return [str(kind.most + 1), "1.5", "1e3", *([str(kind.least - 1)] if kind.least else [])]
+    if isinstance(kind, Number):
+        return [str(kind.most + 1), "1,5", "1 s", *([str(kind.least - 0.1)] if kind.least else [])]
+    return ["0", "yes", "1.5"]
+
+
+BAD = [(key, bad) for key, kind in TYPED.items() for bad in [*NONSENSE, *beyond(kind)]]
+
+
+class TestABadValue:
+    @pytest.mark.parametrize(("key", "bad"), BAD)
+    def test_is_refused_with_key_value_and_what_is_accepted(self, key: str, bad: str) -> None:
+        with pytest.raises(BadSetting) as refused:
+            check_values({key: bad})
+        assert str(refused.value) == f"{key} is '{bad}'. Set it to {OPTIONS[key].type.accepted}."
+        assert refused.value.lasting
+
+    @pytest.mark.parametrize("key", TYPED)
+    def test_is_refused_however_it_comes(self, key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        named = pytest.raises(BadSetting, match=rf"^{key} is '-1'\. Set it to ")
+        with named:
+            StreamExecutionEnvironment(Configuration.from_dict({key: "-1"}))
+        env = StreamExecutionEnvironment()
+        with named:
+            env.configure(Configuration.from_dict({key: "-1"}))
+        stream = env.from_collection([1]).key_by(lambda n: n).map(lambda n: n)
+        env.get_configuration().set_string(key, "-1")
+        with named:
+            env.execute_async("job")
+        with named:
+            env.get_execution_plan()
+        with named:
+            JobHarness(stream)
+        monkeypatch.setenv("PENSTOCK_PROPERTIES", f"{key}: -1")
+        with named:
+            StreamExecutionEnvironment()
+        monkeypatch.delenv("PENSTOCK_PROPERTIES")
+        monkeypatch.setenv("PENSTOCK_SETTINGS", f'{{"{key}": "-1"}}')
+        with named:
+            StreamExecutionEnvironment()
+
+    @pytest.mark.parametrize("alias", [alias for alias, key in ALIASES.items() if key in TYPED])
+    def test_is_refused_in_another_spelling_of_the_key(self, alias: str) -> None:
+        with pytest.raises(BadSetting, match=f"^{ALIASES[alias]} is '-1'"):
+            StreamExecutionEnvironment(Configuration.from_dict({alias: "-1"}))
+
+    def test_that_a_stronger_setting_replaces_does_no_harm(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("PENSTOCK_PROPERTIES", "parallelism.default: many")
+        assert StreamExecutionEnvironment(Configuration.from_dict({"parallelism.default": 3})).get_parallelism() == 3
+
+    @given(st.text(max_size=12))
+    def test_is_never_another_error(self, text: str) -> None:
+        for key in OPTIONS:
+            try:
+                check_values({key: text})
+            except BadSetting:
+                pass
+
+    def test_of_a_key_of_the_program_is_named_where_it_is_read(self) -> None:
+        config = Configuration.from_dict({"my.key": "abc"})
+        for read in (config.get_integer, config.get_float, config.get_boolean):
+            with pytest.raises(BadSetting, match=r"my\.key is 'abc'\. Set it to "):
+                read("my.key", 1)  # type: ignore[operator]
+
+
+class TestAGoodValue:
+    @pytest.mark.parametrize(
+        ("key", "text", "expected"),
+        [
+            ("parallelism.default", " 4 ", 4),
+            ("execution.checkpointing.interval", "0", 0),
+            ("execution.checkpointing.interval", "10 s", 10_000),
+            ("execution.checkpointing.timeout", "2H", 7_200_000),
+            ("execution.checkpointing.mode", "at-least-once", "AT_LEAST_ONCE"),
+            ("execution.runtime-mode", "batch", "BATCH"),
+            ("restart-strategy.type", "FixedDelay", "fixed-delay"),
+            ("restart-strategy.type", "off", "none"),
+            ("restart-strategy.exponential-delay.backoff-multiplier", ".5e1", 5.0),
+            ("restart-strategy.fixed-delay.attempts", str(2**31), 2**31),
+            ("taskmanager.memory.segment-size", "32 kb", 32_768),
+            ("state.backend.rocksdb.memory.cache", "1GB", 1 << 30),
+            ("state.backend", "fs", "filesystem"),
+            ("state.backend", "shop.backends:Mine", "shop.backends:Mine"),
+            ("penstock.slots.wait", "TRUE", True),
+            ("state.checkpoints.dir", "", ""),
+        ],
+    )
+    def test_is_read_as_its_type(self, key: str, text: str, expected: Any) -> None:
+        assert value({key: text}, key, None) == expected
+
+    @pytest.mark.parametrize("key", OPTIONS)
+    def test_is_the_default_where_that_is_one(self, key: str) -> None:
+        option = OPTIONS[key]
+        if not any(
+            word in option.default for word in ("from", "with", "below", "if", "off", "(", "but", "the", "cores")
+        ):
+            option.type.parse(key, option.default)
+
+    @pytest.mark.parametrize("kind", [Whole(1, 5), Length(1, 5), Size(1, 5)])
+    def test_may_be_at_either_bound(self, kind: SettingType) -> None:
+        assert [kind.parse("key", text) for text in ("1", "5")] == [1, 5]
+
+    @pytest.mark.parametrize("kind", [Choice("A_B", "c"), Class("A_B", "c", also={}), Truth()])
+    def test_is_named_in_an_error(self, kind: SettingType) -> None:
+        with pytest.raises(BadSetting, match=r"Set it to (A_B|true)"):
+            kind.parse("key", "z")
