@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from penstock.runtime.operators import Emit, Operator, iterate, method_of
-from penstock.runtime.sharing import SCALARS, independent
+from penstock.runtime.sharing import SCALARS, handed_on
 
 if TYPE_CHECKING:
     from penstock.runtime.context import RuntimeContext
@@ -21,7 +21,7 @@ class MapOperator(Operator):
 
     # 0.03 µs more than `process` for a scalar; as the other ones below.
     def process_shared(self, value: Any) -> None:
-        self.emit(self.call(value if type(value) in SCALARS else independent(value)))
+        self.emit(self.call(value if type(value) in SCALARS else handed_on(value)))
 
 
 class FilterOperator(Operator):
@@ -35,7 +35,7 @@ class FilterOperator(Operator):
 
     def process_shared(self, value: Any) -> None:
         if type(value) not in SCALARS:
-            value = independent(value)
+            value = handed_on(value)
         if self.call(value):
             self.emit(value)
 

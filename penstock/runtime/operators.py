@@ -17,7 +17,7 @@ from penstock.errors import PenstockError, Place
 from penstock.runtime.checkpointed import Restored, holds_operator_state, initialize, snapshot
 from penstock.runtime.moment import Moment
 from penstock.runtime.output_tag import OutputTag
-from penstock.runtime.sharing import SCALARS, independent
+from penstock.runtime.sharing import SCALARS, handed_on
 from penstock.runtime.timers import TimeDomain
 from penstock.runtime.watermarks import GREATEST, LEAST
 from penstock.state.serializers import Hinted
@@ -111,7 +111,7 @@ class Operator:
 
     def process_shared(self, value: Any) -> None:
         """`process` of a record that who gave it may keep, or give to others too. Overridden where a call counts."""
-        self.process(value if type(value) in SCALARS else independent(value))
+        self.process(value if type(value) in SCALARS else handed_on(value))
 
     def process_second(self, value: Any) -> None:
         """A record of the second input, for operators that have two."""

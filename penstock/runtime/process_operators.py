@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.runtime.operators import Emit, Operator, iterate, method_of
 from penstock.runtime.output_tag import OutputTag
-from penstock.runtime.sharing import SCALARS, independent
+from penstock.runtime.sharing import SCALARS, handed_on
 from penstock.runtime.timers import TimeDomain
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class ProcessOperator(Operator):
 
     def process_shared(self, value: Any) -> None:
         if type(value) not in SCALARS:
-            value = independent(value)
+            value = handed_on(value)
         self._emit_all(self.call(value, self.context), "process_element")
 
     def on_timer(self, time: int, namespace: bytes, domain: TimeDomain) -> None:

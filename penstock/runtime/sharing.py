@@ -75,6 +75,15 @@ def independent(value: Any) -> Any:
     return Frozen(to_pickle(value)).thaw()
 
 
+def handed_on(value: Any) -> Any:
+    """As `independent`, for a record on its way to a chained function. One that cannot be copied, such as a generator,
+    is handed on as the same object."""
+    try:
+        return independent(value)
+    except Exception:  # pickling runs arbitrary code and may raise anything
+        return value
+
+
 _plain: dict[type, bool] = {}
 
 

@@ -1,5 +1,6 @@
 """Records are what they were when given: no consumer sees what another one, or the function that gave them, changes."""
 
+import threading
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -308,3 +309,12 @@ class TestCopies:
         slotted = Slots()
         slotted.n = 7
         assert independent(slotted).n == 7
+
+
+def test_records_that_cannot_be_copied_reach_chained_functions_as_they_are() -> None:
+    env = StreamExecutionEnvironment.get_execution_environment()
+    numbers = env.from_collection([]).map(lambda n: (each for each in range(n))).flat_map(lambda numbers: numbers)
+    locked = numbers.map(lambda n: {"n": n, "lock": threading.Lock()}).filter(lambda both: not both["lock"].locked())
+    with JobHarness(locked.map(lambda both: both["n"])) as job:
+        job.push(1, 2, 3).epoch()
+        assert job.output == [0, 0, 1, 0, 1, 2]
