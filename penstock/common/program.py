@@ -17,6 +17,7 @@ import inspect
 import io
 import pickle
 import sys
+import threading
 import typing
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -59,6 +60,10 @@ class _Shipped(msgspec.Struct, array_like=True):
     """The other classes of `__main__`, by attribute, for records and stored values that name them."""
 
 
+_Outside = tuple["Program | None", dict[str, ModuleType | None]]
+"""A process's program, and its modules of the names that another program has."""
+
+
 class Program:
     """A program's classes in a process that cannot import them."""
 
@@ -92,16 +97,14 @@ class Program:
     @contextmanager
     def entered(self) -> Iterator[None]:
         """For a process that also is the driver: enter, and leave again."""
-        global _current
-        program, modules = _current, {name: sys.modules[name] for name in self.modules if name in sys.modules}
-        self.enter()
+        with _entering:
+            _entered.append((self, _outside(self)))
+            self.enter()
         try:
             yield
         finally:
-            _current = program
-            for name in self.modules:
-                del sys.modules[name]
-            sys.modules.update(modules)
+            with _entering:
+                _leave(self)
 
     def find(self, name: str) -> type | None:
         return self._classes.get(name)
@@ -126,6 +129,31 @@ class Program:
 
 _current: Program | None = None
 """None in the driver, which has the classes themselves."""
+_entering = threading.Lock()
+_entered: list[tuple[Program, _Outside]] = []
+"""Those that were entered and not left, with what was there before. Threads may leave in another order."""
+
+
+def _outside(program: Program) -> _Outside:
+    return _current, {name: sys.modules.get(name) for name in program.modules}
+
+
+def _leave(program: Program) -> None:
+    global _current
+    place = max(place for place, (entered, _) in enumerate(_entered) if entered is program)
+    _, outside = _entered.pop(place)
+    if place < len(_entered):
+        # Another thread entered meanwhile: when it leaves, it goes out to where this one came from.
+        _entered[place] = _entered[place][0], outside
+        return
+    _current, modules = outside
+    for name, module in modules.items():
+        if module is None:
+            del sys.modules[name]
+        else:
+            sys.modules[name] = module
+
+
 _driver_names: WeakKeyDictionary[type, str] = WeakKeyDictionary()
 _driver_classes: WeakValueDictionary[str, type] = WeakValueDictionary()
 

@@ -384,6 +384,19 @@ class TestClassesThatNoFunctionNames:
             JobHarness(env.from_collection([1]).map(program.use))
 
 
+def test_threads_that_leave_a_program_in_another_order_leave_main_as_it_was(as_main):
+    as_main("class A: pass")
+    main = sys.modules["__main__"]
+    first, second = (Program(ClassCollector().pack()) for _ in range(2))
+    inner, outer = first.entered(), second.entered()
+    inner.__enter__()
+    outer.__enter__()
+    inner.__exit__(None, None, None)
+    assert sys.modules["__main__"] is second.modules["__main__"]
+    outer.__exit__(None, None, None)
+    assert sys.modules["__main__"] is main
+
+
 class Shared(NamedTuple):
     number: int
 
