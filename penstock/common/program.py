@@ -21,6 +21,7 @@ import threading
 import typing
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from functools import cached_property
 from types import FunctionType, MemberDescriptorType, ModuleType, new_class
 from typing import Any
 from weakref import WeakKeyDictionary, WeakValueDictionary
@@ -424,6 +425,9 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         if kind is FunctionType:
             own = obj.__module__ in self._modules
             return self._dynamic_function_reduce(obj) if own else super().reducer_override(obj)
+        if kind is cached_property:
+            # It has a lock.
+            return _make_cached_property, (obj.func, obj.attrname)
         # Compared by identity, in dataclasses too.
         return "MISSING" if obj is dataclasses.MISSING else NotImplemented
 
@@ -443,6 +447,12 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         # Cloudpickle leaves it out.
         state[0]["__qualname__"] = cls.__qualname__
         return make, arguments, state, *others
+
+
+def _make_cached_property(function: Any, name: str | None) -> Any:
+    made = cached_property(function)
+    made.attrname = name
+    return made
 
 
 def _name_here(cls: type) -> str:

@@ -282,6 +282,16 @@ import pydantic
 class T(pydantic.BaseModel):
     a: int
     b: "list[T]" = []
+# a cached property
+from functools import cached_property
+class T:
+    def __init__(self, a):
+        self.a = a
+    @cached_property
+    def twice(self):
+        return T(2 * self.a)
+    def __eq__(self, other):
+        return (type(other), other.twice.a) == (T, self.twice.a)
 # an enum
 class T(enum.IntEnum):
     ONE = 1
@@ -375,6 +385,11 @@ class TestClassesThatNoFunctionNames:
         stream = env.from_collection([program.Fine()]).map(program.same)
         graph_size = len(JobHarness(stream)._graph.program)
         assert graph_size < 100_000
+
+    def test_are_refused_where_records_are_of_them(self, as_main, env):
+        program = as_main("import threading\nclass Guarded:\n    lock = threading.Lock()")
+        with pytest.raises(NotShippable, match=r"'cards'.*Guarded cannot be sent .* attribute 'lock' of class Guarded"):
+            JobHarness(env.from_collection([program.Guarded()]).name("cards").map(str))
 
     def test_are_refused_where_a_function_names_them(self, as_main, env):
         program = as_main(
