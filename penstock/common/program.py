@@ -17,9 +17,11 @@ import inspect
 import io
 import pickle
 import sys
+import threading
 import typing
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from functools import cached_property
 from types import FunctionType, MemberDescriptorType, ModuleType, new_class
 from typing import Any
 from weakref import WeakKeyDictionary, WeakValueDictionary
@@ -59,6 +61,10 @@ class _Shipped(msgspec.Struct, array_like=True):
     """The other classes of `__main__`, by attribute, for records and stored values that name them."""
 
 
+_Outside = tuple["Program | None", dict[str, ModuleType | None]]
+"""A process's program, and its modules of the names that another program has."""
+
+
 class Program:
     """A program's classes in a process that cannot import them."""
 
@@ -92,16 +98,14 @@ class Program:
     @contextmanager
     def entered(self) -> Iterator[None]:
         """For a process that also is the driver: enter, and leave again."""
-        global _current
-        program, modules = _current, {name: sys.modules[name] for name in self.modules if name in sys.modules}
-        self.enter()
+        with _entering:
+            _entered.append((self, _outside(self)))
+            self.enter()
         try:
             yield
         finally:
-            _current = program
-            for name in self.modules:
-                del sys.modules[name]
-            sys.modules.update(modules)
+            with _entering:
+                _leave(self)
 
     def find(self, name: str) -> type | None:
         return self._classes.get(name)
@@ -126,6 +130,31 @@ class Program:
 
 _current: Program | None = None
 """None in the driver, which has the classes themselves."""
+_entering = threading.Lock()
+_entered: list[tuple[Program, _Outside]] = []
+"""Those that were entered and not left, with what was there before. Threads may leave in another order."""
+
+
+def _outside(program: Program) -> _Outside:
+    return _current, {name: sys.modules.get(name) for name in program.modules}
+
+
+def _leave(program: Program) -> None:
+    global _current
+    place = max(place for place, (entered, _) in enumerate(_entered) if entered is program)
+    _, outside = _entered.pop(place)
+    if place < len(_entered):
+        # Another thread entered meanwhile: when it leaves, it goes out to where this one came from.
+        _entered[place] = _entered[place][0], outside
+        return
+    _current, modules = outside
+    for name, module in modules.items():
+        if module is None:
+            del sys.modules[name]
+        else:
+            sys.modules[name] = module
+
+
 _driver_names: WeakKeyDictionary[type, str] = WeakKeyDictionary()
 _driver_classes: WeakValueDictionary[str, type] = WeakValueDictionary()
 
@@ -396,6 +425,9 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         if kind is FunctionType:
             own = obj.__module__ in self._modules
             return self._dynamic_function_reduce(obj) if own else super().reducer_override(obj)
+        if kind is cached_property:
+            # It has a lock.
+            return _make_cached_property, (obj.func, obj.attrname)
         # Compared by identity, in dataclasses too.
         return "MISSING" if obj is dataclasses.MISSING else NotImplemented
 
@@ -415,6 +447,12 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         # Cloudpickle leaves it out.
         state[0]["__qualname__"] = cls.__qualname__
         return make, arguments, state, *others
+
+
+def _make_cached_property(function: Any, name: str | None) -> Any:
+    made = cached_property(function)
+    made.attrname = name
+    return made
 
 
 def _name_here(cls: type) -> str:

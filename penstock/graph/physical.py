@@ -115,7 +115,8 @@ class _Builder:
             self._check_read(node, node.source.dead_letters)
             chain.dead_letters = True
         if node.source.reader == "chunks":
-            self.classes.add(set(map(type, origin)))
+            for kind in dict.fromkeys(map(type, origin)):
+                dump_named(self.classes, kind, kind, node.name, node.uid, node.place)
         if node.source.reader == "splits":
             chain.pickled_source = dump_named(self.classes, origin, origin, node.name, node.uid)
         self.place[node.id] = chain, None

@@ -41,7 +41,8 @@ def _culprit(function: Any, pickles: Callable[[Any], bool]) -> tuple[str, Any]:
     owner = getattr(function, "__self__", function)
     for name, value in getattr(owner, "__dict__", {}).items():
         if not pickles(value):
-            return f"attribute '{name}' of class {type(owner).__name__}, a {_type_name(value)}", value
+            kind = owner if isinstance(owner, type) else type(owner)
+            return f"attribute '{name}' of class {kind.__name__}, a {_type_name(value)}", value
     for each in _functions_by_value(owner, pickles):
         for which, value in _variables(each):
             if not pickles(value):

@@ -2,7 +2,9 @@
 
 import logging
 import threading
+import time
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +13,10 @@ from programs import Count, expected_counts, words
 
 from penstock.checkpoint.coordinator import CheckpointStatus
 from penstock.checkpoint.failed import UserFunctionFailed
-from penstock.common import JobStatus, RestartStrategies
+from penstock.checkpoint.restarts import WITH_CHECKPOINTS
+from penstock.common import JobStatus, RestartStrategies, WatermarkStrategy
 from penstock.datastream.connectors import DiscardingSink, Source
+from penstock.errors import PenstockError
 from penstock.testing.snapshots import last_manifest, newest_lineage, read_values
 from soak.program import Ticks
 
@@ -182,3 +186,32 @@ def test_a_clock_that_goes_back_does_not_hold_up_the_trigger(make_env: Any, capl
             assert epochs[number].wait(60), "a new query runs a batch at once"
         assert client.restarts() == 0, "it has not failed"
     assert "went back by 3600 s" in caplog.text
+
+
+class Unreachable(Source):
+    """Finds no server; each attempt says so after another time."""
+
+    bounded = False
+
+    def start(self, parallelism: int) -> Any:
+        raise OSError(f"broker:9092 refused (after {time.monotonic_ns()} ms)")
+
+    def advance(self, positions: dict[str, Any], limit: int | None) -> dict[str, Any]:
+        return positions
+
+    def read(self, split: str, start: Any, end: Any) -> Any:
+        return ()
+
+
+def test_by_default_an_error_from_the_start_ends_the_job_the_fifth_time(
+    make_env: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    quickly = replace(WITH_CHECKPOINTS, initial_ms=1, max_ms=1)
+    monkeypatch.setattr("penstock.datastream.checkpoint_settings.WITH_CHECKPOINTS", quickly)
+    env = make_env(checkpoints=True)
+    env.from_source(Unreachable(), WatermarkStrategy.no_watermarks(), "orders").sink_to(DiscardingSink())
+    client = env.execute_async("unreachable")
+    with pytest.raises(PenstockError, match=r"Source 'orders' failed .*\n(.*\n)*.*broker:9092 refused"):
+        client.result()
+    assert client.restarts() == 4
+    assert "it met the same error 5 times and never completed a checkpoint" in caplog.text

@@ -282,6 +282,16 @@ import pydantic
 class T(pydantic.BaseModel):
     a: int
     b: "list[T]" = []
+# a cached property
+from functools import cached_property
+class T:
+    def __init__(self, a):
+        self.a = a
+    @cached_property
+    def twice(self):
+        return T(2 * self.a)
+    def __eq__(self, other):
+        return (type(other), other.twice.a) == (T, self.twice.a)
 # an enum
 class T(enum.IntEnum):
     ONE = 1
@@ -376,12 +386,30 @@ class TestClassesThatNoFunctionNames:
         graph_size = len(JobHarness(stream)._graph.program)
         assert graph_size < 100_000
 
+    def test_are_refused_where_records_are_of_them(self, as_main, env):
+        program = as_main("import threading\nclass Guarded:\n    lock = threading.Lock()")
+        with pytest.raises(NotShippable, match=r"'cards'.*Guarded cannot be sent .* attribute 'lock' of class Guarded"):
+            JobHarness(env.from_collection([program.Guarded()]).name("cards").map(str))
+
     def test_are_refused_where_a_function_names_them(self, as_main, env):
         program = as_main(
             "import threading\nclass Guarded:\n    lock = threading.Lock()\ndef use(value): return Guarded.lock"
         )
         with pytest.raises(NotShippable, match=r"use cannot be sent to the tasks because of .*'Guarded'"):
             JobHarness(env.from_collection([1]).map(program.use))
+
+
+def test_threads_that_leave_a_program_in_another_order_leave_main_as_it_was(as_main):
+    as_main("class A: pass")
+    main = sys.modules["__main__"]
+    first, second = (Program(ClassCollector().pack()) for _ in range(2))
+    inner, outer = first.entered(), second.entered()
+    inner.__enter__()
+    outer.__enter__()
+    inner.__exit__(None, None, None)
+    assert sys.modules["__main__"] is second.modules["__main__"]
+    outer.__exit__(None, None, None)
+    assert sys.modules["__main__"] is main
 
 
 class Shared(NamedTuple):
