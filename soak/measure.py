@@ -15,15 +15,12 @@ _SETTLE_S = 1.0
 
 
 class Jvm:
-    """The driver's JVM, asked through its diagnostic commands, which are those of `jcmd`."""
+    """The driver's JVM, asked through its management beans."""
 
     def __init__(self, spark: Any) -> None:
         jvm = spark.sparkContext._jvm
-        self._jvm = jvm
         self._management = jvm.java.lang.management.ManagementFactory
-        self._server = self._management.getPlatformMBeanServer()
-        self._commands = jvm.javax.management.ObjectName("com.sun.management:type=DiagnosticCommand")
-        self._gateway = spark.sparkContext._gateway
+        self._histogram = jvm.org.apache.spark.util.Utils.getHeapHistogram
         self.pid = int(jvm.java.lang.ProcessHandle.current().pid())
 
     def collect(self) -> None:
@@ -40,14 +37,9 @@ class Jvm:
         return sum(int(pool.getUsage().getUsed()) for pool in pools if pool.getName() == "Metaspace")
 
     def instances(self) -> dict[str, int]:
-        """Live instances by class name, after a collection: `jcmd GC.class_histogram`."""
-        arguments = self._gateway.new_array(self._jvm.java.lang.Object, 1)
-        arguments[0] = self._gateway.new_array(self._jvm.java.lang.String, 0)
-        signature = self._gateway.new_array(self._jvm.java.lang.String, 1)
-        signature[0] = "[Ljava.lang.String;"
-        text = self._server.invoke(self._commands, "gcClassHistogram", arguments, signature)
-        lines = re.findall(r"^\s*\d+:\s+(\d+)\s+\d+\s+(\S+)", text, re.MULTILINE)
-        return {name: int(count) for count, name in lines}
+        """Live instances by class name, after a collection. Needs a JDK: Spark asks its `jmap`."""
+        lines = [re.match(r"\s*\d+:\s+(\d+)\s+\d+\s+(\S+)", line) for line in self._histogram()]
+        return {line[2]: int(line[1]) for line in lines if line}
 
 
 def measure(jvm: Jvm, counts: Path, directories: dict[str, Path]) -> dict[str, int]:

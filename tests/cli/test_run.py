@@ -248,4 +248,7 @@ def test_ctrl_c_ends_a_running_job_within_seconds(write):
         run.send_signal(signal.SIGINT)
         assert run.wait(60) == 130
         assert time.monotonic() - pressed < 15
-        assert without_job_lines(run.stderr.read()) == "Stopped.\n"
+        said = run.stderr.read()
+        assert "SIGINT: job 'penstock-job' stops after the epoch under way. Press Ctrl-C again" in said
+        assert "It has no checkpoint in a directory: the next start begins from scratch." in said
+        assert without_job_lines(said).endswith("Stopped.\n")

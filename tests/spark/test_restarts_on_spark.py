@@ -14,6 +14,7 @@ from penstock.checkpoint.failed import UserFunctionFailed
 from penstock.common import JobStatus, RestartStrategies
 from penstock.datastream.connectors import DiscardingSink, Source
 from penstock.testing.snapshots import last_manifest, newest_lineage, read_values
+from soak.program import Ticks
 
 pytestmark = pytest.mark.spark
 
@@ -165,3 +166,19 @@ def test_a_task_that_hangs_is_given_up_when_the_timeout_has_passed(make_env: Any
     assert statuses[-1] is CheckpointStatus.COMPLETED
     storage = newest_lineage(tmp_path / "checkpoints" / "hangs")
     assert read_values(storage, "count", "n", int) == expected_counts(WORDS)
+
+
+def test_a_clock_that_goes_back_does_not_hold_up_the_trigger(make_env: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """Spark waits for the next batch by the machine's clock: after the first one for up to an hour here."""
+    env = make_env(parallelism=1, checkpoints=True, execution__checkpointing__interval="1 h")
+    epochs = [threading.Event() for _ in range(4)]
+    env.add_epoch_listener(lambda epoch: epochs[min(epoch.number, 3)].set())
+    stream = env.from_source(Ticks(), source_name="ticks").uid("ticks")
+    stream.key_by(lambda tick: tick.key % 3).map(lambda tick: tick.key).uid("m").sink_to(DiscardingSink())
+    with env.execute_async("clock") as client:
+        assert epochs[1].wait(60)
+        for number in (2, 3):
+            client._job._clock._lead += 3600
+            assert epochs[number].wait(60), "a new query runs a batch at once"
+        assert client.restarts() == 0, "it has not failed"
+    assert "went back by 3600 s" in caplog.text

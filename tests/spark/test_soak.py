@@ -28,19 +28,24 @@ def test_plans_of_past_epochs_are_gone_although_pythons_collector_is_off(
     plans: dict[int, int] = {}
 
     def count(epoch: Any) -> None:
-        if epoch.number in (5, 30):
+        if epoch.number in (5, 20):
             plans[epoch.number] = jvm.instances().get(_PLANS, 0)
 
     env = make_env(parallelism=1, records=1, checkpoints=True)
     env.add_epoch_listener(count)
-    stream = env.from_collection(list(range(31))).key_by(lambda value: value % 3).map(lambda value: gc.get_threshold())
+    stream = (
+        env.from_collection(list(range(21)))
+        .key_by(lambda value: value % 3)
+        .map(lambda value: gc.get_threshold())
+        .uid("m")
+    )
     gc.disable()
     try:
         with stream.execute_and_collect("plans") as thresholds:
             assert set(thresholds) == {(500_000, 20, 20)}, "what suits a worker"
     finally:
         gc.enable()
-    assert plans[30] - plans[5] < 10, plans
+    assert plans[20] - plans[5] < 10, plans
     assert gc.get_threshold()[0] < 500_000, "but not the driver"
 
 
