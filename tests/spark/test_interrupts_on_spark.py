@@ -134,7 +134,7 @@ def expected(records: int) -> list[int]:
     ("command", "end", "number", "codes"),
     [
         ([sys.executable, "-m", "penstock.cli.main", "run"], EXECUTE, signal.SIGINT, [130]),
-        ([sys.executable], ASYNC, signal.SIGTERM, [143]),
+        pytest.param([sys.executable], ASYNC, signal.SIGTERM, [143], marks=pytest.mark.long),
     ],
     ids=["run, Ctrl-C", "python and a JobClient, SIGTERM"],
 )
