@@ -94,7 +94,7 @@ def test_the_checkpoints_of_a_job_are_tables_and_a_key_has_a_history(make_env: A
     enough = threading.Event()
     env.add_epoch_listener(lambda epoch: enough.set() if epoch.number >= 5 else None)
     stream = env.from_source(Rising(), source_name="rising").uid("rising").key_by(lambda text: text)
-    client = stream.process(Count()).uid("counts").execute_and_collect("rising counts")._client
+    client = stream.process(Count()).uid("counts").execute_and_collect("rising-counts")._client
     assert enough.wait(120)
     client.cancel().result()
     job = tmp_path / "checkpoints" / "rising-counts"
