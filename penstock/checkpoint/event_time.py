@@ -21,7 +21,7 @@ from penstock.runtime.event_time import (
 )
 from penstock.runtime.plan import Chain, PhysicalGraph
 from penstock.runtime.report import Report
-from penstock.runtime.watermarks import GREATEST
+from penstock.runtime.watermarks import GREATEST, LEAST
 from penstock.state.ttl_timers import EXPIRY_KINDS
 
 
@@ -38,6 +38,7 @@ def times_after(
     before = after_jump(before, jumped)
     times: dict[str, OperatorTime] = {}
     parts: dict[str, dict[str, list[int]]] = {}
+    shown: dict[str, int] = {}
     behind: dict[int, list[Report]] = {}
     for report in reports:
         if graph.chains[report.chain].source_uid is None:
@@ -46,6 +47,8 @@ def times_after(
         for uid, reached in report.watermarks.items():
             for name, watermark in reached.items():
                 parts.setdefault(uid, {}).setdefault(name, []).append(watermark)
+        for uid, watermark in report.shown.items():
+            shown[uid] = max(watermark, shown.get(uid, watermark))
     for number, of_chain in behind.items():
         times.update(_subtasks(before, graph.chains[number], of_chain, now))
     for chain in graph.sources():
@@ -62,7 +65,7 @@ def times_after(
                     channels=channels,
                     ended=ended,
                     active_at=waits_since,
-                    reached=stood.furthest(),
+                    reached=max(stood.furthest(), shown.get(uid, LEAST)),
                 )
             )
     return times

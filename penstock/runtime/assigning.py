@@ -108,7 +108,10 @@ class TimestampsOperator(Operator):
     def advance(self, watermark: int | None, channel: str = "") -> None:
         if watermark == GREATEST:
             super().advance(watermark, channel)
-        elif watermark is None and self._in_source and channel in self.channels:
+        elif watermark is None and self._in_source and (channel in self.channels or channel in self._stood):
+            if channel not in self.channels:
+                # Its last record was in an earlier epoch.
+                self._begin(channel)
             super().advance(None, channel)
             # Of a split that has come to its end; in the report that is what this watermark means.
             self.channels[channel] = GREATEST

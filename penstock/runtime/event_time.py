@@ -160,7 +160,7 @@ def stand_in_source(run: ChainRun, times: Times, now: int) -> None:
         operator.follow = None
         if isinstance(operator, TimestampsOperator):
             operator.stand_in_source(where_channels_stood(stood))
-        elif operator.shows_watermark:
+        elif operator.shows_watermark and run.chain.pickled_source is not None:
             operator.follow = _Following(operator, stood, idle_timeout(chain, uid), now)
 
 
@@ -172,7 +172,10 @@ def where_channels_stood(stood: OperatorTime) -> dict[str, int]:
 
 
 class _Following:
-    """The watermark that an operator in a source's chain shows: over all splits, though its task reads but a few."""
+    """The watermark that an operator in a source's chain shows: over all splits, though its task reads but a few.
+
+    A split that is new counts from its first record on, if it is not behind what was shown before.
+    """
 
     def __init__(self, operator: Operator, stood: OperatorTime, timeout_ms: int | None, now: int) -> None:
         self._operator = operator

@@ -59,6 +59,8 @@ class Report(msgspec.Struct, array_like=True, frozen=True):
     this was."""
     active: list[str] = []
     """The operators that make watermarks behind an exchange and had records."""
+    shown: dict[str, int] = {}
+    """In a source's chain whose splits have names: the watermark that functions have seen, by what makes it."""
 
 
 encode_report = msgspec.msgpack.Encoder().encode

@@ -29,7 +29,7 @@ from penstock.runtime.failures import describe_failure, party_of
 from penstock.runtime.inbox import Inbox, UpstreamFailed
 from penstock.runtime.metrics import TaskMetrics, encode_metrics
 from penstock.runtime.moment import OfSplit, Timestamped
-from penstock.runtime.operators import EpochInfo
+from penstock.runtime.operators import EpochInfo, Mark
 from penstock.runtime.outbox import Outbox
 from penstock.runtime.plan import Chain
 from penstock.runtime.report import ChannelCount, DeltaHandle, OperatorReport, Report, encode_report
@@ -167,22 +167,18 @@ class Task:
                         moment.timestamp = None
                         run.letters(letter)
                     if batch.ended:
-                        self._end_split(ends)
+                        self._end_split(marks, ends)
                 yield len(records) + len(letters)
 
         yield from self._run_epoch(epoch, feed, list)
 
-    def _feed_with_time(
-        self, records: Records, roots: list[Callable[[Records], None]], marks: list[Callable[[int | None, str], None]]
-    ) -> None:
+    def _feed_with_time(self, records: Records, roots: list[Callable[[Records], None]], marks: list[Mark]) -> None:
         """Of a source whose records may come with timestamps, and with watermarks between them."""
         moment = self._run.moment
         channel = moment.channel
         for record in records:
             if channel not in self._reached:
-                begins = self._reached[channel] = self._begins.get(channel, LEAST)
-                for mark in marks:
-                    mark(begins, channel)
+                self._begin_split(channel, marks)
             if type(record) is Watermark:
                 # The greatest one is for the end of the input, which is not the source's to say.
                 watermark = min(record.timestamp, GREATEST - 1)
@@ -196,12 +192,20 @@ class Task:
             for root in roots:
                 root([record.value if timed else record])
 
-    def _end_split(self, marks: list[Callable[[int | None, str], None]]) -> None:
+    def _begin_split(self, channel: str, marks: list[Mark]) -> None:
+        begins = self._reached[channel] = self._begins.get(channel, LEAST)
+        for mark in marks:
+            mark(begins, channel)
+
+    def _end_split(self, marks: list[Mark], ends: list[Mark]) -> None:
         channel = self._run.moment.channel
+        if channel not in self._reached and channel in self._begins:
+            # Its last record was in an earlier epoch.
+            self._begin_split(channel, marks)
         if channel in self._reached:
             self._reached[channel] = GREATEST
-        for mark in marks:
-            mark(None, channel)
+        for end in ends:
+            end(None, channel)
 
     def _read_timed(self, epoch: TaskEpoch, inbox: Inbox, roots: list[Callable[[Records], None]]) -> Iterator[int]:
         """As `_read`, with the watermarks at their places between the records."""
@@ -359,6 +363,7 @@ class Task:
             self._watermarks(),
             self._idle_operators(),
             self._active_operators(),
+            self._shown(),
         )
         busy_ms = (time.perf_counter() - began) * 1000
         epoch.metrics(encode_metrics(replace(measured, acknowledged_at=int(time.time() * 1000), busy_ms=busy_ms)))
@@ -392,6 +397,14 @@ class Task:
             return []
         operators = self._run.operators
         return [each.uid for each in operators if isinstance(each, TimestampsOperator) and each.channels]
+
+    def _shown(self) -> dict[str, int]:
+        chain, shown = self._run.chain, dict[str, int]()
+        for place, operator in enumerate(self._run.operators):
+            maker = governor(chain, place)
+            if operator.follow is not None and maker is not None:
+                shown[maker] = max(operator.watermark, shown.get(maker, LEAST))
+        return {uid: watermark for uid, watermark in shown.items() if watermark < GREATEST}
 
     def _watermarks(self) -> dict[str, dict[str, int]]:
         run = self._run

@@ -4,10 +4,17 @@ import pytest
 
 from penstock.common import Duration, WatermarkStrategy
 from penstock.common.watermark_strategy import Watermark, WatermarkGenerator
-from penstock.datastream import KeyedProcessFunction, StreamExecutionEnvironment
+from penstock.datastream import KeyedProcessFunction, ProcessFunction, StreamExecutionEnvironment
 from penstock.datastream.connectors import Source
 from penstock.errors import PenstockError
-from penstock.runtime.moment import Timestamped
+from penstock.graph.physical import build
+from penstock.runtime.chain import ChainRun
+from penstock.runtime.event_time import ChannelTime, OperatorTime
+from penstock.runtime.moment import OfSplit, Timestamped
+from penstock.runtime.report import decode_report
+from penstock.runtime.rows import BARRIER, REPORT, decode_barrier
+from penstock.runtime.task import Task, TaskEpoch
+from penstock.state.access import StateAccess
 from penstock.testing import JobHarness
 
 
@@ -237,6 +244,77 @@ class TestSplits:
             assert (job.watermark, job.next_wakeup) == (99, None)
 
 
+class Known(Shelves):
+    gives_time = True
+
+
+class StoodAt:
+    """What a task asks of the history of checkpoints."""
+
+    def __init__(self, times):
+        self.times = lambda: times
+
+
+@pytest.mark.parametrize("gives_time", [False, True])
+def test_a_split_that_ends_after_the_epoch_of_its_last_record_is_reported(env, gives_time):
+    stream = env.from_source(Known()) if gives_time else env.from_source(Shelves(), bounded(0), "shelves")
+    stream.uid("shelves").key_by(lambda value: 0).map(lambda value: value).print()
+    graph = build(env._graph, 1)
+    chain = graph.sources()[0]
+    graph.timed = True
+    maker = "shelves" if gives_time else "shelves watermarks"
+    times = {maker: OperatorTime(channels={name: ChannelTime(49, 0) for name in ("a", "b")})}
+    state = StateAccess(StoodAt(times), None, None, 0, 0)
+    rows = Task(ChainRun(graph, chain, None), 0).over_records(
+        TaskEpoch(2, False, state), [OfSplit("b", [], ended=True)]
+    )
+    by_kind = {row.kind: row.payload for row in rows}
+    assert decode_report(by_kind[REPORT]).watermarks == {maker: {"b": 2**63 - 1}}
+    barrier = decode_barrier(by_kind[BARRIER])
+    assert (barrier.watermarks, barrier.idle) == ({"b": 49}, ["b"])
+
+
+class TestFunctionsInTheChainOfASource:
+    """They see the smallest watermark over all splits, and it never moves backwards."""
+
+    class Watermarks(ProcessFunction):
+        def process_element(self, value, ctx):
+            yield value, ctx.timer_service().current_watermark()
+
+    def job(self, env, strategy=None):
+        return JobHarness(env.from_source(Shelves(), strategy or bounded(0), "shelves").process(self.Watermarks()))
+
+    def test_of_splits_that_take_turns(self, env, shelves):
+        with self.job(env) as job:
+            shelves["a"], shelves["b"] = [100, 110], [50, 60]
+            job.epoch()
+            # The second split is not known before its first record, and takes nothing back then.
+            assert job.output == [(100, LEAST), (110, 99), (50, 109), (60, 109)]
+            shelves["a"].append(120)
+            shelves["b"] += [130, 140]
+            job.epoch()
+            assert job.output[4:] == [(120, 109), (130, 119), (140, 119)]
+
+    def test_over_a_crash_and_a_new_split(self, env, shelves):
+        with self.job(env) as job:
+            shelves["a"] = [100]
+            job.epoch()
+            job.crash()
+            shelves["b"] = [10, 150]
+            shelves["a"].append(120)
+            job.epoch()
+            assert job.output == [(100, LEAST), (120, 99), (10, 119), (150, 119)]
+
+    def test_of_a_split_that_has_ended(self, env, shelves):
+        with self.job(env) as job:
+            shelves["a"], shelves["b"] = [100], [100]
+            job.epoch()
+            shelves["a"] += [150, None]
+            shelves["b"] += [200, 300]
+            job.epoch()
+            assert job.output[2:] == [(150, 99), (200, 99), (300, 199)]
+
+
 class TestASourceThatKnowsItsTime:
     def test_gives_timestamps_and_watermarks_itself(self, env):
         class Known(Source):
@@ -253,6 +331,17 @@ class TestASourceThatKnowsItsTime:
         with JobHarness(seen(env.from_source(Known()))) as job:
             job.epoch()
             assert job.output == [(10, LEAST), ("timer", 10), (20, 15)]
+
+    def test_never_takes_a_watermark_back(self, env):
+        class Watermarks(ProcessFunction):
+            def process_element(self, value, ctx):
+                yield value, ctx.timer_service().current_watermark()
+
+        with JobHarness(env.from_collection([]).process(Watermarks())) as job:
+            job.push_watermark(100).push(1, timestamp=101).epoch()
+            job.crash()
+            job.push_watermark(50).push(2, timestamp=102).push_watermark(120).push(3, timestamp=121).epoch()
+            assert job.output == [(1, 100), (2, 100), (3, 120)]
 
     def test_cannot_end_the_input_itself(self, env):
         with JobHarness(seen(env.from_collection([]))) as job:

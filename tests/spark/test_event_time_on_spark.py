@@ -9,8 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from penstock.common import Duration, WatermarkStrategy
-from penstock.datastream import KeyedProcessFunction
+from penstock.common import Duration, Time, WatermarkStrategy
+from penstock.datastream import KeyedProcessFunction, ProcessFunction
+from penstock.datastream.window import TumblingEventTimeWindows
 
 pytestmark = pytest.mark.spark
 
@@ -113,7 +114,46 @@ def test_a_processing_time_timer_fires_although_the_source_is_silent(
         assert [epoch.records for epoch in epochs] == [1, 0, 1, 0]
 
 
-def test_an_idle_source_is_passed_over_when_its_time_is_up(make_env: Any, session: Any, tmp_path: Path) -> None:
+class Stamp(ProcessFunction):
+    def process_element(self, value: Any, ctx: Any) -> Any:
+        yield "record", value, ctx.timestamp()
+
+
+def test_watermarks_behind_exchanges_go_on_from_epoch_to_epoch_and_branches_keep_their_timestamps(
+    make_env: Any,
+) -> None:
+    env = make_env(parallelism=2, records=1)
+    strategy = WatermarkStrategy.for_bounded_out_of_orderness(Duration.of_millis(10))
+
+    def stamped(records: list[int]) -> Any:
+        task = env.from_collection(records).rebalance().map(lambda value: value).set_parallelism(1)
+        own = strategy.with_timestamp_assigner(lambda value, timestamp: value)
+        return task.assign_timestamps_and_watermarks(own).set_parallelism(1)
+
+    # After its second epoch the first stream is behind the other by far, and behind its own watermark.
+    first, second = stamped([300, 295, 301, 302, 303]), stamped([300, 10_000])
+    later = strategy.with_timestamp_assigner(lambda value, timestamp: timestamp + 1_000_000)
+    branch = first.assign_timestamps_and_watermarks(later).set_parallelism(1).filter(lambda value: False)
+    shown = first.process(Stamp()).set_parallelism(1)
+    windows = first.union(second).key_by(lambda value: 0).window(TumblingEventTimeWindows.of(Time.milliseconds(50)))
+    counted = windows.apply(lambda key, window, values: [("window", window.start, sorted(values))])
+    with counted.union(shown, branch).execute_and_collect() as results:
+        rows = sorted(results, key=repr)
+    assert rows == sorted(
+        [
+            *(("record", value, value) for value in (295, 300, 301, 302, 303)),
+            ("window", 250, [295]),
+            ("window", 300, [300, 300, 301, 302, 303]),
+            ("window", 10_000, [10_000]),
+        ],
+        key=repr,
+    )
+
+
+@pytest.mark.parametrize("behind", [False, True], ids=["in the chain of the source", "behind an exchange"])
+def test_an_idle_source_is_passed_over_when_its_time_is_up(
+    make_env: Any, session: Any, tmp_path: Path, behind: bool
+) -> None:
     busy, quiet = tmp_path / "busy", tmp_path / "quiet"
     for folder in (busy, quiet):
         folder.mkdir()
@@ -123,9 +163,10 @@ def test_an_idle_source_is_passed_over_when_its_time_is_up(make_env: Any, sessio
 
     def stamped(folder: Path) -> Any:
         strategy = WatermarkStrategy.for_monotonous_timestamps().with_idleness(Duration.of_millis(1500))
-        return env.from_spark(
-            session.readStream.schema("time long").parquet(str(folder))
-        ).assign_timestamps_and_watermarks(strategy.with_timestamp_assigner(lambda row, timestamp: row.time))
+        rows = env.from_spark(session.readStream.schema("time long").parquet(str(folder)))
+        if behind:
+            rows = rows.rebalance().map(lambda row: row)
+        return rows.assign_timestamps_and_watermarks(strategy.with_timestamp_assigner(lambda row, timestamp: row.time))
 
     results = stamped(busy).union(stamped(quiet)).key_by(lambda row: 0).process(Late()).execute_and_collect()
     began = time.monotonic()
