@@ -7,10 +7,15 @@ _END = re.compile(
     r"Job '[^']+' (finished|failed|stopped|was cancelled) after .*: [\d,]+ epochs?, [\d,]+ records?\..*\n"
 )
 
+_REMOVED = re.compile(r"Removed the checkpoints of a job that is over: .*\.\n")
+
 
 def without_job_lines(printed: str, jobs: int = 1) -> str:
-    """What else is printed, having seen that each of so many jobs printed its two lines."""
+    """The rest of what was printed, after checking that each job printed its two lines. A job that keeps no checkpoints
+    when it is over says that it removed them."""
     others, starts = _START.subn("", printed)
     others, ends = _END.subn("", others)
+    others, removed = _REMOVED.subn("", others)
+    assert removed <= jobs, printed
     assert (starts, ends) == (jobs, jobs), printed
     return others
