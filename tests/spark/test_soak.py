@@ -50,6 +50,7 @@ def test_plans_of_past_epochs_are_gone_although_pythons_collector_is_off(
 
 
 @pytest.mark.long
+@pytest.mark.timeout(900)  # a minute and a half on an idle machine
 def test_three_hundred_epochs_take_no_more_memory_than_sixty(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "soak", "--epochs", "300", "--every", "60", "--directory", str(tmp_path / "soak")]
     done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[2])
