@@ -178,6 +178,11 @@ class Overlay:
         """Whether a state of this name was there at the last checkpoint, of this version of the program or another."""
         return self._types is not None and state in self._types.stored
 
+    def stored_schema(self, state: str) -> str | None:
+        """The type that a state had at the last checkpoint, in words; None if there was no such state."""
+        stored = None if self._types is None else self._types.stored.get(state)
+        return None if stored is None else stored.schema
+
     def unclaimed(self, scope: str) -> list[str]:
         """The names of stored states in this scope that the program has not registered, or not yet."""
         stored = {} if self._types is None else self._types.stored

@@ -10,6 +10,7 @@ from penstock.datastream.state import ValueStateDescriptor
 from penstock.datastream.window import (
     ContinuousEventTimeTrigger,
     ContinuousProcessingTimeTrigger,
+    CountEvictor,
     CountTrigger,
     DeltaTrigger,
     EventTimeSessionWindows,
@@ -24,6 +25,7 @@ from penstock.datastream.window import (
     TumblingEventTimeWindows,
     TumblingProcessingTimeWindows,
 )
+from penstock.errors import PenstockError
 from penstock.testing import JobHarness
 
 STRATEGY = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(lambda value, _: value[1])
@@ -446,3 +448,33 @@ class TestEveryChange:
                 job.push(*records("b", 9000)).epoch()
                 job.end()
                 assert left(job) == 0
+
+
+class TestAnEvictor:
+    """A window with an evictor keeps its records with their timestamps, one without keeps the records alone."""
+
+    @pytest.mark.parametrize("evictors", [(None, CountEvictor.of(9)), (CountEvictor.of(9), None)])
+    def test_that_is_added_or_removed_is_refused(self, tmp_path, evictors):
+        before, after = (windowed(evictor=evictor).process(Collected()).uid("w") for evictor in evictors)
+        with JobHarness(before) as job:
+            job.push(("a", 1, 1), ("a", 2, 1)).epoch()
+            path = job.savepoint(tmp_path)
+        with JobHarness(after, from_savepoint=path) as job:
+            with pytest.raises(PenstockError, match="evictor") as caught:
+                job.push(("a", 5, 1), ("a", 500, 1)).epoch()
+            assert "uid 'w'" in str(caught.value)
+            assert job.output == []
+
+    def test_that_is_another_one_goes_on_with_the_records(self, tmp_path):
+        with JobHarness(windowed(evictor=CountEvictor.of(9)).process(Collected()).uid("w")) as job:
+            job.push(("a", 1, 1), ("a", 2, 1)).epoch()
+            path = job.savepoint(tmp_path)
+        later = windowed(evictor=CountEvictor.of(2)).process(Collected()).uid("w")
+        with JobHarness(later, from_savepoint=path) as job:
+            job.push(("a", 5, 1), ("a", 500, 1)).epoch()
+            assert job.output == [[("a", 2, 1), ("a", 5, 1)]]
+
+
+class Collected(ProcessWindowFunction):
+    def process(self, key, context, elements):
+        yield list(elements)

@@ -7,12 +7,12 @@ from typing import Any
 
 from penstock.errors import PenstockError
 from penstock.runtime.context import RuntimeContext
-from penstock.runtime.operators import Emit, Operator
+from penstock.runtime.operators import Emit, EpochInfo, Operator
 from penstock.runtime.output_tag import OutputTag
 from penstock.runtime.timers import TimeDomain
 from penstock.runtime.watermarks import GREATEST, LEAST
 from penstock.runtime.windows.assigners import MergingWindowAssigner, WindowAssigner
-from penstock.runtime.windows.contents import Accumulated, Combiner, Contents, Evicted, Listed
+from penstock.runtime.windows.contents import NAME, Accumulated, Combiner, Contents, Evicted, Listed
 from penstock.runtime.windows.contexts import AssignerContext, EvictingContext, TriggeringContext, WindowContext
 from penstock.runtime.windows.evictors import Evictor
 from penstock.runtime.windows.merging import MergingWindowSet
@@ -20,6 +20,7 @@ from penstock.runtime.windows.scopes import KeyedStateStore, Scopes
 from penstock.runtime.windows.triggers import ContinuousEventTimeTrigger, EventTimeTrigger, Trigger, TriggerResult
 from penstock.runtime.windows.window import TimeWindow
 from penstock.state.descriptors import ValueStateDescriptor
+from penstock.state.entries import StateTypeChanged
 from penstock.state.keys import decode_key
 from penstock.state.serializers import Hinted
 
@@ -27,6 +28,9 @@ LATE_RECORDS = "numLateRecordsDropped"
 
 NO_END_TIMERS = ValueStateDescriptor("_no timers at ends", bytes)
 """Holds nothing. That an operator has this state says how its windows were kept."""
+
+WITH_TIMES = ValueStateDescriptor("_records with times", bytes)
+"""Holds nothing. That an operator has this state says that its windows hold records with timestamps, for an evictor."""
 
 
 class NoTimestamp(PenstockError):
@@ -109,6 +113,31 @@ class WindowOperator(Operator):
         self.late_records = context.get_metrics_group().counter(LATE_RECORDS)
         if not self._sets_timers_at_ends():
             self.overlay.register(NO_END_TIMERS)
+        if described.evictor is not None:
+            self.overlay.register(WITH_TIMES)
+
+    def begin_epoch(self, epoch: EpochInfo) -> None:
+        super().begin_epoch(epoch)
+        self._check_contents()
+
+    def _check_contents(self) -> None:
+        """Raise StateTypeChanged if the stored windows were kept for an evictor and these are not, or the reverse."""
+        overlay, evictor = self.overlay, self.described.evictor
+        assert overlay is not None
+        with_times = overlay.is_stored(WITH_TIMES.name)
+        if evictor is None:
+            other = with_times
+        else:
+            # Earlier versions did not say so; what they kept without a type is called otherwise.
+            other = not with_times and overlay.stored_schema(f"{self.scopes.contents.name} {NAME}") == "list any"
+        if other:
+            had, has = ("no evictor", "an evictor") if evictor is not None else ("an evictor", "no evictor")
+            raise StateTypeChanged(
+                f"The stored windows of operator '{self.name}' (uid '{self.uid}') were kept with {had}, and the "
+                f"program has {has}. A window with an evictor keeps the timestamps of its records, others do not.",
+                fix="Restore with the evictor as it was, or give the windows another uid to begin without the stored "
+                "ones.",
+            )
 
     def _sets_timers_at_ends(self) -> bool:
         """Whether every open window with an accumulator has a timer for its last time: see PaneOperator."""
