@@ -19,13 +19,13 @@ BASE ?= HEAD~1
 LINE ?= keys-100000
 PAIRS ?= 5
 
-.PHONY: help install run test test-plain test-spark test-slow test-long lint format bench bench-batch bench-state bench-savepoint bench-tables bench-io bench-pairs chaos soak fuzz compatibility clean java
+.PHONY: help install run test test-plain test-spark test-long lint format bench bench-batch bench-state bench-savepoint bench-tables bench-io bench-pairs chaos soak fuzz compatibility clean java
 
 help:
 	@echo 'make install   set up $(VENV) (and Java, where it is missing)'
 	@echo 'make run       run the demo'
 	@echo 'make test      run the tests; ARGS="-k name" goes to pytest'
-	@echo 'make test-long run the tests that take longer than a unit test may'
+	@echo 'make test-long run the tests that take long or kill processes'
 	@echo 'make lint      check style, types and the layers of imports'
 	@echo 'make format    rewrite the code in our style'
 	@echo 'make bench     run the benchmarks; CHECK=1 passes --check'
@@ -46,25 +46,21 @@ install: $(STAMP)
 run: $(STAMP)
 	@$(PY) -m penstock.cli.demo
 
-# Beside each other: what needs a JVM waits often, what kills processes most of the time. 5 is pytest's word for
-# "ARGS chose none of these".
+# Two lanes at a time: what needs a JVM often waits. pytest exits with 5 where ARGS chose none of a lane's tests.
 test: $(STAMP)
-	@$(MAKE) --no-print-directory -j3 --output-sync=target test-plain test-spark test-slow
+	@$(MAKE) --no-print-directory -j2 --output-sync=target test-plain test-spark
 
 # Where the environment forbids to keep what is compiled, every process that a test starts would compile Penstock anew.
-test-plain test-spark test-slow test-long: export PYTHONDONTWRITEBYTECODE =
+test-plain test-spark test-long: export PYTHONDONTWRITEBYTECODE =
 
 test-plain: $(STAMP)
-	$(PY) -m pytest -m 'not spark and not long' -p no:cacheprovider $(ARGS) || [ $$? -eq 5 ]
+	$(PY) -m pytest -m 'not spark and not slow and not long' -p no:cacheprovider $(ARGS) || [ $$? -eq 5 ]
 
 test-spark: $(CLASSES)
 	$(PY) -m pytest -m 'spark and not slow and not long' -p no:cacheprovider $(ARGS) || [ $$? -eq 5 ]
 
-test-slow: $(CLASSES)
-	$(PY) -m pytest -m 'spark and slow and not long' -p no:cacheprovider $(ARGS) || [ $$? -eq 5 ]
-
 test-long: $(CLASSES)
-	$(PY) -m pytest -m long -p no:cacheprovider $(ARGS) || [ $$? -eq 5 ]
+	$(PY) -m pytest -m 'slow or long' -p no:cacheprovider $(ARGS) || [ $$? -eq 5 ]
 
 lint: $(STAMP)
 	$(PY) -m ruff check
