@@ -6,7 +6,7 @@ from abc import ABC
 from datetime import timedelta
 from enum import Enum
 
-from penstock.common.time import Duration, Time, to_millis
+from penstock.common.time import BadLength, Duration, Time, to_millis
 from penstock.errors import PenstockError
 
 _LARGEST = 2**63 - 1
@@ -272,10 +272,13 @@ class StateTtlConfig:
 
 
 def _positive(ttl: Time | Duration | timedelta) -> Time:
-    millis = to_millis(ttl)
+    try:
+        millis = to_millis(ttl)
+    except BadLength:
+        millis = 0
     if not 0 < millis <= _LARGEST:
         raise BadTtl(
-            f"A time to live is between one millisecond and 2**63 - 1 of them, not {millis:,}.",
+            f"A time to live is between one millisecond and 2**63 - 1 of them, not {ttl}.",
             fix="To let values live for ever, leave out enable_time_to_live.",
         )
     return Time(millis)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import signal
 import sys
 import threading
@@ -24,14 +25,16 @@ EXECUTOR = "CoarseGrainedExecutorBackend"
 
 
 class Told(logging.Handler):
-    """What the job tells, from the time it has started."""
+    """What the job says about slots."""
 
     def __init__(self) -> None:
         super().__init__(logging.INFO)
         self.messages: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.messages.append(record.getMessage())
+        message = record.getMessage()
+        if re.search(r"\d slots", message):
+            self.messages.append(message)
 
 
 def run(directory: str) -> None:

