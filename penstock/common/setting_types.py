@@ -32,7 +32,7 @@ class SettingType(ABC):
 
     def parse(self, key: str, text: str) -> Any:
         try:
-            return self._read(text.strip())
+            return self._read(text.strip(" \t\r\n"))
         except (ValueError, OverflowError):
             raise BadSetting(f"{key} is '{text}'.", fix=f"Set it to {self.accepted}.") from None
 
