@@ -9,10 +9,9 @@ from chaos.processes import Process, below, process
 
 PARENT = """
 import subprocess, sys
-child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=0)
-print(child.pid, flush=True)
-child.wait()
+subprocess.Popen([sys.executable, "-c", "import os; print(os.getpid(), flush=True); input()"], stdin=0).wait()
 """
+"""The child prints its own number: until its program has started, /proc shows no command line for it."""
 
 
 def test_what_is_below_a_process_is_found_and_a_number_used_again_is_not_hit() -> None:
