@@ -420,7 +420,8 @@ class StreamExecutionEnvironment:
                 f"they end with it. With state.checkpoints.dir set, a driver that is started again goes on."
             )
 
-        from penstock.spark.job import Job, JobSpec, check_savepoint_of
+        from penstock.spark.job import Job
+        from penstock.spark.job_spec import JobSpec, check_savepoint_of
 
         spec = JobSpec(
             name=name,

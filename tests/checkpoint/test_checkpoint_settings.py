@@ -76,7 +76,7 @@ class TestTimeout:
             execute = harness._engine.execute
 
             def slow(parameters: EpochParameters) -> Iterable[tuple[int, bytes]]:
-                harness._wait(5.5)
+                harness.clock.wait(5.5)
                 return execute(parameters)
 
             harness._engine.execute = slow  # type: ignore[method-assign,assignment]

@@ -202,7 +202,7 @@ class TestAJobThatEnds:
             with job(Renamed(target), storage=storage) as harness:
                 harness.push(*range(40))
                 driver = harness._driver
-                harness._start = lambda: None
+                harness._execution.start = lambda: None
                 abandoned(harness)
                 assert len(unfinished(target)) > len(theirs)
                 driver.abort_uncommitted()
@@ -213,7 +213,7 @@ class TestAJobThatEnds:
         with job(Renamed(target), storage=storage) as harness, job(Renamed(target), storage=storage) as other:
             driver = harness._driver
             other.epoch(10)
-            harness._start = lambda: None
+            harness._execution.start = lambda: None
             abandoned(harness)
             abandoned(other)
             before = unfinished(target)
@@ -339,7 +339,7 @@ def test_prepared_transactions_of_postgres_hold_no_lock_when_the_job_is_over(pos
         harness.epoch(10)
         driver = harness._driver
         if ending == "fail":
-            harness._start = lambda: None
+            harness._execution.start = lambda: None
         abandoned(harness)
         assert database.execute(PREPARED).fetchone() == (1,)
         if ending == "cancel":

@@ -472,7 +472,7 @@ class TestEveryKindOfFunction:
             counted = pairs.apply(CountingJoins() if kind == "window join" else CountingGroups())
         counted = counted.uid("counting") if hasattr(counted, "uid") else counted
         with JobHarness(counted) as job:
-            while job._anything_waits(1):
+            while job._feed.anything_waits(1):
                 job.epoch(1)
                 job.crash()
             job.end()
