@@ -17,8 +17,8 @@ from chaos.ends.served import Missed, ServedEnds
 from chaos.plan import SERVER_KINDS
 from chaos.processes import Driver, Process
 from chaos.requests import RESCALE, SAVE, STOP, WIDTHS, Request, ask, take_back
-from penstock.checkpoint.savepoints import list_savepoints, savepoint_storage
 from penstock.errors import PenstockError
+from penstock.savepoint.format import list_savepoints, savepoint_storage
 from penstock.state.storage import LocalStorage
 
 if TYPE_CHECKING:

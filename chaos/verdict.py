@@ -10,8 +10,8 @@ from chaos.damage import lineages
 from chaos.ends.files import FileEnds
 from chaos.ends.served import ServedEnds
 from chaos.program import SOURCE
-from penstock.checkpoint.savepoints import list_savepoints, savepoint_storage
 from penstock.connectors.files.part_files import token_of
+from penstock.savepoint.format import list_savepoints, savepoint_storage
 from penstock.state.storage import LocalStorage
 from penstock.testing.snapshots import last_manifest
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import NamedTuple
 
-from penstock.checkpoint.ahead import AHEAD
 from penstock.checkpoint.bases import oldest_walk
 from penstock.checkpoint.manifest import Manifest, load, manifest_name
+from penstock.checkpoint.wal import AHEAD
 from penstock.state.storage import Storage
 
 

@@ -22,7 +22,6 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from penstock.checkpoint.epochs import EpochStatistics
 from penstock.checkpoint.lineages import Lineages
 from penstock.checkpoint.manifest import latest
 from penstock.cli.access_log import count_urls, write_access_log
@@ -31,6 +30,7 @@ from penstock.cli.driver import Driver
 from penstock.cli.ledger import Audit, audit, read_ledger
 from penstock.cli.presence import is_present, present
 from penstock.cli.progress import Progress
+from penstock.driver.epochs import EpochStatistics
 from penstock.errors import PenstockError
 from penstock.state.storage import LocalStorage
 

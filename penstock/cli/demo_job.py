@@ -14,12 +14,12 @@ from typing import Any
 
 import msgspec
 
-from penstock.checkpoint.epochs import EpochStatistics
 from penstock.cli.ledger import LedgerSink
 from penstock.cli.presence import announce
 from penstock.common import Configuration
 from penstock.datastream import KeyedProcessFunction, RuntimeContext, StreamExecutionEnvironment
 from penstock.datastream.state import ValueStateDescriptor
+from penstock.driver.epochs import EpochStatistics
 
 NAME = "url-count"
 

@@ -16,9 +16,9 @@ from types import TracebackType
 import msgspec
 
 import penstock
-from penstock.checkpoint.epochs import EpochStatistics
 from penstock.cli.demo_job import Work
 from penstock.cli.presence import present
+from penstock.driver.epochs import EpochStatistics
 
 # A JVM that lost its Python process ends by itself, but an epoch may keep it for a moment.
 _SECONDS_TO_LEAVE = 5.0

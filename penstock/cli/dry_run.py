@@ -10,12 +10,12 @@ from typing import Any
 import msgspec
 import typer
 
-from penstock.checkpoint.comparing import INCOMPATIBLE, RESTORED, Comparison, OperatorVerdict, SourceVerdict, compare
 from penstock.cli.first_job import first_job
 from penstock.common.configuration import Configuration
 from penstock.datastream.checkpoint_settings import restore_settings
 from penstock.graph.logical import LogicalGraph
 from penstock.runtime.plan import PhysicalGraph
+from penstock.savepoint.comparison import INCOMPATIBLE, RESTORED, Comparison, OperatorVerdict, SourceVerdict, compare
 
 
 def dry_run(program: Path, arguments: list[str], as_json: bool) -> int:

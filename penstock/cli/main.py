@@ -13,7 +13,6 @@ from typing import Annotated
 import typer
 
 import penstock
-from penstock.checkpoint.restoring import RecoveryClaimMode
 from penstock.cli.dry_run import dry_run
 from penstock.cli.info import info
 from penstock.cli.jobs import CancelCommand, cancel, list_, rescale, stop
@@ -26,6 +25,7 @@ from penstock.common.console import console
 from penstock.common.options import QUIET
 from penstock.datastream.checkpoint_settings import CLAIM_MODE, IGNORE_UNCLAIMED, SAVEPOINT
 from penstock.datastream.environment import StreamExecutionEnvironment
+from penstock.savepoint.restoring import RecoveryClaimMode
 
 app = typer.Typer(
     name="penstock",

@@ -10,8 +10,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 
+from penstock.common.error_format import FULL_VARIABLE, short_form
 from penstock.common.job import JobCancelled
-from penstock.common.mistakes import FULL_VARIABLE, short_form
 from penstock.errors import PenstockError
 
 _OURS = tuple(

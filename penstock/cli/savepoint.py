@@ -8,10 +8,10 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from penstock.checkpoint.savepoints import dispose_savepoint, savepoint_storage
 from penstock.cli.jobs import savepoint as savepoint_of
 from penstock.cli.overrides import YarnId
 from penstock.cli.told import Told
+from penstock.savepoint.format import dispose_savepoint, savepoint_storage
 from penstock.tables.savepoint import Savepoint
 
 _OF_A_JOB = "JOB"

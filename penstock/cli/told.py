@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from penstock.common.mistakes import short_form
+from penstock.common.error_format import short_form
 from penstock.errors import PenstockError
 
 

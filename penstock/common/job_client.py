@@ -13,8 +13,8 @@ from penstock.common.job import JobCancelled, JobExecutionResult, JobID, JobStat
 
 if TYPE_CHECKING:
     from penstock.checkpoint.lineages import SharedStorage
-    from penstock.checkpoint.metrics import JobMetrics
-    from penstock.checkpoint.statistics import CheckpointHistory
+    from penstock.driver.metrics import JobMetrics
+    from penstock.driver.statistics import CheckpointHistory
     from penstock.spark.job import Job
 
 

@@ -12,10 +12,10 @@ import msgspec
 import pyarrow as pa
 from xxhash import xxh3_64_hexdigest
 
-from penstock.checkpoint.committing import Commit
 from penstock.common.typeinfo import TypeSpec
 from penstock.connectors.sink import AT_LEAST_ONCE, Sink, SinkWriter
 from penstock.connectors.write_ahead import Piece, WriteAhead, chunks_of, payload_of, pieces_of, written_ahead
+from penstock.driver.committing import Commit
 from penstock.errors import PenstockError
 from penstock.runtime.context import RuntimeContext
 from penstock.runtime.operators import EpochInfo

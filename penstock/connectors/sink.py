@@ -10,8 +10,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any
 
-from penstock.checkpoint.ahead import Ahead
-from penstock.checkpoint.committing import Commit
+from penstock.checkpoint.wal import Ahead
+from penstock.driver.committing import Commit
 from penstock.runtime.context import RuntimeContext
 from penstock.runtime.operators import EpochInfo
 

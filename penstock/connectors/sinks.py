@@ -10,10 +10,10 @@ from typing import Any
 
 import msgspec
 
-from penstock.checkpoint.committing import Commit
 from penstock.common.display import shower
 from penstock.common.pickling import to_pickle
 from penstock.connectors.sink import AT_MOST_ONCE, Sink, SinkWriter
+from penstock.driver.committing import Commit
 from penstock.runtime.context import RuntimeContext
 from penstock.runtime.sharing import independent
 

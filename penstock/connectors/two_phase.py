@@ -14,8 +14,8 @@ from typing import Any, Protocol, get_type_hints
 import msgspec
 from xxhash import xxh3_64_hexdigest, xxh3_128_hexdigest
 
-from penstock.checkpoint.committing import Commit
 from penstock.connectors.sink import EXACTLY_ONCE, Sink, SinkWriter
+from penstock.driver.committing import Commit
 from penstock.errors import PenstockError
 from penstock.runtime.context import FunctionContext, RuntimeContext
 from penstock.runtime.operators import EpochInfo

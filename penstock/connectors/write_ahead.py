@@ -21,7 +21,7 @@ def commit(self, commits):                # of the sink
         for chunk in written_ahead(self, commit):
             send(json.loads(chunk))
 
-What is small rides in the manifest; the rest are files beside the deltas of the lineage (`checkpoint/ahead.py`). Where
+What is small rides in the manifest; the rest are files beside the deltas of the lineage (`checkpoint/wal.py`). Where
 checkpoints are in the driver's memory all of it rides.
 """
 
@@ -34,9 +34,9 @@ from collections.abc import Iterator
 import msgspec
 from xxhash import xxh3_64_intdigest, xxh3_128
 
-from penstock.checkpoint.ahead import ahead_name
-from penstock.checkpoint.committing import Commit
+from penstock.checkpoint.wal import ahead_name
 from penstock.connectors.sink import Sink
+from penstock.driver.committing import Commit
 from penstock.errors import PenstockError
 from penstock.runtime.context import RuntimeContext
 from penstock.runtime.operators import EpochInfo

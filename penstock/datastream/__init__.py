@@ -1,7 +1,6 @@
 """The DataStream API. Names and behaviour are PyFlink's."""
 
 from penstock.absent import explain_absent
-from penstock.checkpoint.restoring import RecoveryClaimMode
 from penstock.common.job_client import JobClient
 from penstock.datastream.async_data_stream import AsyncDataStream
 from penstock.datastream.broadcast import BroadcastConnectedStream, BroadcastStream
@@ -72,6 +71,7 @@ from penstock.datastream.window import (
 )
 from penstock.datastream.window_joins import CoGroupedStreams, JoinedStreams
 from penstock.datastream.windowed import AllWindowedStream, WindowedStream
+from penstock.savepoint.restoring import RecoveryClaimMode
 from penstock.tables.savepoint import Savepoint
 
 __all__ = [

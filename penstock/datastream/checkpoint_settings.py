@@ -6,7 +6,13 @@ from typing import Any
 
 from penstock.checkpoint.job_directories import UNNAMED, Unnamed
 from penstock.checkpoint.lineages import SharedStorage
-from penstock.checkpoint.restarts import (
+from penstock.common.configuration import Configuration
+from penstock.common.options import BadSetting, milliseconds, store_options, value
+from penstock.common.restart_strategy import RestartStrategies, configured_strategy
+from penstock.common.time import to_millis
+from penstock.datastream.checkpointing_mode import CheckpointingMode
+from penstock.datastream.externalized_checkpoint_retention import ExternalizedCheckpointRetention
+from penstock.driver.restarts import (
     WITH_CHECKPOINTS,
     ExponentialDelay,
     FailureRate,
@@ -14,16 +20,10 @@ from penstock.checkpoint.restarts import (
     NoRestart,
     RestartStrategy,
 )
-from penstock.checkpoint.restoring import RecoveryClaimMode, RestoreSettings
-from penstock.checkpoint.savepoints import check_savepoint_directory, savepoint_storage
-from penstock.checkpoint.slots import TIMEOUT as SLOT_TIMEOUT
-from penstock.checkpoint.slots import WAIT, SlotSettings
-from penstock.common.configuration import Configuration
-from penstock.common.options import BadSetting, milliseconds, store_options, value
-from penstock.common.restart_strategy import RestartStrategies, configured_strategy
-from penstock.common.time import to_millis
-from penstock.datastream.checkpointing_mode import CheckpointingMode
-from penstock.datastream.externalized_checkpoint_retention import ExternalizedCheckpointRetention
+from penstock.driver.slots import TIMEOUT as SLOT_TIMEOUT
+from penstock.driver.slots import WAIT, SlotSettings
+from penstock.savepoint.format import check_savepoint_directory, savepoint_storage
+from penstock.savepoint.restoring import RecoveryClaimMode, RestoreSettings
 
 MODE = "execution.checkpointing.mode"
 INTERVAL = "execution.checkpointing.interval"
@@ -43,7 +43,7 @@ MOST = 2**31 - 1
 
 
 def checkpoint_settings(configuration: Configuration) -> dict[str, Any]:
-    """Fields of `penstock.checkpoint.epochs.Settings`."""
+    """Fields of `penstock.driver.epochs.Settings`."""
     check_max_concurrent(whole_number(configuration, MAX_CONCURRENT, 1))
     retention(configuration)
     return {

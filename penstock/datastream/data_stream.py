@@ -21,7 +21,6 @@ from penstock.datastream.aggregations import Projection, field_reducer
 from penstock.datastream.broadcast import BroadcastConnectedStream, BroadcastStream
 from penstock.datastream.checks import check_function, check_positive
 from penstock.datastream.connected import ConnectedStreams
-from penstock.datastream.ends import CloseableIterator, DataStreamSink
 from penstock.datastream.functions import (
     FilterFunction,
     FlatMapFunction,
@@ -34,6 +33,7 @@ from penstock.datastream.functions import (
     SinkFunction,
 )
 from penstock.datastream.joins import IntervalJoin
+from penstock.datastream.sinks import CloseableIterator, DataStreamSink
 from penstock.datastream.two_phase_commit import TwoPhaseCommitSinkFunction
 from penstock.datastream.window_joins import CoGroupedStreams, JoinedStreams
 from penstock.datastream.windowed import AllWindowedStream, WindowedStream

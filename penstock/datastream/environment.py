@@ -11,16 +11,15 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 from urllib.parse import unquote, urlparse
 
-from penstock.checkpoint.epochs import EpochStatistics, Settings
 from penstock.checkpoint.job_directories import claim, find_directory, passing_storage
 from penstock.checkpoint.lineages import SharedStorage
 from penstock.common.configuration import Configuration, shown
 from penstock.common.console import console
+from penstock.common.error_format import ShortExceptHook
 from penstock.common.execution_config import ExecutionConfig
 from penstock.common.interrupts import Interrupt, stop_to_resume, watch
 from penstock.common.job import JobExecutionResult
 from penstock.common.job_client import JobClient
-from penstock.common.mistakes import ShortExceptHook
 from penstock.common.names import check_job_name
 from penstock.common.options import (
     QUIET,
@@ -67,6 +66,7 @@ from penstock.datastream.flow_settings import flow_settings
 from penstock.datastream.guarantees import guarantee_of, is_whole, log_guarantee
 from penstock.datastream.job_report import JobReport
 from penstock.datastream.state_backend import StateBackend
+from penstock.driver.epochs import EpochStatistics, Settings
 from penstock.errors import PenstockError, Place
 from penstock.graph.logical import FORWARD, Entry, GraphError, Input, LogicalGraph, Partitioning
 from penstock.graph.physical import build

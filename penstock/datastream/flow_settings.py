@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from penstock.checkpoint.flow import FlowSettings
 from penstock.common.configuration import Configuration
 from penstock.connectors.guarantees import FlowTold, throttled_sources
 from penstock.datastream.checkpoint_settings import checkpoint_interval, length_of, whole_number
+from penstock.driver.flow_control import FlowSettings
 from penstock.graph.logical import LogicalGraph
 
 ENABLED = "penstock.flow.enabled"

@@ -9,10 +9,10 @@ from collections import deque
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from penstock.checkpoint.epochs import EpochStatistics
 from penstock.checkpoint.manifest import Manifest
 from penstock.common.console import Console
 from penstock.common.job import JobStatus
+from penstock.driver.epochs import EpochStatistics
 from penstock.runtime.metrics import BACKLOG
 from penstock.runtime.watermarks import GREATEST, LEAST
 

@@ -26,7 +26,7 @@ from penstock.runtime.output_tag import OutputTag
 from penstock.runtime.windows.assigners import MergingWindowAssigner, WindowAssigner
 from penstock.runtime.windows.contents import Combiner
 from penstock.runtime.windows.evictors import Evictor
-from penstock.runtime.windows.making import window_operator
+from penstock.runtime.windows.factory import window_operator
 from penstock.runtime.windows.operator import WindowDescription
 from penstock.runtime.windows.triggers import Trigger
 from penstock.state.serializers import Hinted

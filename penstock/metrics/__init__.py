@@ -1,7 +1,7 @@
 """Metrics: what a function registers with `runtime_context.get_metrics_group()`, and what a job's metrics read as."""
 
 from penstock.absent import explain_absent
-from penstock.checkpoint.metrics import DistributionValue, JobMetrics, MeterValue
+from penstock.driver.metrics import DistributionValue, JobMetrics, MeterValue
 from penstock.runtime.metrics import Counter, Distribution, Meter, Metric, MetricGroup
 
 __all__ = [

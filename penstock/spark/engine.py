@@ -12,9 +12,9 @@ from typing import Any
 import msgspec
 from pyspark.sql import DataFrame, SparkSession
 
-from penstock.checkpoint.epochs import EpochParameters, TookTooLong
-from penstock.checkpoint.rescaling import Scale
 from penstock.common.garbage import Collector
+from penstock.driver.epochs import EpochParameters, TookTooLong
+from penstock.driver.rescaling import Scale
 from penstock.runtime.plan import PhysicalGraph
 from penstock.runtime.rows import METRICS
 from penstock.spark.lost import brief, lost

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from penstock.checkpoint.committing import Commit
 from penstock.connectors.sink import Sink
 from penstock.connectors.write_ahead import chunks_of, pieces_of
+from penstock.driver.committing import Commit
 from penstock.state.storage import open_storage
 
 if TYPE_CHECKING:

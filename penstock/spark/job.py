@@ -19,35 +19,35 @@ from typing import Any
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from penstock.checkpoint.clock import StepsBack
-from penstock.checkpoint.epochs import (
+from penstock.checkpoint.housekeeping import merge_here
+from penstock.checkpoint.lineages import Lineages, SharedStorage, new_lineage
+from penstock.checkpoint.manifest import Fenced, Manifest, Version, load
+from penstock.common.error_format import short_form
+from penstock.common.job import JobCancelled, JobExecutionResult, JobStatus, JobSuspended
+from penstock.connectors.guarantees import throttled_sources
+from penstock.driver.clock import StepsBack
+from penstock.driver.epoch_errors import UserFunctionFailed
+from penstock.driver.epochs import (
     EpochDriver,
     EpochStatistics,
     Settings,
 )
-from penstock.checkpoint.error_identity import error_identity
-from penstock.checkpoint.failed import UserFunctionFailed
-from penstock.checkpoint.flow import FlowControl, FlowSettings
-from penstock.checkpoint.housekeeping import merge_here
-from penstock.checkpoint.lineages import Lineages, SharedStorage, new_lineage
-from penstock.checkpoint.manifest import Fenced, Manifest, Version, load
-from penstock.checkpoint.restarts import Completed, Failed, Restart, Restarts, RestartStrategy, Resumed
-from penstock.checkpoint.restoring import (
+from penstock.driver.error_identity import error_identity
+from penstock.driver.flow_control import FlowControl, FlowSettings
+from penstock.driver.restarts import Completed, Failed, Restart, Restarts, RestartStrategy, Resumed
+from penstock.driver.slots import Slots, SlotSettings
+from penstock.errors import PenstockError
+from penstock.graph.logical import LogicalGraph
+from penstock.runtime.plan import Chain, PhysicalGraph
+from penstock.runtime.probe import crash_probe
+from penstock.savepoint.format import savepoint_storage
+from penstock.savepoint.restoring import (
     RestoreSettings,
     check_savepoint,
     lineage_from_savepoint,
     restore_savepoint,
 )
-from penstock.checkpoint.savepoints import savepoint_storage
-from penstock.checkpoint.saving import make_savepoint
-from penstock.checkpoint.slots import Slots, SlotSettings
-from penstock.common.job import JobCancelled, JobExecutionResult, JobStatus, JobSuspended
-from penstock.common.mistakes import short_form
-from penstock.connectors.guarantees import throttled_sources
-from penstock.errors import PenstockError
-from penstock.graph.logical import LogicalGraph
-from penstock.runtime.plan import Chain, PhysicalGraph
-from penstock.runtime.probe import crash_probe
+from penstock.savepoint.saving import make_savepoint
 from penstock.spark.bases import SparkMerge
 from penstock.spark.bounded import open_batch
 from penstock.spark.credit_files import CreditFiles

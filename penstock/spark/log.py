@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from penstock.checkpoint.manifest import BadManifest, Manifest
-from penstock.checkpoint.soundness import LOG_FILE
+from penstock.savepoint.validation import LOG_FILE
 
 _COMMIT = b'v1\n{"nextBatchWatermarkMs":0}'
 _OWN = b"penstock-driver:"

@@ -13,13 +13,13 @@ import msgspec
 import pyarrow as pa
 from pyspark import TaskContext
 
-from penstock.checkpoint.epochs import EpochParameters
 from penstock.checkpoint.history import ManifestHistory
-from penstock.checkpoint.rescaling import Scale
 from penstock.common.garbage import Collector
 from penstock.common.program import enter_program
 from penstock.connectors.dead_letters import LetterBox
 from penstock.connectors.source import Source, read_split
+from penstock.driver.epochs import EpochParameters
+from penstock.driver.rescaling import Scale
 from penstock.runtime.chain import ChainRun
 from penstock.runtime.columns import RowBatch
 from penstock.runtime.exchange import Records

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StringType, StructType
 
-from penstock.checkpoint.committing import Commit
 from penstock.connectors.arrow_rows import ArrowWriter
 from penstock.connectors.sink import AT_LEAST_ONCE, EXACTLY_ONCE, Sink, SinkWriter
+from penstock.driver.committing import Commit
 from penstock.errors import PenstockError
 from penstock.graph.logical import GraphError
 from penstock.runtime.context import RuntimeContext

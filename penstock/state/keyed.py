@@ -32,7 +32,7 @@ from penstock.state.entries import HEADER, StateError, key_hash
 from penstock.state.files import GroupChanges
 from penstock.state.keys import KeyTypeError, decode_key, encode_key
 from penstock.state.serializers.leaves import Pickled, pickled
-from penstock.state.serializers.steps import versions_of
+from penstock.state.serializers.migrations import versions_of
 from penstock.state.weight import MEMBER_BYTES, weigh, weigh_nested
 
 if TYPE_CHECKING:

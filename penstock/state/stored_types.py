@@ -7,8 +7,8 @@ from typing import NamedTuple
 from penstock.state.descriptors import MapStateDescriptor, StateDescriptor
 from penstock.state.entries import StateTypeChanged
 from penstock.state.serializers.evolving import NoWay, check_key, way
+from penstock.state.serializers.migrations import WRAP, written_way
 from penstock.state.serializers.schema_text import UnknownSchema, read_schema
-from penstock.state.serializers.steps import WRAP, written_way
 
 __all__ = ["StoredType", "ways_to"]
 

@@ -13,8 +13,8 @@ from typing import Any
 from penstock.checkpoint.lineages import Lineages, SharedStorage
 from penstock.checkpoint.manifest import BadManifest, Manifest, OperatorSnapshot, Version, load
 from penstock.checkpoint.retention import Retention
-from penstock.checkpoint.savepoints import METADATA, savepoint_storage
 from penstock.errors import PenstockError
+from penstock.savepoint.format import METADATA, savepoint_storage
 from penstock.state.storage import MissingObject, Storage, StorageError
 from penstock.tables.savepoint import Savepoint
 from penstock.tables.snapshot import Snapshot

@@ -17,7 +17,7 @@ from penstock.state.entries import HEADER, state_id
 from penstock.state.files import GroupChanges, prefix_end
 from penstock.state.overlay import TIMER_KINDS
 from penstock.state.serializers.leaves import BYTES
-from penstock.state.serializers.steps import versions_of
+from penstock.state.serializers.migrations import versions_of
 from penstock.state.ttl import STAMP, UNKNOWN, Form, timed_name
 from penstock.state.ttl_reader import with_time
 from penstock.tables import windows

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from penstock.checkpoint.savepoints import METADATA, savepoint_storage
+from penstock.savepoint.format import METADATA, savepoint_storage
 from penstock.state.storage import MissingObject
 from penstock.tables.checkpoint import Checkpoint, NotACheckpoint
 from penstock.tables.contents import KeyedContent

@@ -15,7 +15,7 @@ from penstock.state.key_groups import key_group_of
 from penstock.state.keys import encode_key
 from penstock.state.overlay import TIMER_KINDS
 from penstock.state.serializers import codec
-from penstock.state.serializers.steps import versions_of
+from penstock.state.serializers.migrations import versions_of
 from penstock.state.shares import BROADCAST, GROUPED, Shares, in_group
 from penstock.state.ttl import STAMP, UNKNOWN, timed_name
 from penstock.tables import windows

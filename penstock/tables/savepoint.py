@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 
 from penstock.checkpoint.lineages import SharedStorage
 from penstock.checkpoint.manifest import OperatorSnapshot
-from penstock.checkpoint.savepoints import (
+from penstock.errors import PenstockError
+from penstock.savepoint.format import (
     Found,
     Metadata,
     SavedOperator,
@@ -20,7 +21,6 @@ from penstock.checkpoint.savepoints import (
     load_savepoint,
     savepoint_storage,
 )
-from penstock.errors import PenstockError
 from penstock.state.entries import state_id
 from penstock.state.ttl import timed_name
 from penstock.tables.snapshot import TIMERS, Snapshot

@@ -10,7 +10,7 @@ import pyarrow as pa
 from penstock.checkpoint.bases import block_groups
 from penstock.checkpoint.history import ManifestHistory
 from penstock.checkpoint.manifest import Manifest, Version
-from penstock.checkpoint.savepoints import SavedBlock
+from penstock.savepoint.format import SavedBlock
 from penstock.state.files import GroupChanges, read_changes
 from penstock.state.key_groups import block_count
 from penstock.state.storage import MissingObject, Storage, open_storage

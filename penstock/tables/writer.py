@@ -18,8 +18,8 @@ import penstock
 from penstock.checkpoint.bases import SAVED_STATE
 from penstock.checkpoint.lineages import SharedStorage
 from penstock.checkpoint.manifest import OperatorSnapshot
-from penstock.checkpoint.positions import Positions
-from penstock.checkpoint.savepoints import (
+from penstock.errors import PenstockError
+from penstock.savepoint.format import (
     FORMAT,
     METADATA,
     Metadata,
@@ -30,7 +30,7 @@ from penstock.checkpoint.savepoints import (
     publish_metadata,
     savepoint_storage,
 )
-from penstock.errors import PenstockError
+from penstock.savepoint.positions import Positions
 from penstock.state.entries import HEADER, state_id
 from penstock.state.files import GroupChanges, merge_changes, write_changes
 from penstock.state.key_groups import block_of, check_parallelism, key_group_of

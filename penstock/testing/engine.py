@@ -8,11 +8,11 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from penstock.checkpoint.epochs import EngineLost, EpochParameters
-from penstock.checkpoint.event_time import reported_backwards
 from penstock.checkpoint.history import ManifestHistory
-from penstock.checkpoint.rescaling import Scale
 from penstock.common.program import Program, dump_records
+from penstock.driver.epochs import EngineLost, EpochParameters
+from penstock.driver.event_time import reported_backwards
+from penstock.driver.rescaling import Scale
 from penstock.errors import PenstockError
 from penstock.runtime.chain import ChainRun
 from penstock.runtime.moment import OfSplit

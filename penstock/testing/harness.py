@@ -24,18 +24,7 @@ from typing import Any
 
 import msgspec
 
-from penstock.checkpoint.epochs import EpochDriver, EpochParameters, EpochStatistics, Settings
-from penstock.checkpoint.error_identity import error_identity
-from penstock.checkpoint.event_time import moved_backwards
-from penstock.checkpoint.failed import UserFunctionFailed
-from penstock.checkpoint.flow import FlowControl
 from penstock.checkpoint.manifest import Manifest, load
-from penstock.checkpoint.metrics import JobMetrics
-from penstock.checkpoint.restarts import Completed, Failed, Restart, Restarts, Resumed
-from penstock.checkpoint.restoring import RecoveryClaimMode, RestoreSettings, restore_savepoint
-from penstock.checkpoint.savepoints import check_savepoint_directory, savepoint_storage
-from penstock.checkpoint.saving import make_savepoint
-from penstock.checkpoint.statistics import CheckpointHistory
 from penstock.common.options import check_values
 from penstock.common.pickling import Frozen
 from penstock.common.program import Program
@@ -47,11 +36,22 @@ from penstock.datastream.checkpoint_settings import checkpoint_interval, restart
 from penstock.datastream.data_stream import DataStream
 from penstock.datastream.environment import StreamExecutionEnvironment
 from penstock.datastream.flow_settings import flow_if_asked
+from penstock.driver.epoch_errors import UserFunctionFailed
+from penstock.driver.epochs import EpochDriver, EpochParameters, EpochStatistics, Settings
+from penstock.driver.error_identity import error_identity
+from penstock.driver.event_time import moved_backwards
+from penstock.driver.flow_control import FlowControl
+from penstock.driver.metrics import JobMetrics
+from penstock.driver.restarts import Completed, Failed, Restart, Restarts, Resumed
+from penstock.driver.statistics import CheckpointHistory
 from penstock.errors import PenstockError
 from penstock.graph.physical import build
 from penstock.runtime.event_time import Times
 from penstock.runtime.moment import Timestamped
 from penstock.runtime.watermarks import GREATEST, LEAST
+from penstock.savepoint.format import check_savepoint_directory, savepoint_storage
+from penstock.savepoint.restoring import RecoveryClaimMode, RestoreSettings, restore_savepoint
+from penstock.savepoint.saving import make_savepoint
 from penstock.state.backends import Backend
 from penstock.state.descriptors import AggregatingState, ListState, MapState, ReducingState
 from penstock.state.entries import stored_keys

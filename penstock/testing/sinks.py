@@ -14,13 +14,13 @@ from __future__ import annotations
 import pickle
 from typing import Any, NamedTuple
 
-from penstock.checkpoint.ahead import Ahead
-from penstock.checkpoint.committing import Committer
 from penstock.checkpoint.manifest import Committable
+from penstock.checkpoint.wal import Ahead
 from penstock.common.program import dump_by_name
 from penstock.connectors.sink import Sink
 from penstock.connectors.two_phase import TwoPhaseCommitSink
 from penstock.datastream.two_phase_commit import TwoPhaseCommitSinkFunction
+from penstock.driver.committing import Committer
 from penstock.errors import PenstockError
 from penstock.runtime.context import RuntimeContext
 from penstock.runtime.metrics import MetricRegistry

@@ -12,9 +12,9 @@ from chaos.program import build
 from chaos.requests import RESCALE, Request, answered, ask, asked, take_back
 from chaos.rig import Rig
 from chaos.verdict import check_savepoints
-from penstock.checkpoint.savepoints import METADATA, load_savepoint, publish_metadata, savepoint_storage
 from penstock.datastream import StreamExecutionEnvironment
 from penstock.errors import PenstockError
+from penstock.savepoint.format import METADATA, load_savepoint, publish_metadata, savepoint_storage
 from penstock.testing import JobHarness
 
 

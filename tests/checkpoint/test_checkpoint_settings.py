@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from penstock.checkpoint.coordinator import CheckpointStatus
-from penstock.checkpoint.epochs import EngineLost, EpochParameters, Settings, TookTooLong
-from penstock.checkpoint.failed import EpochFailed
 from penstock.datastream import RuntimeContext, StreamExecutionEnvironment
 from penstock.datastream.connectors import Sink, SinkWriter
+from penstock.driver.coordinator import CheckpointStatus
+from penstock.driver.epoch_errors import EpochFailed
+from penstock.driver.epochs import EngineLost, EpochParameters, Settings, TookTooLong
 from penstock.testing import JobHarness
 
 

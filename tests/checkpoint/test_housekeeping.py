@@ -6,10 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_epochs import GROUPS, STATES, Clock, CommitLog, program
 
-from penstock.checkpoint.epochs import EpochDriver, Settings
 from penstock.checkpoint.history import ManifestHistory, _manifests
 from penstock.checkpoint.manifest import Version, load, manifest_name
 from penstock.checkpoint.retention import Retention
+from penstock.driver.epochs import EpochDriver, Settings
 from penstock.runtime.report import DeltaHandle, OperatorReport, Report, encode_report
 from penstock.runtime.rows import REPORT
 from penstock.state.access import StateAccess

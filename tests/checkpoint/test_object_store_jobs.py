@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from penstock.checkpoint.epochs import Settings
 from penstock.checkpoint.manifest import Fenced
 from penstock.datastream import KeyedProcessFunction, StreamExecutionEnvironment
 from penstock.datastream.state import ValueStateDescriptor
+from penstock.driver.epochs import Settings
 from penstock.state.object_storage import ObjectStorage
 from penstock.testing import JobHarness
 

@@ -10,9 +10,9 @@ import msgspec
 import pytest
 
 from penstock.checkpoint.manifest import digest_of
-from penstock.checkpoint.savepoints import FORMAT
 from penstock.datastream import KeyedProcessFunction, RuntimeContext, StreamExecutionEnvironment
 from penstock.datastream.state import ValueStateDescriptor
+from penstock.savepoint.format import FORMAT
 from penstock.testing import JobHarness
 
 PROGRAM = """\

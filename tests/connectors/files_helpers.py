@@ -2,9 +2,9 @@
 
 import os
 
-from penstock.checkpoint.ahead import Ahead
-from penstock.checkpoint.committing import Commit
+from penstock.checkpoint.wal import Ahead
 from penstock.datastream.connectors.file_system import BucketAssigner, FileSink
+from penstock.driver.committing import Commit
 from penstock.runtime.context import RuntimeContext
 from penstock.runtime.metrics import MetricRegistry
 from penstock.runtime.operators import EpochInfo

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 from files_helpers import BASE, lines
 
-from penstock.checkpoint.failed import UserFunctionFailed
 from penstock.common import Duration, Encoder, Time, WatermarkStrategy
 from penstock.connectors.dead_letters import UnreadableRecord
 from penstock.connectors.source import Positions
@@ -20,6 +19,7 @@ from penstock.datastream import (
 from penstock.datastream.connectors import DeadLetter, Source
 from penstock.datastream.connectors.file_system import FileSink
 from penstock.datastream.window import TumblingEventTimeWindows
+from penstock.driver.epoch_errors import UserFunctionFailed
 from penstock.errors import PenstockError
 from penstock.graph.logical import GraphError
 from penstock.runtime.failures import Party, describe_failure

@@ -7,8 +7,6 @@ from collections import Counter
 import pytest
 from files_helpers import BASE, files, lines, rows
 
-from penstock.checkpoint import epochs
-from penstock.checkpoint.failed import EpochFailed, UserFunctionFailed
 from penstock.checkpoint.manifest import Fenced
 from penstock.common import Encoder, RestartStrategies
 from penstock.connectors.files import writer
@@ -16,6 +14,8 @@ from penstock.connectors.files.part_files import hidden_directory, token_of
 from penstock.datastream import KeyedProcessFunction, StreamExecutionEnvironment
 from penstock.datastream.connectors.file_system import RollingPolicy
 from penstock.datastream.state import ValueStateDescriptor
+from penstock.driver import epochs
+from penstock.driver.epoch_errors import EpochFailed, UserFunctionFailed
 from penstock.testing import JobHarness, harness
 from penstock.testing.harness import SimulatedCrash
 

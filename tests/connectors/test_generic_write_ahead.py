@@ -3,12 +3,12 @@
 import pytest
 from dying import Died, Dying
 
-from penstock.checkpoint.epochs import Settings
 from penstock.common.restart_strategy import RestartStrategies
 from penstock.common.typeinfo import Types
 from penstock.connectors.generic_write_ahead import NotAcknowledged
 from penstock.datastream import StreamExecutionEnvironment
 from penstock.datastream.connectors import CheckpointCommitter, GenericWriteAheadSink
+from penstock.driver.epochs import Settings
 from penstock.state.storage import LocalStorage
 from penstock.testing import JobHarness, SinkHarness
 

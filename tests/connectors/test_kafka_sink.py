@@ -4,13 +4,13 @@ import pickle
 
 import pytest
 
-from penstock.checkpoint.failed import UserFunctionFailed
 from penstock.common.serialization import JsonSchema, SerializationSchema, SimpleStringSchema
 from penstock.connectors.kafka.client import KafkaError
 from penstock.connectors.kafka.transactions import TransactionFenced, Transactions
 from penstock.datastream import StreamExecutionEnvironment
 from penstock.datastream.connectors import DeliveryGuarantee
 from penstock.datastream.connectors.kafka import KafkaRecordSerializationSchema, KafkaSink, KafkaTopicSelector
+from penstock.driver.epoch_errors import UserFunctionFailed
 from penstock.testing import JobHarness
 from penstock.testing.harness import SimulatedCrash
 

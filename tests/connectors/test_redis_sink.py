@@ -5,7 +5,6 @@ import redis
 from files_helpers import context
 
 from chaos.servers.redis import RedisServer
-from penstock.checkpoint.committing import Commit
 from penstock.common import Configuration
 from penstock.connectors.redis import redis_sink, server
 from penstock.connectors.redis.commands import commands_of, put_aside
@@ -13,6 +12,7 @@ from penstock.connectors.redis.server import RedisRefused, RedisUnavailable
 from penstock.connectors.write_ahead import WriteAhead
 from penstock.datastream import StreamExecutionEnvironment
 from penstock.datastream.connectors.redis import RedisSink
+from penstock.driver.committing import Commit
 from penstock.errors import PenstockError
 from penstock.runtime.operators import EpochInfo
 from penstock.testing import JobHarness

@@ -18,10 +18,10 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from penstock.checkpoint.epochs import Settings
-from penstock.checkpoint.failed import UserFunctionFailed
 from penstock.common import Row
 from penstock.datastream import StreamExecutionEnvironment
+from penstock.driver.epoch_errors import UserFunctionFailed
+from penstock.driver.epochs import Settings
 from penstock.graph.logical import GraphError
 from penstock.state.storage import LocalStorage
 from penstock.testing import JobHarness

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import psycopg
 import pytest
 
-from penstock.checkpoint.epochs import Settings
 from penstock.checkpoint.manifest import Fenced
 from penstock.common import RestartStrategies
 from penstock.connectors.two_phase import NotAborted
 from penstock.datastream import StreamExecutionEnvironment, TwoPhaseCommitSinkFunction
+from penstock.driver.epochs import Settings
 from penstock.state.storage import LocalStorage
 from penstock.testing import JobHarness, SinkHarness
 

@@ -7,12 +7,12 @@ import pytest
 from dying import Died, Dying
 from files_helpers import context
 
-from penstock.checkpoint.ahead import Ahead
-from penstock.checkpoint.committing import Commit
-from penstock.checkpoint.epochs import Settings
+from penstock.checkpoint.wal import Ahead
 from penstock.connectors.write_ahead import WriteAhead, written_ahead
 from penstock.datastream import StreamExecutionEnvironment
 from penstock.datastream.connectors import Sink, SinkWriter
+from penstock.driver.committing import Commit
+from penstock.driver.epochs import Settings
 from penstock.errors import PenstockError
 from penstock.runtime.operators import EpochInfo
 from penstock.state.files import CorruptFile

@@ -5,15 +5,6 @@ from typing import Any
 
 import pytest
 
-from penstock.checkpoint.epochs import Settings
-from penstock.checkpoint.restarts import (
-    WITH_CHECKPOINTS,
-    ExponentialDelay,
-    FailureRate,
-    FixedDelay,
-    NoRestart,
-    RestartStrategy,
-)
 from penstock.common import Configuration, Duration, RestartStrategies, Time
 from penstock.common.options import BadSetting
 from penstock.datastream import (
@@ -22,6 +13,15 @@ from penstock.datastream import (
     StreamExecutionEnvironment,
 )
 from penstock.datastream.checkpoint_settings import restart_strategy, retention
+from penstock.driver.epochs import Settings
+from penstock.driver.restarts import (
+    WITH_CHECKPOINTS,
+    ExponentialDelay,
+    FailureRate,
+    FixedDelay,
+    NoRestart,
+    RestartStrategy,
+)
 
 
 @pytest.fixture

@@ -15,7 +15,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.checkpoint.failed import UserFunctionFailed
 from penstock.common import Types
 from penstock.datastream import (
     CoMapFunction,
@@ -28,6 +27,7 @@ from penstock.datastream import (
     ReduceFunction,
     StreamExecutionEnvironment,
 )
+from penstock.driver.epoch_errors import UserFunctionFailed
 from penstock.graph.logical import GraphError
 from penstock.graph.physical import build
 from penstock.state.storage import LocalStorage

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from penstock.checkpoint.epochs import EpochStatistics
 from penstock.common.job import JobStatus
 from penstock.datastream import job_report
 from penstock.datastream.job_report import JobReport
+from penstock.driver.epochs import EpochStatistics
 from penstock.runtime.event_time import ChannelTime, OperatorTime
 from penstock.runtime.metrics import BACKLOG
 from penstock.runtime.watermarks import LEAST

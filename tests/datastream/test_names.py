@@ -2,10 +2,10 @@
 
 import pytest
 
-from penstock.checkpoint.failed import UserFunctionFailed
 from penstock.common import Configuration
 from penstock.datastream import KeyedProcessFunction, OutputTag, StreamExecutionEnvironment
 from penstock.datastream.state import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
+from penstock.driver.epoch_errors import UserFunctionFailed
 from penstock.errors import PenstockError
 from penstock.testing import JobHarness, keyed_harness
 

@@ -239,7 +239,7 @@ class TestAnOpenThatCannotBeCalled:
 
 class TestASavepointIntoABadDirectory:
     def test_is_refused_before_the_input_is_ended(self) -> None:
-        from penstock.checkpoint.savepoints import SavepointError
+        from penstock.savepoint.format import SavepointError
 
         stream = StreamExecutionEnvironment.get_execution_environment().from_collection([]).uid("n")
         with JobHarness(stream) as job:

@@ -2,7 +2,6 @@
 
 import pytest
 
-from penstock.checkpoint.epochs import Settings
 from penstock.common import Configuration, Time, Types, WatermarkStrategy
 from penstock.common.options import BadSetting
 from penstock.datastream import (
@@ -13,6 +12,7 @@ from penstock.datastream import (
 )
 from penstock.datastream.execution_mode import RuntimeExecutionMode as SameMode
 from penstock.datastream.window import TumblingEventTimeWindows
+from penstock.driver.epochs import Settings
 from penstock.errors import PenstockError
 from penstock.graph.logical import Entry, GraphError
 from penstock.state.descriptors import ListStateDescriptor, ValueStateDescriptor

@@ -7,11 +7,11 @@ from decimal import Decimal, localcontext
 
 import pytest
 
-from penstock.checkpoint.failed import UserFunctionFailed
 from penstock.common import Instant, Row, RowKind, Types
 from penstock.common.typeinfo import ExternalTypeInfo, LocalTimeTypeInfo
 from penstock.datastream import KeyedProcessFunction, StreamExecutionEnvironment
 from penstock.datastream.state import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
+from penstock.driver.epoch_errors import UserFunctionFailed
 from penstock.testing import JobHarness
 
 LONG = Decimal("1234567890123456789012345678901234567890.1234567890123456789012345678901234567890")

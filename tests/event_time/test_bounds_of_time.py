@@ -4,7 +4,6 @@ from datetime import timedelta
 
 import pytest
 
-from penstock.checkpoint.failed import UserFunctionFailed
 from penstock.common import Duration, Time, WatermarkStrategy
 from penstock.common.time import BadLength, to_millis
 from penstock.datastream import (
@@ -22,6 +21,7 @@ from penstock.datastream.window import (
     TimeEvictor,
     TumblingEventTimeWindows,
 )
+from penstock.driver.epoch_errors import UserFunctionFailed
 from penstock.errors import PenstockError
 from penstock.testing import JobHarness, keyed_harness
 

@@ -4,7 +4,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.checkpoint.failed import UserFunctionFailed
 from penstock.common import Duration, Types, WatermarkStrategy
 from penstock.datastream import (
     CoProcessFunction,
@@ -14,6 +13,7 @@ from penstock.datastream import (
     StreamExecutionEnvironment,
 )
 from penstock.datastream.state import ListStateDescriptor, ValueStateDescriptor
+from penstock.driver.epoch_errors import UserFunctionFailed
 from penstock.testing import JobHarness
 
 BACKENDS = ["memory", "filesystem"]

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.checkpoint.failed import UserFunctionFailed
 from penstock.common import Duration, Time, Types, WatermarkStrategy
 from penstock.datastream import (
     MapFunction,
@@ -17,6 +16,7 @@ from penstock.datastream import (
     StreamExecutionEnvironment,
 )
 from penstock.datastream.state import ValueStateDescriptor
+from penstock.driver.epoch_errors import UserFunctionFailed
 from penstock.graph.logical import GraphError
 from penstock.state.engines.lmdb import _LmdbReader
 from penstock.state.engines.memory import _MemoryReader

@@ -2,7 +2,6 @@
 
 import pytest
 
-from penstock.checkpoint.failed import UserFunctionFailed
 from penstock.common import Duration, Types, WatermarkStrategy
 from penstock.datastream import (
     KeyedCoProcessFunction,
@@ -12,6 +11,7 @@ from penstock.datastream import (
 )
 from penstock.datastream.state import ValueStateDescriptor
 from penstock.datastream.time_domain import TimeDomain
+from penstock.driver.epoch_errors import UserFunctionFailed
 from penstock.testing import JobHarness
 
 

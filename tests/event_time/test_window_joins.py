@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.checkpoint.failed import UserFunctionFailed
 from penstock.common import Duration, Time, Types, WatermarkStrategy
 from penstock.datastream import (
     CoGroupFunction,
@@ -26,6 +25,7 @@ from penstock.datastream.window import (
     TumblingEventTimeWindows,
     TumblingProcessingTimeWindows,
 )
+from penstock.driver.epoch_errors import UserFunctionFailed
 from penstock.graph.logical import GraphError
 from penstock.testing import JobHarness
 

@@ -2,7 +2,6 @@
 
 import pytest
 
-from penstock.checkpoint.failed import UserFunctionFailed
 from penstock.common import Duration, Time, Types, WatermarkStrategy
 from penstock.datastream import (
     AggregateFunction,
@@ -26,6 +25,7 @@ from penstock.datastream.window import (
     TumblingEventTimeWindows,
     TumblingProcessingTimeWindows,
 )
+from penstock.driver.epoch_errors import UserFunctionFailed
 from penstock.testing import JobHarness
 
 

@@ -11,7 +11,6 @@ import warnings
 
 import pytest
 
-from penstock.checkpoint.failed import UserFunctionFailed
 from penstock.datastream import (
     KeyedProcessFunction,
     MapFunction,
@@ -20,6 +19,7 @@ from penstock.datastream import (
 )
 from penstock.datastream.connectors import Sink
 from penstock.datastream.state import ValueStateDescriptor
+from penstock.driver.epoch_errors import UserFunctionFailed
 from penstock.graph.logical import FORWARD, Entry, GraphError, Input, LogicalGraph, Partitioning
 from penstock.graph.physical import build
 from penstock.graph.ship import NotShippable

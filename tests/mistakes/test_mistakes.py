@@ -15,7 +15,7 @@ import pytest
 from job_lines import without_job_lines
 
 import penstock
-from penstock.common.mistakes import short_form
+from penstock.common.error_format import short_form
 from penstock.errors import PenstockError
 from penstock.graph.logical import GraphError
 

@@ -3,7 +3,6 @@
 import pytest
 from several_workers import Workers
 
-from penstock.checkpoint.epochs import Settings
 from penstock.common import Types, WatermarkStrategy
 from penstock.common.restart_strategy import RestartStrategies
 from penstock.common.time import Time
@@ -22,6 +21,7 @@ from penstock.datastream.state import (
     StateTtlConfig,
     ValueStateDescriptor,
 )
+from penstock.driver.epochs import Settings
 from penstock.graph.logical import GraphError
 from penstock.state.overlay import Overlay
 from penstock.testing import JobHarness

@@ -6,8 +6,6 @@ import pytest
 from several_workers import Workers
 
 from penstock.checkpoint import history
-from penstock.checkpoint.epochs import Settings, StateTooLarge
-from penstock.checkpoint.failed import UserFunctionFailed
 from penstock.common import Time, Types, WatermarkStrategy
 from penstock.common.watermark_strategy import TimestampAssigner
 from penstock.datastream import (
@@ -33,6 +31,8 @@ from penstock.datastream import (
 )
 from penstock.datastream.state import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
 from penstock.datastream.window import TumblingEventTimeWindows
+from penstock.driver.epoch_errors import UserFunctionFailed
+from penstock.driver.epochs import Settings, StateTooLarge
 from penstock.graph.logical import GraphError
 from penstock.testing import JobHarness
 

@@ -6,7 +6,6 @@ import os
 import pytest
 
 import penstock
-from penstock.checkpoint.failed import UserFunctionFailed
 from penstock.common import Time, Types
 from penstock.datastream import AsyncDataStream, AsyncFunction, AsyncRetryStrategy, StreamExecutionEnvironment
 from penstock.datastream.async_retry_predicates import (
@@ -19,6 +18,7 @@ from penstock.datastream.async_retry_strategies import (
     ExponentialBackoffDelayRetryStrategy,
     FixedDelayRetryStrategy,
 )
+from penstock.driver.epoch_errors import UserFunctionFailed
 from penstock.testing import JobHarness
 
 OURS = os.path.dirname(penstock.__file__)

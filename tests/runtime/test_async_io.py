@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.checkpoint.failed import UserFunctionFailed
 from penstock.common import Duration, Time, WatermarkStrategy
 from penstock.datastream import (
     AsyncDataStream,
@@ -21,6 +20,7 @@ from penstock.datastream import (
     RuntimeExecutionMode,
     StreamExecutionEnvironment,
 )
+from penstock.driver.epoch_errors import UserFunctionFailed
 from penstock.runtime.event_loop import EventLoop
 from penstock.testing import JobHarness
 

@@ -7,7 +7,6 @@ import threading
 import pytest
 
 import penstock
-from penstock.checkpoint.failed import EpochFailed, UserFunctionFailed
 from penstock.checkpoint.history import ManifestHistory
 from penstock.common import Types
 from penstock.datastream import (
@@ -22,6 +21,7 @@ from penstock.datastream import (
 )
 from penstock.datastream.connectors import Sink, SinkWriter
 from penstock.datastream.state import ValueStateDescriptor
+from penstock.driver.epoch_errors import EpochFailed, UserFunctionFailed
 from penstock.graph.physical import build
 from penstock.runtime.chain import ChainRun
 from penstock.runtime.inbox import Misaligned

@@ -4,10 +4,10 @@ import pytest
 from savepoint_jobs import Sum, by_first, environment, numbers, sums
 
 from penstock.checkpoint.manifest import NotRestorable
-from penstock.checkpoint.restoring import OtherJob
 from penstock.datastream import KeyedProcessFunction
 from penstock.datastream.state import ValueStateDescriptor
 from penstock.errors import PenstockError
+from penstock.savepoint.restoring import OtherJob
 from penstock.testing import JobHarness
 
 

@@ -6,8 +6,7 @@ import pytest
 from dying import Died, Dying
 from savepoint_jobs import sums
 
-from penstock.checkpoint.restoring import RecoveryClaimMode
-from penstock.checkpoint.savepoints import (
+from penstock.savepoint.format import (
     IncompleteSavepoint,
     NotASavepoint,
     dispose_savepoint,
@@ -15,7 +14,8 @@ from penstock.checkpoint.savepoints import (
     load_savepoint,
     savepoint_storage,
 )
-from penstock.checkpoint.saving import make_savepoint
+from penstock.savepoint.restoring import RecoveryClaimMode
+from penstock.savepoint.saving import make_savepoint
 from penstock.state.storage import LocalStorage, StorageError
 from penstock.testing import JobHarness
 

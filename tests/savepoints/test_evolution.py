@@ -20,16 +20,16 @@ from evolutions import (
     keeping,
 )
 
-from penstock.checkpoint.failed import UserFunctionFailed
 from penstock.checkpoint.manifest import NotRestorable
 from penstock.common import RenamedFrom, Types
 from penstock.datastream import KeyedProcessFunction, ProcessWindowFunction, StreamExecutionEnvironment
 from penstock.datastream.state import MapStateDescriptor, ValueStateDescriptor
 from penstock.datastream.window import CountTrigger, GlobalWindows
+from penstock.driver.epoch_errors import UserFunctionFailed
 from penstock.errors import PenstockError
 from penstock.state.entries import StateTypeChanged
 from penstock.state.serializers import OrPickled
-from penstock.state.serializers.steps import Versions, written_way
+from penstock.state.serializers.migrations import Versions, written_way
 from penstock.state.storage import LocalStorage
 from penstock.state.stored_types import StoredType, ways_to
 from penstock.testing import JobHarness

@@ -6,12 +6,12 @@ import pytest
 from savepoint_jobs import Remember, Sum, by_first, environment, numbers, remembered, sums
 
 import penstock
-from penstock.checkpoint.savepoints import NotASavepoint, savepoint_storage
 from penstock.common import Types
 from penstock.common.time import Duration
 from penstock.datastream import KeyedProcessFunction, Savepoint
 from penstock.datastream.state import StateTtlConfig, ValueStateDescriptor
 from penstock.errors import PenstockError
+from penstock.savepoint.format import NotASavepoint, savepoint_storage
 from penstock.testing import JobHarness
 
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from savepoint_jobs import Remember, Sum, by_first, environment, numbers
 
-from penstock.checkpoint.restoring import RecoveryClaimMode
+from penstock.savepoint.restoring import RecoveryClaimMode
 from penstock.testing import JobHarness
 
 RECORDS = st.lists(st.tuples(st.integers(0, 20), st.integers(0, 5)), max_size=15)

@@ -5,7 +5,6 @@ from decimal import Decimal
 
 import pytest
 
-from penstock.checkpoint.failed import UserFunctionFailed
 from penstock.common import Time, Types
 from penstock.datastream import KeyedProcessFunction, StreamExecutionEnvironment
 from penstock.datastream.state import (
@@ -14,6 +13,7 @@ from penstock.datastream.state import (
     StateTtlConfig,
     ValueStateDescriptor,
 )
+from penstock.driver.epoch_errors import UserFunctionFailed
 from penstock.state.serializers import leaves, serializer
 from penstock.state.storage import LocalStorage
 from penstock.tables import Savepoint

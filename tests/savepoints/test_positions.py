@@ -9,9 +9,9 @@ import pytest
 from savepoint_jobs import Quiet, Sum, by_first, environment, sums
 
 from penstock.checkpoint.manifest import NotRestorable, load
-from penstock.checkpoint.positions import Positions, UnknownLog, put_together, take_apart
-from penstock.checkpoint.restoring import RestoreSettings, restore_savepoint
-from penstock.checkpoint.savepoints import load_savepoint, publish_metadata, savepoint_storage
+from penstock.savepoint.format import load_savepoint, publish_metadata, savepoint_storage
+from penstock.savepoint.positions import Positions, UnknownLog, put_together, take_apart
+from penstock.savepoint.restoring import RestoreSettings, restore_savepoint
 from penstock.spark.log import SparkLog
 from penstock.spark.sources import _write_rest
 from penstock.state.storage import DriverStorage

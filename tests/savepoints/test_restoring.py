@@ -10,13 +10,13 @@ import pytest
 from savepoint_jobs import by_first, environment, numbers, remembered, sums
 
 import penstock
-from penstock.checkpoint.epochs import Settings
 from penstock.common import Types
 from penstock.common.time import Duration, Time
 from penstock.common.watermark_strategy import WatermarkStrategy
 from penstock.datastream import KeyedProcessFunction
 from penstock.datastream.state import StateTtlConfig, ValueStateDescriptor
 from penstock.datastream.window import TumblingEventTimeWindows
+from penstock.driver.epochs import Settings
 from penstock.state.storage import LocalStorage
 from penstock.testing import JobHarness
 

@@ -15,16 +15,16 @@ import pytest
 from savepoint_jobs import sums
 from typer.testing import CliRunner
 
-from penstock.checkpoint import savepoints
-from penstock.checkpoint.savepoints import (
+from penstock.cli.main import app
+from penstock.errors import PenstockError
+from penstock.savepoint import format as savepoints
+from penstock.savepoint.format import (
     SavepointError,
     dispose_savepoint,
     list_savepoints,
     load_savepoint,
     savepoint_storage,
 )
-from penstock.cli.main import app
-from penstock.errors import PenstockError
 from penstock.state.object_storage import ObjectStorage
 from penstock.state.storage import LocalStorage, MissingObject, StorageError
 from penstock.tables import Checkpoint, Savepoint, history

@@ -8,7 +8,7 @@ import pytest
 from savepoint_jobs import sums
 
 from penstock.checkpoint.manifest import digest_of
-from penstock.checkpoint.savepoints import (
+from penstock.savepoint.format import (
     DamagedSavepoint,
     IncompleteSavepoint,
     NewerSavepoint,

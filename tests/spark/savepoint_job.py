@@ -11,11 +11,11 @@ from typing import Any
 
 from programs import two_stages, words
 
-from penstock.checkpoint import saving
-from penstock.checkpoint.savepoints import dispose_savepoint, savepoint_storage
 from penstock.common import Configuration
 from penstock.datastream import StreamExecutionEnvironment
 from penstock.datastream.connectors import DiscardingSink
+from penstock.savepoint import saving
+from penstock.savepoint.format import dispose_savepoint, savepoint_storage
 from penstock.spark.bases import SparkMerge
 from penstock.spark.log import SparkLog
 from penstock.state.storage import LocalStorage

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from penstock.checkpoint.epochs import EpochStatistics
 from penstock.connectors.generated import DataGeneratorSource
 from penstock.datastream import MapFunction, RuntimeContext
 from penstock.datastream.connectors import DiscardingSink, Positions, Source
+from penstock.driver.epochs import EpochStatistics
 
 pytestmark = pytest.mark.spark
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from penstock.checkpoint.failed import EpochFailed, UserFunctionFailed
+from penstock.driver.epoch_errors import EpochFailed, UserFunctionFailed
 
 pytestmark = pytest.mark.spark
 

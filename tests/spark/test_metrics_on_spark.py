@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from programs import Count, words
 
-from penstock.checkpoint.failed import UserFunctionFailed
 from penstock.datastream import MapFunction, RuntimeContext
+from penstock.driver.epoch_errors import UserFunctionFailed
 from penstock.metrics import DistributionValue
 
 pytestmark = pytest.mark.spark

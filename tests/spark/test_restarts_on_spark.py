@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from programs import Count, expected_counts, words
 
-from penstock.checkpoint.coordinator import CheckpointStatus
-from penstock.checkpoint.failed import UserFunctionFailed
-from penstock.checkpoint.restarts import WITH_CHECKPOINTS
 from penstock.common import JobStatus, RestartStrategies, WatermarkStrategy
 from penstock.datastream.connectors import DiscardingSink, Source
+from penstock.driver.coordinator import CheckpointStatus
+from penstock.driver.epoch_errors import UserFunctionFailed
+from penstock.driver.restarts import WITH_CHECKPOINTS
 from penstock.errors import PenstockError
 from penstock.testing.snapshots import last_manifest, newest_lineage, read_values
 from soak.program import Ticks

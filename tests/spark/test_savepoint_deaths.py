@@ -15,7 +15,9 @@ import pytest
 from programs import expected_counts, expected_sums
 from savepoint_job import LEFT, RIGHT, program, settings
 
-from penstock.checkpoint.savepoints import (
+from penstock.common import Configuration
+from penstock.datastream import StreamExecutionEnvironment
+from penstock.savepoint.format import (
     Found,
     IncompleteSavepoint,
     dispose_savepoint,
@@ -23,8 +25,6 @@ from penstock.checkpoint.savepoints import (
     load_savepoint,
     savepoint_storage,
 )
-from penstock.common import Configuration
-from penstock.datastream import StreamExecutionEnvironment
 from penstock.testing.snapshots import last_manifest, newest_lineage, read_values
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]

@@ -11,10 +11,10 @@ from decimal import Decimal
 import pytest
 from pyspark.sql.datasource import DataSource, DataSourceWriter, WriterCommitMessage
 
-from penstock.checkpoint.epochs import Settings
 from penstock.common import RestartStrategies, Row, Types
 from penstock.datastream import RuntimeExecutionMode, StreamExecutionEnvironment, TwoPhaseCommitSinkFunction
 from penstock.datastream.connectors import Sink, SinkWriter
+from penstock.driver.epochs import Settings
 from penstock.spark.writing import SparkWriterFailed
 from penstock.state.storage import LocalStorage
 from penstock.testing import JobHarness

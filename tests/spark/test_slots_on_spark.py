@@ -15,8 +15,8 @@ import pytest
 from programs import Count, expected_counts
 from slots_job import RECORDS
 
-from penstock.checkpoint.slots import TooFewSlots
 from penstock.common.job import JobCancelled
+from penstock.driver.slots import TooFewSlots
 from penstock.testing.snapshots import last_manifest, newest_lineage, read_values
 
 pytestmark = pytest.mark.spark

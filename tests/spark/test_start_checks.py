@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from pyspark import SparkContext
 
-from penstock.checkpoint.epochs import EngineLost
 from penstock.common import Configuration
 from penstock.common.options import BadSetting
 from penstock.datastream import StreamExecutionEnvironment
+from penstock.driver.epochs import EngineLost
 from penstock.graph.physical import build
 from penstock.spark.jvm import end_quietly, jvm_death
 from penstock.spark.lost import lost

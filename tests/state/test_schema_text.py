@@ -12,8 +12,8 @@ from penstock.common import Types
 from penstock.errors import PenstockError
 from penstock.state.descriptors import MapStateDescriptor, ValueStateDescriptor
 from penstock.state.serializers import serializer_for
+from penstock.state.serializers.migrations import Versions, written_way
 from penstock.state.serializers.schema_text import UnknownSchema, read_schema
-from penstock.state.serializers.steps import Versions, written_way
 
 
 class Maybe(TypedDict):

@@ -7,7 +7,7 @@ import tempfile
 import msgspec
 
 from penstock.checkpoint.manifest import digest_of
-from penstock.checkpoint.savepoints import (
+from penstock.savepoint.format import (
     METADATA,
     SavedBlock,
     load_savepoint,

@@ -7,9 +7,9 @@ import pytest
 from table_jobs import everything, rows
 from typer.testing import CliRunner
 
-from penstock.checkpoint.epochs import Settings
 from penstock.cli.main import app
 from penstock.datastream.state import ValueStateDescriptor
+from penstock.driver.epochs import Settings
 from penstock.errors import PenstockError
 from penstock.state.storage import MissingObject
 from penstock.tables import Checkpoint, OperatorTransformation, Savepoint, SavepointWriter, history

@@ -14,15 +14,15 @@ from typer.testing import CliRunner
 from xxhash import xxh3_128_hexdigest
 
 from penstock.checkpoint.manifest import BadManifest, latest
-from penstock.checkpoint.positions import Line, Positions
-from penstock.checkpoint.savepoints import (
+from penstock.cli.main import app
+from penstock.errors import PenstockError
+from penstock.savepoint.format import (
     METADATA,
     DamagedSavepoint,
     load_savepoint,
     savepoint_storage,
 )
-from penstock.cli.main import app
-from penstock.errors import PenstockError
+from penstock.savepoint.positions import Line, Positions
 from penstock.spark.log import SparkLog
 from penstock.state import files
 from penstock.state.files import CorruptFile, read_changes

@@ -10,12 +10,12 @@ from forging import forged, write_metadata
 from table_jobs import saved
 from typed_job import RECORDS, tolerated, typed
 
-from penstock.checkpoint.savepoints import (
+from penstock.errors import PenstockError
+from penstock.savepoint.format import (
     METADATA,
     SavepointError,
     savepoint_storage,
 )
-from penstock.errors import PenstockError
 from penstock.state.files import CorruptFile
 from penstock.tables import Checkpoint, Savepoint
 from penstock.testing import JobHarness

@@ -7,7 +7,6 @@ from decimal import Decimal
 
 import pytest
 
-from penstock.checkpoint.failed import UserFunctionFailed
 from penstock.checkpoint.manifest import Fenced
 from penstock.common import Row, Types
 from penstock.datastream import (
@@ -18,6 +17,7 @@ from penstock.datastream import (
 )
 from penstock.datastream.connectors import Sink, SinkWriter, Source
 from penstock.datastream.state import ListStateDescriptor, ValueStateDescriptor
+from penstock.driver.epoch_errors import UserFunctionFailed
 from penstock.errors import PenstockError
 from penstock.runtime.operators import Operator
 from penstock.runtime.rows import BARRIER, DATA

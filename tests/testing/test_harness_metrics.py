@@ -2,9 +2,9 @@
 
 import pytest
 
-from penstock.checkpoint.failed import UserFunctionFailed
 from penstock.datastream import KeyedProcessFunction, MapFunction, StreamExecutionEnvironment
 from penstock.datastream.connectors import DiscardingSink
+from penstock.driver.epoch_errors import UserFunctionFailed
 from penstock.errors import PenstockError
 from penstock.metrics import Counter, Distribution, DistributionValue, Meter, MetricGroup
 from penstock.runtime.task import TaskEpoch

@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from penstock.checkpoint.failed import EpochFailed, UserFunctionFailed
-from penstock.checkpoint.restarts import WITH_CHECKPOINTS, Restarts
 from penstock.common import RestartStrategies, RestartStrategyConfiguration
 from penstock.datastream import KeyedProcessFunction, RuntimeContext, StreamExecutionEnvironment
 from penstock.datastream.connectors import Sink, SinkWriter
 from penstock.datastream.state import ValueStateDescriptor
+from penstock.driver.epoch_errors import EpochFailed, UserFunctionFailed
+from penstock.driver.restarts import WITH_CHECKPOINTS, Restarts
 from penstock.state.storage import DriverStorage, StorageError
 from penstock.testing import JobHarness
 

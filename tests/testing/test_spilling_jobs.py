@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from penstock.checkpoint.epochs import Settings
-from penstock.checkpoint.failed import UserFunctionFailed
 from penstock.common import Duration, Types, WatermarkStrategy
 from penstock.datastream import (
     AggregateFunction,
@@ -25,6 +23,8 @@ from penstock.datastream.state import (
     ValueStateDescriptor,
 )
 from penstock.datastream.window import EventTimeSessionWindows, SlidingEventTimeWindows, TumblingEventTimeWindows
+from penstock.driver.epoch_errors import UserFunctionFailed
+from penstock.driver.epochs import Settings
 from penstock.state import timers as timers_module
 from penstock.state.overlay import OVERLAY_BYTES, Overlay
 from penstock.testing import JobHarness

@@ -2,9 +2,9 @@
 
 import pytest
 
-from penstock.checkpoint.event_time import moved_backwards, times_after
 from penstock.common import WatermarkStrategy
 from penstock.datastream import StreamExecutionEnvironment
+from penstock.driver.event_time import moved_backwards, times_after
 from penstock.graph.physical import build
 from penstock.runtime.assigning import TimestampsOperator
 from penstock.runtime.event_time import ChannelTime, OperatorTime

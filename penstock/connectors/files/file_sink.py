@@ -7,7 +7,6 @@ import os
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from penstock.checkpoint.committing import Commit
 from penstock.common.serialization import BulkWriterFactory, Encoder
 from penstock.common.typeinfo import TypeSpec
 from penstock.connectors.files.buckets import BucketAssigner, BucketContext, FunctionAssigner
@@ -17,6 +16,7 @@ from penstock.connectors.files.rolling import OnCheckpointRollingPolicy, Rolling
 from penstock.connectors.files.showing import Notes, check_parts, show, show_open_parts, sweep
 from penstock.connectors.files.writer import FileWriter
 from penstock.connectors.sink import Sink, SinkWriter
+from penstock.driver.committing import Commit
 from penstock.errors import PenstockError
 from penstock.runtime.context import RuntimeContext
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import msgspec
 
-from penstock.checkpoint.committing import Commit
 from penstock.connectors.delivery import DeliveryGuarantee
 from penstock.connectors.kafka.client import KafkaClient, KafkaError, confluent_kafka
 from penstock.connectors.kafka.cluster import Cluster, Subscription
@@ -16,6 +15,7 @@ from penstock.connectors.kafka.serializing import KafkaRecordSerializationSchema
 from penstock.connectors.kafka.transactions import TransactionFenced, Transactions
 from penstock.connectors.sink import AT_LEAST_ONCE, EXACTLY_ONCE, Sink, SinkWriter
 from penstock.connectors.write_ahead import WriteAhead, written_ahead
+from penstock.driver.committing import Commit
 from penstock.errors import PenstockError
 from penstock.runtime.context import RuntimeContext
 from penstock.runtime.operators import EpochInfo

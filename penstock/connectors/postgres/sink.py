@@ -9,7 +9,6 @@ from itertools import islice
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
-from penstock.checkpoint.committing import Commit
 from penstock.common.fields import values_of
 from penstock.common.row import Row, RowKind
 from penstock.connectors.postgres.connection import (
@@ -32,6 +31,7 @@ from penstock.connectors.postgres.table import check_names
 from penstock.connectors.postgres.target import Target, find_target
 from penstock.connectors.sink import EXACTLY_ONCE, Sink, SinkWriter
 from penstock.connectors.write_ahead import WriteAhead, written_ahead
+from penstock.driver.committing import Commit
 from penstock.errors import PenstockError
 from penstock.runtime.context import RuntimeContext
 from penstock.runtime.operators import EpochInfo

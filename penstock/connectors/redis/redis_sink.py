@@ -14,11 +14,11 @@ from typing import Any
 
 from xxhash import xxh3_64_hexdigest
 
-from penstock.checkpoint.committing import Commit
 from penstock.connectors.redis.commands import commands_of, put_aside, taken_back
 from penstock.connectors.redis.server import DEFAULT_RETRY, RedisRefused, RetryTime, Server, client_library, is_for_now
 from penstock.connectors.sink import EXACTLY_ONCE, Sink, SinkWriter
 from penstock.connectors.write_ahead import WriteAhead, written_ahead
+from penstock.driver.committing import Commit
 from penstock.errors import PenstockError
 from penstock.runtime.context import RuntimeContext
 from penstock.runtime.operators import EpochInfo

@@ -1,7 +1,6 @@
 """Sources and sinks as users import them, and the contracts for their own."""
 
 from penstock.absent import explain_absent
-from penstock.checkpoint.committing import Commit
 from penstock.connectors.dead_letters import DeadLetter
 from penstock.connectors.generic_write_ahead import CheckpointCommitter, GenericWriteAheadSink
 from penstock.connectors.sink import Sink, SinkWriter
@@ -9,6 +8,7 @@ from penstock.connectors.sinks import DiscardingSink, PrintSink
 from penstock.connectors.source import Positions, Source
 from penstock.connectors.write_ahead import WriteAhead, written_ahead
 from penstock.datastream.connectors.base import DeliveryGuarantee
+from penstock.driver.committing import Commit
 from penstock.runtime.operators import EpochInfo
 
 __all__ = [

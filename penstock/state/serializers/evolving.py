@@ -2,7 +2,7 @@
 
 A way is data, not code, and is stored with the state: what a class looked like in between, and which defaults it had,
 no later program needs to know. None is the way of a type whose values are written as before; any other is a list that
-begins with its kind (`steps.py` walks them).
+begins with its kind (`migrations.py` walks them).
 """
 
 from __future__ import annotations

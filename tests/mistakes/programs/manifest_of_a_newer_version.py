@@ -1,8 +1,8 @@
 import msgspec
 
-from penstock.checkpoint.epochs import Settings
 from penstock.checkpoint.manifest import digest_of
 from penstock.datastream import StreamExecutionEnvironment
+from penstock.driver.epochs import Settings
 from penstock.state.object_storage import ObjectStorage
 from penstock.testing import JobHarness
 

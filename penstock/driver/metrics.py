@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
-from penstock.checkpoint.flow import FlowControl
-from penstock.checkpoint.slots import Slots
+from penstock.driver.flow_control import FlowControl
+from penstock.driver.slots import Slots
 from penstock.errors import PenstockError
 from penstock.runtime.metrics import (
     BUFFER_FILL,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.checkpoint.coordinator import Abort
+from penstock.driver.coordinator import Abort
 from penstock.errors import PenstockError
 from penstock.runtime.rows import Failure
 

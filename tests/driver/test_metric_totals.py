@@ -2,8 +2,8 @@
 
 import pytest
 
-from penstock.checkpoint.metrics import MetricTotals
 from penstock.datastream import StreamExecutionEnvironment
+from penstock.driver.metrics import MetricTotals
 from penstock.graph.physical import build
 from penstock.runtime.metrics import OperatorMetrics, TaskMetrics
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
-from penstock.checkpoint.credits import Controller, Demand, shared
+from penstock.driver.credits import Controller, Demand, shared
 from penstock.runtime.metrics import BACK_PRESSURE, BACKLOG, CAPACITY, CREDITS, Number, TaskMetrics
 from penstock.runtime.plan import PhysicalGraph
 from penstock.runtime.report import Report

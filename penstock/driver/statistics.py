@@ -7,8 +7,8 @@ from collections.abc import Iterable
 
 import msgspec
 
-from penstock.checkpoint.coordinator import Abort, CheckpointStatus
 from penstock.checkpoint.manifest import Manifest
+from penstock.driver.coordinator import Abort, CheckpointStatus
 from penstock.runtime.metrics import TaskMetrics
 from penstock.runtime.report import Report
 

@@ -9,9 +9,9 @@ from concurrent.futures import Executor, Future
 from contextlib import suppress
 from typing import NamedTuple, Protocol
 
-from penstock.checkpoint.ahead import Ahead
 from penstock.checkpoint.manifest import Committable, Manifest, NotRestorable
-from penstock.checkpoint.snapshots import in_order
+from penstock.checkpoint.wal import Ahead
+from penstock.driver.snapshots import in_order
 from penstock.runtime.report import Report
 from penstock.runtime.sink_operators import WRITERS
 

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from penstock.checkpoint.coordinator import (
+from penstock.driver.coordinator import (
     Abort,
     Acknowledge,
     AllIn,

@@ -15,8 +15,9 @@ from penstock.checkpoint.housekeeping import Merge, merge_here
 from penstock.checkpoint.job_directories import readable_part
 from penstock.checkpoint.lineages import SharedStorage
 from penstock.checkpoint.manifest import Manifest, OperatorSnapshot, Version, load
-from penstock.checkpoint.positions import Positions, take_apart
-from penstock.checkpoint.savepoints import (
+from penstock.common.places import warn
+from penstock.runtime.plan import PhysicalGraph
+from penstock.savepoint.format import (
     FORMAT,
     PREFIX,
     Metadata,
@@ -27,8 +28,7 @@ from penstock.checkpoint.savepoints import (
     dispose_savepoint,
     publish_metadata,
 )
-from penstock.common.places import warn
-from penstock.runtime.plan import PhysicalGraph
+from penstock.savepoint.positions import Positions, take_apart
 from penstock.state.key_groups import block_count
 from penstock.state.storage import Storage, StorageError
 

@@ -13,13 +13,13 @@ from typing import Any
 import msgspec
 
 from penstock.checkpoint.history import stored_types
-from penstock.checkpoint.restoring import RestoreSettings, check_savepoint
-from penstock.checkpoint.savepoints import Metadata, SavedOperator, load_savepoint
 from penstock.errors import PenstockError
 from penstock.runtime.chain import ChainRun
 from penstock.runtime.failures import describe_failure, party_of
 from penstock.runtime.operators import Operator
 from penstock.runtime.plan import PhysicalGraph
+from penstock.savepoint.format import Metadata, SavedOperator, load_savepoint
+from penstock.savepoint.restoring import RestoreSettings, check_savepoint
 from penstock.state.stored_types import StoredType, ways_to
 
 RESTORED = "restored"

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.checkpoint.credits import FIRST, Controller, Demand, shared
+from penstock.driver.credits import FIRST, Controller, Demand, shared
 
 TARGET = 1.0
 

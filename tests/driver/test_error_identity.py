@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.checkpoint.error_identity import error_identity
+from penstock.driver.error_identity import error_identity
 from penstock.errors import PenstockError, Place
 
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from penstock.checkpoint.clock import Jumps, ProcessingClock
-from penstock.checkpoint.epochs import EpochParameters, Settings
-from penstock.checkpoint.failed import UserFunctionFailed
 from penstock.common import Configuration, Duration, Time, WatermarkStrategy
 from penstock.datastream import KeyedProcessFunction, RuntimeContext, StreamExecutionEnvironment
 from penstock.datastream.state import StateTtlConfig, ValueStateDescriptor
 from penstock.datastream.window import TumblingProcessingTimeWindows
+from penstock.driver.clock import Jumps, ProcessingClock
+from penstock.driver.epoch_errors import UserFunctionFailed
+from penstock.driver.epochs import EpochParameters, Settings
 from penstock.testing import JobHarness
 from penstock.testing.engine import LocalEngine
 

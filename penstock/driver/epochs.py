@@ -13,11 +13,25 @@ from typing import Any
 
 import msgspec
 
-from penstock.checkpoint.ahead import Ahead
 from penstock.checkpoint.bases import Block, largest_state
-from penstock.checkpoint.clock import Jumps, ProcessingClock
-from penstock.checkpoint.committing import Committer, CommittingSink, committables_of
-from penstock.checkpoint.coordinator import (
+from penstock.checkpoint.fencing import begin, check_owner, close, publish_as_owner
+from penstock.checkpoint.housekeeping import Housekeeping, Merge, merge_here
+from penstock.checkpoint.key_types import declared_key_types, key_type_text
+from penstock.checkpoint.lineages import SharedStorage
+from penstock.checkpoint.manifest import (
+    FORMAT,
+    Manifest,
+    Version,
+    fenced,
+    latest,
+    manifest_name,
+)
+from penstock.checkpoint.redistribution import sizes
+from penstock.checkpoint.resume_check import check_restorable
+from penstock.checkpoint.wal import Ahead
+from penstock.driver.clock import Jumps, ProcessingClock
+from penstock.driver.committing import Committer, CommittingSink, committables_of
+from penstock.driver.coordinator import (
     Abort,
     Acknowledge,
     AllIn,
@@ -30,33 +44,19 @@ from penstock.checkpoint.coordinator import (
     Published,
     Trigger,
 )
-from penstock.checkpoint.event_time import next_wakeup, times_after
-from penstock.checkpoint.failed import failed
-from penstock.checkpoint.fencing import begin, check_owner, close, publish_as_owner
-from penstock.checkpoint.flow import FlowControl
-from penstock.checkpoint.housekeeping import Housekeeping, Merge, merge_here
-from penstock.checkpoint.key_types import declared_key_types, key_type_text
-from penstock.checkpoint.lineages import SharedStorage
-from penstock.checkpoint.manifest import (
-    FORMAT,
-    Manifest,
-    Version,
-    fenced,
-    latest,
-    manifest_name,
-)
-from penstock.checkpoint.metrics import MetricTotals
-from penstock.checkpoint.redistribution import sizes
-from penstock.checkpoint.rescaling import Scale, recalled, remembered, scale_for
-from penstock.checkpoint.restorable import check_restorable
-from penstock.checkpoint.savepoints import dispose_claimed, savepoint_storage
-from penstock.checkpoint.snapshots import add_deltas, in_order, operator_snapshots, records_since
-from penstock.checkpoint.statistics import CheckpointHistory
+from penstock.driver.epoch_errors import failed
+from penstock.driver.event_time import next_wakeup, times_after
+from penstock.driver.flow_control import FlowControl
+from penstock.driver.metrics import MetricTotals
+from penstock.driver.rescaling import Scale, recalled, remembered, scale_for
+from penstock.driver.snapshots import add_deltas, in_order, operator_snapshots, records_since
+from penstock.driver.statistics import CheckpointHistory
 from penstock.errors import PenstockError
 from penstock.runtime.metrics import TaskMetrics, decode_metrics
 from penstock.runtime.plan import PhysicalGraph
 from penstock.runtime.report import Report, decode_report
 from penstock.runtime.rows import FAILURE, METRICS, REPORT, Failure, decode_failure
+from penstock.savepoint.format import dispose_claimed, savepoint_storage
 from penstock.state.backends import Backend
 from penstock.state.key_groups import block_count
 from penstock.state.overlay import OVERLAY_BYTES

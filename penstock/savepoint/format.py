@@ -23,10 +23,10 @@ import pyarrow as pa
 from penstock.checkpoint.bases import SAVED_STATE
 from penstock.checkpoint.lineages import SharedStorage
 from penstock.checkpoint.manifest import OperatorSnapshot, digest_of
-from penstock.checkpoint.positions import Positions
-from penstock.checkpoint.soundness import contradiction
 from penstock.errors import PenstockError
 from penstock.runtime.event_time import OperatorTime
+from penstock.savepoint.positions import Positions
+from penstock.savepoint.validation import contradiction
 from penstock.state.files import content_name
 from penstock.state.object_storage import ObjectStorage
 from penstock.state.storage import LocalStorage, MissingObject, StorageError

@@ -12,7 +12,7 @@ from penstock.state.key_groups import MAX_PARALLELISM, block_count
 from penstock.state.shares import GROUPED, group_of
 
 if TYPE_CHECKING:
-    from penstock.checkpoint.savepoints import Metadata, SavedOperator
+    from penstock.savepoint.format import Metadata, SavedOperator
 
 _FILE = re.compile(r"state/[0-9a-f]{32}\.arrow")
 _LOGGED = re.compile(r"(?!\.)[\w.-]{1,255}")

@@ -2,11 +2,11 @@
 
 import pytest
 
-from penstock.checkpoint.epochs import Settings
-from penstock.checkpoint.failed import EpochFailed
 from penstock.datastream import StreamExecutionEnvironment
 from penstock.datastream.functions import KeyedProcessFunction
 from penstock.datastream.state import ValueStateDescriptor
+from penstock.driver.epoch_errors import EpochFailed
+from penstock.driver.epochs import Settings
 from penstock.testing import JobHarness
 
 

@@ -20,14 +20,14 @@ from penstock.checkpoint.fencing import begin, publish_as_owner
 from penstock.checkpoint.key_types import check_key_type, declared_key_types
 from penstock.checkpoint.lineages import Lineages, SharedStorage
 from penstock.checkpoint.manifest import FORMAT, BaseHandle, Manifest, NotRestorable, latest
-from penstock.checkpoint.positions import Line, Positions, put_together
-from penstock.checkpoint.savepoints import (
+from penstock.runtime.plan import Chain, PhysicalGraph
+from penstock.savepoint.format import (
     Metadata,
     SavedBlock,
     load_savepoint,
     savepoint_storage,
 )
-from penstock.runtime.plan import Chain, PhysicalGraph
+from penstock.savepoint.positions import Line, Positions, put_together
 from penstock.state.storage import Storage
 
 _THREADS = 4

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from penstock.checkpoint.restarts import (
+from penstock.driver.restarts import (
     WITH_CHECKPOINTS,
     Completed,
     ExponentialDelay,

@@ -2,16 +2,16 @@
 
 import pytest
 
-from penstock.checkpoint.epochs import (
+from penstock.checkpoint.history import ManifestHistory
+from penstock.checkpoint.manifest import Fenced, latest, manifest_name
+from penstock.datastream import StreamExecutionEnvironment
+from penstock.driver.epoch_errors import EpochFailed, UserFunctionFailed
+from penstock.driver.epochs import (
     EngineLost,
     EpochDriver,
     Settings,
     StateTooLarge,
 )
-from penstock.checkpoint.failed import EpochFailed, UserFunctionFailed
-from penstock.checkpoint.history import ManifestHistory
-from penstock.checkpoint.manifest import Fenced, latest, manifest_name
-from penstock.datastream import StreamExecutionEnvironment
 from penstock.errors import PenstockError
 from penstock.graph.physical import build
 from penstock.runtime.report import DeltaHandle, OperatorReport, Report, encode_report
@@ -470,7 +470,7 @@ class TestTheMemoryBackend:
 
 
 def test_the_driver_remembers_the_statistics_of_the_last_epochs_only(start, engine, monkeypatch):
-    monkeypatch.setattr("penstock.checkpoint.epochs._STATISTICS_KEPT", 5)
+    monkeypatch.setattr("penstock.driver.epochs._STATISTICS_KEPT", 5)
     driver = start()
     for _ in range(8):
         driver.run_epoch(None, {})
