@@ -19,7 +19,7 @@ BASE ?= HEAD~1
 LINE ?= keys-100000
 PAIRS ?= 5
 
-.PHONY: help install run test test-plain test-spark test-long lint format bench bench-batch bench-state bench-savepoint bench-tables bench-io bench-pairs chaos soak fuzz compatibility clean java
+.PHONY: help install run test test-plain test-spark test-long lint format bench bench-batch bench-state bench-savepoint bench-tables bench-io bench-pairs chaos soak fuzz compatibility graph clean java
 
 help:
 	@echo 'make install   set up $(VENV) (and Java, where it is missing)'
@@ -39,6 +39,7 @@ help:
 	@echo 'make bench-pairs  one line of the benchmark on two revisions, interleaved; BASE=main~10 LINE=keys-100000 PAIRS=5'
 	@echo 'make fuzz      damage a savepoint in many ways, see that each is refused; MUTATIONS=10000'
 	@echo 'make compatibility   write docs/compatibility.md anew from PyFlink and this code'
+	@echo 'make graph     draw how the packages import each other, layer by layer: docs/import-graph.svg'
 	@echo 'make clean     remove $(VENV), caches and build output'
 
 install: $(STAMP)
@@ -104,6 +105,9 @@ fuzz: $(STAMP)
 
 compatibility: $(STAMP)
 	$(PY) -m scripts.compatibility
+
+graph: $(STAMP)
+	$(PY) -m scripts.import_graph
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

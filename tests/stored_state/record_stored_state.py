@@ -18,8 +18,8 @@ from pathlib import Path
 
 from stored_state_jobs import HOUR, START, OrderV1, OrderV2, OrderV3, PowerCut, SinkCalls, deliveries, states, totals
 
-from penstock.checkpoint.epochs import Settings
 from penstock.datastream import StreamExecutionEnvironment
+from penstock.driver.epochs import Settings
 from penstock.state.storage import LocalStorage
 from penstock.testing import JobHarness
 
