@@ -258,15 +258,19 @@ class JobHarness:
         return self
 
     def set_clock(self, milliseconds: int) -> JobHarness:
-        """Let time pass until the machine's clock shows this. If a timer or an idle source is due by then, run the
-        epoch for it. A clock that is set back is as one that is corrected: no time passes."""
+        """Let time pass until the machine's clock shows this, and run the epoch for what is then due.
+
+        A timer or an idle source can be due. A clock that is set back is as one that is corrected: no time passes.
+        """
         if self._clock_ms is not None:
             self._passed_ms += max(0, milliseconds - self._clock_ms)
         return self.jump_clock(milliseconds)
 
     def jump_clock(self, milliseconds: int) -> JobHarness:
-        """Let the machine's clock show this from now on, forward or back, although no time passes: as when a time
-        server or an operator corrects it. If a timer is due by then, run the epoch for it."""
+        """Let the machine's clock show this from now on, forward or back, although no time passes.
+
+        That happens when a time server or an operator corrects it. If a timer is due by then, run the epoch for it.
+        """
         first, self._clock_ms = self._clock_ms is None, milliseconds
         if first:
             # What the machine's own clocks showed before no longer counts.
@@ -282,8 +286,10 @@ class JobHarness:
         return self._driver.next_wakeup
 
     def set_pace(self, seconds: float, operator: str) -> JobHarness:
-        """Let every record take so long in this operator or source, by uid or name. The clock is then the test's own:
-        an epoch takes what its records take at the paces that were set, and nothing else."""
+        """Let every record take this long in an operator or source, named by uid or name.
+
+        The clock is then the test's: an epoch takes what its records take at the paces that were set, and nothing else.
+        """
         if self._clock_ms is None:
             self.set_clock(0)
         self._pace.set(self._names.get(operator, operator), seconds)
@@ -300,8 +306,10 @@ class JobHarness:
         self._partitions[self._source(source)] = count
 
     def epoch(self, records: int | None = None) -> EpochStatistics | None:
-        """Run one epoch over what waits, at most `records` of each source, and in a program with flow control at most
-        its credits. None if a crash was asked for and came."""
+        """Run one epoch over the records that wait, at most `records` of each source.
+
+        A program with flow control takes at most its credits. Returns None if a crash was asked for and came.
+        """
         return self._run(records, ends_input=False)
 
     def epochs(self, records: int) -> JobHarness:
@@ -377,8 +385,10 @@ class JobHarness:
                 self._log[uid].extend([None] * first.records.get(uid, 0))
 
     def cancel(self) -> None:
-        """End the job as `JobClient.cancel` does: nothing of the epoch under way is visible, and sinks show and abort
-        what they hold. Raises what they fail with."""
+        """End the job as `JobClient.cancel` does.
+
+        Nothing of the current epoch is visible, and sinks show and abort what they hold. Raises what they fail with.
+        """
         try:
             self._driver.close()
         finally:
@@ -407,7 +417,7 @@ class JobHarness:
         self._start()
 
     def crash_at(self, point: str) -> None:
-        """Crash when the next epoch reaches a point: `source.processed`, `level1.snapshot`, `driver.published`, …
+        """Crash when the next epoch reaches a point, such as `source.processed` or `driver.published`.
 
         An epoch that does not reach it is an error, which says what points there are.
         """
