@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 
-class Place(NamedTuple):
+class SourceLocation(NamedTuple):
     """A line of the user's program."""
 
     file: str
@@ -16,21 +16,23 @@ class Place(NamedTuple):
 class PenstockError(Exception):
     """Something the user or operator can act on. The message says what, where, and what to do next.
 
-    `fix` is the end of the message, where it says what to write instead. `places` are the user's lines to look at,
+    `fix` is the end of the message, where it says what to write instead. `locations` are the user's lines to look at,
     most important first; without them they are those of the traceback.
     """
 
     problem = ""
     fix = ""
-    places: tuple[Place, ...] = ()
-    lasting = False
-    """Whether going on from the last checkpoint would only lead here again: then no restart strategy is asked."""
+    locations: tuple[SourceLocation, ...] = ()
+    retryable = True
+    """Whether the restart strategy decides. False: a restart from the last checkpoint would fail in the same way."""
 
-    def __init__(self, problem: str = "", *details: Any, fix: str = "", places: tuple[Place | None, ...] = ()) -> None:
+    def __init__(
+        self, problem: str = "", *details: Any, fix: str = "", locations: tuple[SourceLocation | None, ...] = ()
+    ) -> None:
         super().__init__(problem, *details)
         self.problem = problem
         self.fix = fix
-        self.places = tuple(place for place in places if place is not None)
+        self.locations = tuple(each for each in locations if each is not None)
 
     def statement(self) -> str:
         """The message without the fix."""

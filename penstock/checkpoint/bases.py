@@ -13,12 +13,12 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from penstock.checkpoint.expiry import left_out_of_bases
-from penstock.checkpoint.history import ManifestHistory
 from penstock.checkpoint.manifest import BaseHandle, Manifest, Version, load
+from penstock.checkpoint.manifest_chain import ManifestChain
 from penstock.state.entries import state_id
 from penstock.state.files import GroupChanges, merge_changes, read_changes, write_changes
 from penstock.state.key_groups import block_range
-from penstock.state.replica import History
+from penstock.state.replica import StateHistory
 from penstock.state.storage import Storage
 
 LONGEST_WALK = 500
@@ -47,7 +47,7 @@ def merge_block(storage: Storage, version: Version, block: Block, into: Storage 
 
     `into`: the savepoint that it is for; else it is one of the lineage's own.
     """
-    groups = block_groups(ManifestHistory(storage, version), block.uid, block.number, block.max_parallelism)
+    groups = block_groups(ManifestChain(storage, version), block.uid, block.number, block.max_parallelism)
     expired = left_out_of_bases(load(storage, version.id, version.digest)[0], block.uid)
     if expired is not None:
         groups = map(expired.rest, groups)
@@ -61,7 +61,7 @@ def merge_block(storage: Storage, version: Version, block: Block, into: Storage 
         return BaseHandle(version.id, name, written.size)
 
 
-def block_groups(history: History, uid: str, block: int, max_parallelism: int) -> Iterator[GroupChanges]:
+def block_groups(history: StateHistory, uid: str, block: int, max_parallelism: int) -> Iterator[GroupChanges]:
     """All of a block's state at the wanted version, as what would be put into an empty replica: key group by key
     group, so no more than one of them is in memory."""
     groups = block_range(block, max_parallelism)

@@ -124,7 +124,7 @@ class Housekeeping:
             self._work = self._thread.submit(self._run, manifest, version, blocks, sweep)
 
     @contextmanager
-    def holding(self, number: int) -> Iterator[None]:
+    def pinned(self, number: int) -> Iterator[None]:
         """Within this block the files of a checkpoint stay, which must be the last one when the block begins."""
         self._held.append(number)
         try:

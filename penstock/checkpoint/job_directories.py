@@ -39,13 +39,13 @@ class UnknownOwner(PenstockError):
     Operator action: say with `penstock.checkpoint.unnamed-directory` whether they are this job's.
     """
 
-    lasting = True
+    retryable = False
 
 
 class BadJobRecord(PenstockError):
     """The record of a directory's job cannot be read. Operator action: restore it from a copy, or correct it."""
 
-    lasting = True
+    retryable = False
 
 
 class Unnamed(Enum):

@@ -7,7 +7,7 @@ import pickle
 from penstock.checkpoint.manifest import NotRestorable
 from penstock.runtime.plan import PhysicalGraph
 from penstock.state.serializers import serializer_for
-from penstock.state.serializers.evolving import NoWay, check_key
+from penstock.state.serializers.evolving import IncompatibleType, check_key
 from penstock.state.serializers.schema_text import UnknownSchema, read_schema
 
 
@@ -34,7 +34,7 @@ def check_key_type(declared: object, stored: str, operator: str, where: str) -> 
         return
     try:
         check_key(read_schema(f"value {stored}").value, serializer.node, ())
-    except (NoWay, UnknownSchema):
+    except (IncompatibleType, UnknownSchema):
         raise NotRestorable(
             f"What {where} has of operator {operator} is stored by keys of type '{stored}', and key_by declares "
             f"'{serializer.schema()}' now. Keys are found by their bytes, so none of it would be found.",

@@ -29,7 +29,7 @@ class Fenced(PenstockError):
     Operator action: none. The other driver carries the job on; this one touched no sink.
     """
 
-    lasting = True
+    retryable = False
 
 
 class BadManifest(PenstockError):
@@ -38,7 +38,7 @@ class BadManifest(PenstockError):
     Operator action: restore the file from a copy, or restore the job from a savepoint. Nothing was changed.
     """
 
-    lasting = True
+    retryable = False
 
 
 class NotRestorable(PenstockError):
@@ -47,7 +47,7 @@ class NotRestorable(PenstockError):
     Operator action: give the operators the uids and max parallelism they had, or start the job under another name.
     """
 
-    lasting = True
+    retryable = False
 
 
 class Committable(msgspec.Struct, array_like=True, frozen=True):
@@ -71,8 +71,8 @@ class OperatorSnapshot(msgspec.Struct, array_like=True, frozen=True):
     """By kind and block, the time of the first timer."""
     ttl: dict[str, Form] = {}
     """How states with TTL are stored, by name."""
-    ways: dict[str, tuple[bytes, ...]] = {}
-    """For keyed states whose type has changed, from each version of it to the next: see `serializers.steps`."""
+    migrations: dict[str, tuple[bytes, ...]] = {}
+    """For keyed states whose type has changed, from each version of it to the next: see `serializers.migrations`."""
     key_type: str = ""
     """Of the keys that its state is stored by; empty where no program has said it."""
 

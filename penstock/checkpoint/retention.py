@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from penstock.checkpoint.bases import oldest_walk
 from penstock.checkpoint.manifest import Manifest, load, manifest_name
-from penstock.checkpoint.wal import AHEAD
+from penstock.checkpoint.wal import FORMER_WAL, WAL
 from penstock.state.storage import Storage
 
 
@@ -70,7 +70,8 @@ class Retention:
             if name not in needed and _epoch(name) < last.id and _epoch(name) not in reading
         ]
         # Of the last checkpoint they are what its sinks commit, once more if a driver recovers from it.
-        gone += [name for name in self._storage.list(AHEAD) if _epoch(name) < last.id]
+        for folder in (WAL, FORMER_WAL):
+            gone += [name for name in self._storage.list(folder) if _epoch(name) < last.id]
         for name in gone:
             self._storage.delete(name)
         kept = self.kept(last, reading)

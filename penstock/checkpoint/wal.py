@@ -12,14 +12,16 @@ from typing import Any
 
 from penstock.state.storage import Storage, StorageError
 
-AHEAD = "ahead/"
+WAL = "wal/"
+FORMER_WAL = "ahead/"
+"""Where versions up to 0.1 wrote these files. A manifest names its own, so they are read wherever they are."""
 
 
-def ahead_name(epoch: int, digest: str) -> str:
-    return f"{AHEAD}{epoch:012d}/{digest}.log"
+def wal_name(epoch: int, digest: str) -> str:
+    return f"{WAL}{epoch:012d}/{digest}.log"
 
 
-class Ahead:
+class WriteAheadLog:
     """The files as the driver has them: one for all sinks, which may have put the same aside."""
 
     def __init__(self, storage: Storage) -> None:

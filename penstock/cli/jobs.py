@@ -17,7 +17,7 @@ from typer.core import TyperCommand
 
 from penstock.cli.overrides import Setting, YarnId, overrides_of
 from penstock.cli.program import INTERRUPTED
-from penstock.cli.told import Told
+from penstock.cli.shown_errors import ShownErrors
 from penstock.common.options import canonical, check_keys, surrounding_settings
 from penstock.control.client import Running, ask, find_job, running_jobs
 from penstock.control.messages import Cancel, Description, MakeSavepoint, Request, Rescale, Stop
@@ -32,7 +32,7 @@ def list_(
     setting: Setting = None,
 ) -> None:
     """List the jobs that run on this host."""
-    with Told():
+    with ShownErrors():
         jobs = running_jobs(_directory(setting))
     if as_json:
         typer.echo(json.dumps([_all_of(job) for job in jobs], indent=2))
@@ -119,7 +119,7 @@ class CancelCommand(TyperCommand):
 
 def _have_done(given: str, setting: list[str] | None, doing: str, request: Callable[[], Request]) -> None:
     asked = request()
-    with Told():
+    with ShownErrors():
         directory = _directory(setting)
         job = find_job(directory, given)
         name = given if job.description is None else job.description.name

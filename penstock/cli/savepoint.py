@@ -10,7 +10,7 @@ from typer.core import TyperGroup
 
 from penstock.cli.jobs import savepoint as savepoint_of
 from penstock.cli.overrides import YarnId
-from penstock.cli.told import Told
+from penstock.cli.shown_errors import ShownErrors
 from penstock.savepoint.format import dispose_savepoint, savepoint_storage
 from penstock.tables.savepoint import Savepoint
 
@@ -47,7 +47,7 @@ def savepoint(
     if dispose is not None and context.invoked_subcommand is not None:
         raise typer.BadParameter("It removes the savepoint of this path; nothing else goes with it.", param_hint="-d")
     if dispose is not None:
-        with Told():
+        with ShownErrors():
             dispose_savepoint(savepoint_storage(dispose))
             typer.echo(f"Removed {dispose}.")
 
@@ -58,14 +58,14 @@ savepoint_app.command(name=_OF_A_JOB)(savepoint_of)
 @savepoint_app.command()
 def inspect(path: Annotated[str, _PATH]) -> None:
     """Say what is in a savepoint: job, operators, states, sizes, positions."""
-    with Told():
+    with ShownErrors():
         typer.echo(Savepoint.load(path).describe())
 
 
 @savepoint_app.command(name="list")
 def list_(directory: Annotated[str, typer.Argument(help="Where savepoints are.")]) -> None:
     """List the savepoints in a directory, oldest first."""
-    with Told():
+    with ShownErrors():
         for found in Savepoint.list(directory):
             what = found.problem if found.metadata is None else f"{found.metadata.job}, {found.metadata.size:,} bytes"
             typer.echo(f"{found.where}  {what}")
@@ -78,7 +78,7 @@ def diff(
     as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
 ) -> None:
     """Say in what two savepoints differ, types of states too; exit code 1 if they do."""
-    with Told():
+    with ShownErrors():
         differences = Savepoint.load(one).compared(Savepoint.load(other))
         if as_json:
             typer.echo(json.dumps([each._asdict() for each in differences], indent=2))

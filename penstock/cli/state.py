@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from penstock.cli.told import Told
+from penstock.cli.shown_errors import ShownErrors
 
 # What reads states is imported by the commands that do: `penstock run` should not wait for it.
 
@@ -26,7 +26,7 @@ def ls(path: Annotated[str, _PATH], as_json: Annotated[bool, _JSON] = False) -> 
     """List the operators and their states."""
     from penstock.tables.checkpoint import open_snapshot
 
-    with Told():
+    with ShownErrors():
         found = open_snapshot(path).states()
         if as_json:
             typer.echo(_json(found))
@@ -52,7 +52,7 @@ def get(
     from penstock.tables.checkpoint import open_snapshot
     from penstock.tables.typed_keys import key_from_text
 
-    with Told():
+    with ShownErrors():
         table = open_snapshot(path).state(uid, state)
         rows = table.rows() if key is None else iter(table.get(key_from_text(table, key)))
         shown = list(islice(rows, limit or None))
@@ -81,7 +81,7 @@ def history_(
     from penstock.tables import history
     from penstock.tables.typed_keys import key_in
 
-    with Told():
+    with ShownErrors():
         moments = history(directory, uid, state, key_in(directory, uid, state, key))
         if as_json:
             typer.echo(_json([moment._asdict() for moment in moments]))

@@ -10,8 +10,8 @@ from types import TracebackType
 from typing import Any
 
 from penstock.common.job import JobCancelled
-from penstock.common.places import user_places
-from penstock.errors import PenstockError, Place
+from penstock.common.source_locations import user_locations
+from penstock.errors import PenstockError, SourceLocation
 
 FULL_VARIABLE = "PENSTOCK_TRACEBACK"
 """`full` in this environment variable shows Python's whole traceback instead."""
@@ -28,14 +28,14 @@ def short_form(error: PenstockError) -> str:
     message = error.headline().rstrip().splitlines() or [""]
     if len(message) > _LINES_SHOWN:
         message[_LINES_SHOWN - 1 :] = [f"… and {len(message) - _LINES_SHOWN + 1} lines more"]
-    places = error.places or user_places(error.__traceback__)
-    if not places:
+    locations = error.locations or user_locations(error.__traceback__)
+    if not locations:
         lines = message
     else:
-        first = places[0]
+        first = locations[0]
         lines = [f"{_shown(first)}: {message[0]}", *_source(first)]
-        for place in places[1:_PLACES_SHOWN]:
-            lines += [f"  see also {_shown(place)}, in {place.function}", *_source(place)]
+        for location in locations[1:_PLACES_SHOWN]:
+            lines += [f"  see also {_shown(location)}, in {location.function}", *_source(location)]
         lines += message[1:]
     lines += filter(None, [error.context()])
     if error.fix:
@@ -43,17 +43,17 @@ def short_form(error: PenstockError) -> str:
     return "\n".join(lines)
 
 
-def _shown(place: Place) -> str:
+def _shown(location: SourceLocation) -> str:
     """`file:line`, as short as a terminal or an editor can still open it."""
-    file = place.file
+    file = location.file
     if os.path.isabs(file):
         near = os.path.relpath(file)
         file = file if near.startswith(os.pardir) else near
-    return f"{file}:{place.line}"
+    return f"{file}:{location.line}"
 
 
-def _source(place: Place) -> list[str]:
-    text = linecache.getline(place.file, place.line).strip()
+def _source(location: SourceLocation) -> list[str]:
+    text = linecache.getline(location.file, location.line).strip()
     return [f"    {text}"] if text else []
 
 

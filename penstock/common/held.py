@@ -55,5 +55,6 @@ def leads_to(path: Path, file: int) -> bool:
     """Whether this path is still that of an open file."""
     try:
         return os.path.samestat(os.stat(path), os.fstat(file))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
+        # A path below /proc/self/fd leads anywhere once its descriptor was closed and used again.
         return False

@@ -14,7 +14,7 @@ from penstock.common.job import JobCancelled, JobExecutionResult, JobID, JobStat
 if TYPE_CHECKING:
     from penstock.checkpoint.lineages import SharedStorage
     from penstock.driver.metrics import JobMetrics
-    from penstock.driver.statistics import CheckpointHistory
+    from penstock.driver.statistics import CheckpointLog
     from penstock.spark.job import Job
 
 
@@ -84,7 +84,7 @@ class JobClient:
         """Of the completed epochs of this driver, while the job runs or after it."""
         return self._job.driver.metrics.read()
 
-    def get_checkpoints(self) -> CheckpointHistory:
+    def get_checkpoints(self) -> CheckpointLog:
         """What is known of this driver's checkpoints: durations, sizes, acknowledgements, failures."""
         return self._job.driver.checkpoints
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from penstock.common.configuration import Configuration, shown
-from penstock.common.places import calling_place
-from penstock.errors import Place
+from penstock.common.source_locations import calling_location
+from penstock.errors import SourceLocation
 
 
 class Overridden(NamedTuple):
@@ -18,11 +18,11 @@ class Overridden(NamedTuple):
     """On the command line."""
     value: str | None
     """What the program made of it; None if it removed the setting."""
-    place: Place | None
+    location: SourceLocation | None
     """The line that did it."""
 
     def __str__(self) -> str:
-        where = "" if self.place is None else f" ({self.place.file}:{self.place.line})"
+        where = "" if self.location is None else f" ({self.location.file}:{self.location.line})"
         does = f"removes {self.key}" if self.value is None else f"sets {self.key} to {shown(self.key, self.value)}"
         return f"The program {does}{where}. The {shown(self.key, self.given)} of the command line has no effect."
 
@@ -35,7 +35,7 @@ class ProgramConfiguration(Configuration):
         super().__init__()
         self._values.update(values)
         self._given = dict(given)
-        self._changed: dict[str, Place | None] = {}
+        self._changed: dict[str, SourceLocation | None] = {}
 
     def overridden(self) -> Iterator[Overridden]:
         """Yield the settings of the command line to which the program gave other values."""
@@ -45,7 +45,7 @@ class ProgramConfiguration(Configuration):
 
     def _note(self, key: str) -> None:
         if key in self._given:
-            self._changed[key] = calling_place()
+            self._changed[key] = calling_location()
 
     def _set(self, key: str, value: Any) -> Configuration:
         self._note(key)

@@ -21,7 +21,7 @@ MOST_MILLIS = 100 * 365 * 86_400_000
 class BadSetting(PenstockError):
     """A setting is unknown or has a value that cannot be used; the message names the key."""
 
-    lasting = True
+    retryable = False
 
 
 class SettingType(ABC):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from penstock.errors import PenstockError, Place
+from penstock.errors import PenstockError, SourceLocation
 from penstock.runtime.moment import OfSplit
 from penstock.runtime.plan import Chain
 
@@ -42,7 +42,7 @@ class UnreadableRecord(PenstockError):
     Operator action: mend the record where it is, or let the program ask for dead letters, and start again.
     """
 
-    lasting = True
+    retryable = False
 
 
 class LetterBox:
@@ -51,10 +51,10 @@ class LetterBox:
     @staticmethod
     def of(chain: Chain) -> LetterBox:
         """That of the source whose chain it is."""
-        return LetterBox(chain.source_name, chain.source_uid or "", chain.source_place, chain.dead_letters)
+        return LetterBox(chain.source_name, chain.source_uid or "", chain.source_location, chain.dead_letters)
 
-    def __init__(self, name: str, uid: str = "", place: Place | None = None, wanted: bool = False) -> None:
-        self._name, self._uid, self._place = name, uid, place
+    def __init__(self, name: str, uid: str = "", location: SourceLocation | None = None, wanted: bool = False) -> None:
+        self._name, self._uid, self._location = name, uid, location
         self.wanted = wanted
         """Whether the program asked for dead letters."""
         self._due = 0
@@ -75,7 +75,7 @@ class LetterBox:
                 + (f"\nThe record: {_shown(data)}" if data else ""),
                 fix="Mend the record, or let such records go aside and the job go on: "
                 "env.from_source(..., dead_letters=tag) and get_side_output(tag), with tag = OutputTag('broken').",
-                places=(self._place,),
+                locations=(self._location,),
             ) from (reason if isinstance(reason, Exception) else None)
         self._due += 1
         return DeadLetter(self._name, split, position, data, why)

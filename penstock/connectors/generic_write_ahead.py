@@ -160,8 +160,8 @@ class GenericWriteAheadSink(Sink):
             self._opened = lineage
 
     def _pending(self) -> list[_Epoch]:
-        assert self.ahead is not None
-        storage = self.ahead.storage
+        assert self.wal is not None
+        storage = self.wal.storage
         names = [name for name in storage.list(f"{_folder(self.uid)}/") if name.endswith(_PAYLOAD)]
         return [_Epoch.kept(self, storage.read(name)) for name in names]
 
@@ -209,17 +209,17 @@ class _Epoch:
         if not self._kept:
             yield from written_ahead(self._sink, self._commit._replace(payload=self._records))
             return
-        assert self._sink.ahead is not None
+        assert self._sink.wal is not None
         for piece in pieces_of(self._records):
             whose = f"which sink '{self._sink.uid}' has not acknowledged of epoch {self.number}"
-            yield from chunks_of(piece, self._sink.ahead.storage, whose)
+            yield from chunks_of(piece, self._sink.wal.storage, whose)
 
     def keep(self) -> None:
         """Let it wait for the next epoch's end."""
         if self._kept or self._records is None:
             return
-        assert self._sink.ahead is not None
-        storage = self._sink.ahead.storage
+        assert self._sink.wal is not None
+        storage = self._sink.wal.storage
         pieces: list[Piece] = []
         for number, piece in enumerate(pieces_of(self._records)):
             copy = piece
@@ -235,8 +235,8 @@ class _Epoch:
         """It was sent, and the committer knows."""
         # A driver that died while it kept this may have left a part.
         if self._kept or self._commit.again:
-            assert self._sink.ahead is not None
-            self._sink.ahead.storage.delete_below(self._folder)
+            assert self._sink.wal is not None
+            self._sink.wal.storage.delete_below(self._folder)
 
 
 class _ValueWriter(SinkWriter):

@@ -14,7 +14,7 @@ NO_GUARANTEE = "none"
 """Records may be lost, and others may come twice."""
 
 
-class SourceTold(msgspec.Struct, frozen=True):
+class SourceGuarantee(msgspec.Struct, frozen=True):
     uid: str
     name: str
     replayable: bool
@@ -23,14 +23,14 @@ class SourceTold(msgspec.Struct, frozen=True):
     """Why flow control cannot hold it back; empty where it can."""
 
 
-class SinkTold(msgspec.Struct, frozen=True):
+class SinkGuarantee(msgspec.Struct, frozen=True):
     uid: str
     name: str
     guarantee: str
     why: str
 
 
-class CheckpointsTold(msgspec.Struct, frozen=True):
+class CheckpointGuarantee(msgspec.Struct, frozen=True):
     """What of a failed job is there when it goes on."""
 
     guarantee: str
@@ -38,38 +38,42 @@ class CheckpointsTold(msgspec.Struct, frozen=True):
     outlive_driver: bool = False
 
 
-class FlowTold(msgspec.Struct, frozen=True):
+class FlowGuarantee(msgspec.Struct, frozen=True):
     target_ms: int | None
     """How long an epoch should take; None where sources are not held back."""
     why: str
 
 
-class JobTold(msgspec.Struct, frozen=True):
+class JobGuarantee(msgspec.Struct, frozen=True):
     job: str
     guarantee: str
     reason: str
     weakest: list[str]
     """Uids of the sources and sinks that keep the job from exactly-once, and "checkpoints" where those do."""
-    checkpoints: CheckpointsTold
-    flow: FlowTold
-    sources: list[SourceTold]
-    sinks: list[SinkTold]
+    checkpoints: CheckpointGuarantee
+    flow: FlowGuarantee
+    sources: list[SourceGuarantee]
+    sinks: list[SinkGuarantee]
 
 
-def sink_told(uid: str, name: str, sink: Sink, early: bool, checkpoints: CheckpointsTold) -> SinkTold:
+def sink_guarantee(uid: str, name: str, sink: Sink, early: bool, checkpoints: CheckpointGuarantee) -> SinkGuarantee:
     """`early`: whether the mode AT_LEAST_ONCE is set."""
-    if early and sink.at_once:
+    if early and sink.commit_before_checkpoint:
         why = "execution.checkpointing.mode is AT_LEAST_ONCE: it shows records before their checkpoint is complete"
-        return SinkTold(uid, name, AT_LEAST_ONCE, f"{why}, and again if that fails")
+        return SinkGuarantee(uid, name, AT_LEAST_ONCE, f"{why}, and again if that fails")
     if sink.guarantee == AT_MOST_ONCE and not checkpoints.outlive_driver:
         # Nobody goes on after such a death: the job begins anew, and shows all of it.
-        return SinkTold(uid, name, EXACTLY_ONCE, "it shows records when their epoch is complete")
-    return SinkTold(uid, name, sink.guarantee, sink.why)
+        return SinkGuarantee(uid, name, EXACTLY_ONCE, "it shows records when their epoch is complete")
+    return SinkGuarantee(uid, name, sink.guarantee, sink.why)
 
 
-def job_told(
-    job: str, checkpoints: CheckpointsTold, flow: FlowTold, sources: Iterable[SourceTold], sinks: Iterable[SinkTold]
-) -> JobTold:
+def job_guarantee(
+    job: str,
+    checkpoints: CheckpointGuarantee,
+    flow: FlowGuarantee,
+    sources: Iterable[SourceGuarantee],
+    sinks: Iterable[SinkGuarantee],
+) -> JobGuarantee:
     sources, sinks = list(sources), list(sinks)
     losing = {source.uid: _part("source", source) for source in sources if not source.replayable}
     losing |= {sink.uid: _part("sink", sink) for sink in sinks if sink.guarantee == AT_MOST_ONCE}
@@ -80,20 +84,20 @@ def job_told(
     weak = losing | repeating
     if not weak:
         reason = f"every source can be read again, every sink shows a record once; {checkpoints.why}"
-        return JobTold(job, EXACTLY_ONCE, reason, [], checkpoints, flow, sources, sinks)
+        return JobGuarantee(job, EXACTLY_ONCE, reason, [], checkpoints, flow, sources, sinks)
     guarantee = NO_GUARANTEE if losing and repeating else AT_MOST_ONCE if losing else AT_LEAST_ONCE
     reason = f"because of {'; '.join(weak.values())}"
-    return JobTold(job, guarantee, reason, list(weak), checkpoints, flow, sources, sinks)
+    return JobGuarantee(job, guarantee, reason, list(weak), checkpoints, flow, sources, sinks)
 
 
-def in_a_line(told: JobTold) -> str:
+def in_a_line(told: JobGuarantee) -> str:
     """What a job's log says when it starts."""
     level = "gives no guarantee" if told.guarantee == NO_GUARANTEE else f"is {told.guarantee}"
     joint = ", " if told.weakest else ": "
     return f"Job '{told.job}' {level}{joint}{told.reason}."
 
 
-def in_words(told: JobTold) -> str:
+def in_words(told: JobGuarantee) -> str:
     """All of it, a line for each part."""
     flow = "off" if told.flow.target_ms is None else f"epochs of about {told.flow.target_ms} ms"
     lines = [
@@ -116,5 +120,5 @@ def throttled_sources(logical: LogicalGraph) -> list[str]:
     return [uid for uid, origin in origins.items() if isinstance(origin, Source) and not origin.not_throttled]
 
 
-def _part(kind: str, part: SourceTold | SinkTold) -> str:
+def _part(kind: str, part: SourceGuarantee | SinkGuarantee) -> str:
     return f"{kind} '{part.name}' (uid '{part.uid}'): {part.why}"

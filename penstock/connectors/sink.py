@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any
 
-from penstock.checkpoint.wal import Ahead
+from penstock.checkpoint.wal import WriteAheadLog
 from penstock.driver.committing import Commit
 from penstock.runtime.context import RuntimeContext
 from penstock.runtime.operators import EpochInfo
@@ -63,13 +63,13 @@ class Sink(ABC):
     """The reason: a sentence."""
     durable = True
     """Whether committables belong in the manifest. If not, they are lost with the driver, as its console is."""
-    at_once = False
+    commit_before_checkpoint = False
     """Whether `commit` may come before the checkpoint is complete where the user asks for no more than at least once.
 
     If that checkpoint then fails, the same records come again, in a commit of the same name or in several others. So a
     sink that leaves out what it was given before, or whose commit changes what its writers were restored from, cannot.
     """
-    beside = False
+    concurrent_commit = False
     """Whether `commit` may run in a thread of the driver while the tasks of the next epoch run: it touches nothing that
     writers use. It is over before anything else of the sink is called in the driver, and before the next epoch counts.
     """
@@ -79,13 +79,17 @@ class Sink(ABC):
     stateful = False
     """Whether its writers have state. Then each is a subtask of its own, behind an exchange if need be."""
     uid = ""
-    """The operator's, in the driver: set before the first call there."""
-    ahead: Ahead | None = None
-    """In the driver: what writers put aside, for `written_ahead`."""
+    """The operator's, in the driver: given to `bind`."""
+    wal: WriteAheadLog | None = None
+    """In the driver, given to `bind`: what writers put aside, for `written_ahead`."""
 
     def for_type(self, value_type: Any) -> Sink:
         """The sink for records of this declared type, None where none is declared. Called when a stream ends in it."""
         return self
+
+    def bind(self, uid: str, wal: WriteAheadLog) -> None:
+        """In the driver, before any other call there: the sink's operator, and the write-ahead log of the job."""
+        self.uid, self.wal = uid, wal
 
     def start(self) -> None:
         """In the driver, before the first epoch and at each recovery: raise what `commit` would fail with."""
@@ -103,7 +107,7 @@ class Sink(ABC):
     def abort(self, commits: list[Commit]) -> None:
         """Forget what was prepared in an attempt that failed, as far as it is known. May not be called at all."""
 
-    def abandon(self, epoch: int, token: str | None) -> None:
+    def abort_uncommitted(self, epoch: int, token: str | None) -> None:
         """Give up what attempts at epochs after this one prepared: it will never be committed.
 
         Called in the driver when the job ends, for whatever reason, and before it is restarted. A `token` names the

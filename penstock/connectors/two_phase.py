@@ -113,7 +113,7 @@ class TwoPhaseCommitSink(Sink):
             self.function.abort(handles.decode(prepared.handle))
             self._forget(prepared.noted)
 
-    def abandon(self, epoch: int, token: str | None) -> None:
+    def abort_uncommitted(self, epoch: int, token: str | None) -> None:
         handles = _Handles(self.function)
         left: list[tuple[Any, Exception]] = []
         for note in self._notes():
@@ -131,12 +131,12 @@ class TwoPhaseCommitSink(Sink):
             else:
                 note.delete()
         if left:
-            assert self.ahead is not None
+            assert self.wal is not None
             named = ", ".join(repr(handle) for handle, _ in left)
             raise NotAborted(
                 f"The sink '{self.uid}' could not abort {len(left)} transactions that will not be committed: "
                 f"{named:.2000}. The first failed with {type(left[0][1]).__name__}: {left[0][1]}.",
-                fix=f"Abort them in the system that holds them. Their handles stay in {self.ahead.storage.where}, "
+                fix=f"Abort them in the system that holds them. Their handles stay in {self.wal.storage.where}, "
                 f"below {_folder(self.uid)}.",
             ) from left[0][1]
 
@@ -152,16 +152,16 @@ class TwoPhaseCommitSink(Sink):
                 note.delete()
 
     def _notes(self) -> list[_Note]:
-        assert self.ahead is not None
-        storage = self.ahead.storage
+        assert self.wal is not None
+        storage = self.wal.storage
         if storage.in_memory:
             return []
         return [_Note(storage, name) for name in storage.list(f"{_folder(self.uid)}/")]
 
     def _forget(self, noted: str) -> None:
-        assert self.ahead is not None
+        assert self.wal is not None
         if noted:
-            self.ahead.storage.delete(noted)
+            self.wal.storage.delete(noted)
 
 
 class _Note:

@@ -34,7 +34,7 @@ from collections.abc import Iterator
 import msgspec
 from xxhash import xxh3_64_intdigest, xxh3_128
 
-from penstock.checkpoint.wal import ahead_name
+from penstock.checkpoint.wal import wal_name
 from penstock.connectors.sink import Sink
 from penstock.driver.committing import Commit
 from penstock.errors import PenstockError
@@ -110,7 +110,7 @@ class WriteAhead:
         if storage is None or self._size <= self._epoch.inline_bytes:
             self._pieces.append(Piece("", self._size, self._chunks, self._spool.read()))
         else:
-            name = ahead_name(self._epoch.number, self._hash.hexdigest())
+            name = wal_name(self._epoch.number, self._hash.hexdigest())
             storage.write_file(name, self._spool)  # type: ignore[arg-type]  # it reads and seeks as any
             self._pieces.append(Piece(name, self._size, self._chunks, None))
         self._renew()
@@ -128,13 +128,13 @@ def written_ahead(sink: Sink, commit: Commit) -> Iterator[bytes]:
     Called in the driver, by `commit` of a sink. Each chunk is given when it is verified, so the first ones before it is
     known that the last ones are there: who must take all or nothing sends them in one transaction.
     """
-    ahead = sink.ahead
+    wal = sink.wal
     for piece in pieces_of(commit.payload):
         if piece.inline is None:
-            if ahead is None:
+            if wal is None:
                 raise PenstockError(f"The sink '{sink.uid}' is in no job: only the driver of one has its files.")
-            ahead.noted(commit.epoch, piece.name)
-        storage = None if ahead is None else ahead.storage
+            wal.noted(commit.epoch, piece.name)
+        storage = None if wal is None else wal.storage
         yield from chunks_of(piece, storage, f"which sink '{sink.uid}' needs to commit epoch {commit.epoch}")
 
 

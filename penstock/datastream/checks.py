@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
-from penstock.common.places import warn
+from penstock.common.source_locations import warn
 from penstock.datastream.functions import Function, KeySelector, Partitioner, ReduceFunction
 from penstock.graph.logical import GraphError, LogicalGraph, Node
 from penstock.runtime.checkpointed import holds_operator_state
@@ -68,7 +68,7 @@ def warn_of_missing_sinks(graph: LogicalGraph) -> None:
     ends = [node for node in graph.nodes.values() if node.id not in read and not is_sink(node)]
     if not ends:
         return
-    names = ", ".join(f"'{node.name}'" + (f" (line {node.place.line})" if node.place else "") for node in ends)
+    names = ", ".join(f"'{node.name}'" + (f" (line {node.location.line})" if node.location else "") for node in ends)
     warn(
         f"The results of these operators go nowhere, for no sink reads them: {names}. Give each a sink, such as "
         f"stream.print() or stream.sink_to(...)."

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, overload
 
 from penstock.absent import explain_absent
 from penstock.common.names import check_name
-from penstock.common.places import calling_place
+from penstock.common.source_locations import calling_location
 from penstock.common.typeinfo import Types
 from penstock.common.watermark_strategy import WatermarkStrategy
 from penstock.connectors.dead_letters import DeadLetter
+from penstock.connectors.driver_sinks import CollectSink, PrintSink
 from penstock.connectors.generic_write_ahead import GenericWriteAheadSink
 from penstock.connectors.sink import Sink
-from penstock.connectors.sinks import CollectSink, PrintSink
 from penstock.connectors.two_phase import TwoPhaseCommitSink
 from penstock.datastream import hints
 from penstock.datastream.aggregations import Projection, field_reducer
@@ -215,7 +215,7 @@ class DataStream:
     def key_by(self, key_selector: Callable[[Any], Any] | KeySelector, key_type: Any = None) -> KeyedStream:
         """Partition by key. Keys may be numbers, strings, bytes, None, dates, tuples of these: see docs/keys.md."""
         check_function(key_selector, KeySelector, "key_by")
-        keyed = Partitioning(KEY, key_selector, key_type, place=calling_place())
+        keyed = Partitioning(KEY, key_selector, key_type, location=calling_location())
         return KeyedStream(self._env, [replace(edge, partitioning=keyed) for edge in self._inputs], self)
 
     def union(self, *streams: DataStream) -> DataStream:
@@ -358,7 +358,7 @@ class DataStream:
         return self._partitioned(Partitioning(CUSTOM, key_selector, partitioner=partitioner))
 
     def _partitioned(self, partitioning: Partitioning) -> DataStream:
-        partitioning = replace(partitioning, place=calling_place())
+        partitioning = replace(partitioning, location=calling_location())
         return DataStream(self._env, [replace(edge, partitioning=partitioning) for edge in self._inputs])
 
     def start_new_chain(self) -> DataStream:
@@ -624,7 +624,7 @@ def _dead_letters(node: Node, tag: OutputTag) -> Input:
             f"Source '{node.name}' has no side output {tag!r}"
             + (f": its dead letters are {asked!r}." if asked is not None else "."),
             fix=f"Ask for its dead letters: env.from_source(..., dead_letters={tag!r}).",
-            places=(calling_place(), node.place),
+            locations=(calling_location(), node.location),
         )
     return Input(node.id, _FORWARD, tag if tag.declared is not None else OutputTag(tag.tag_id, DeadLetter))
 

@@ -33,12 +33,12 @@ from penstock.common.options import (
     value,
 )
 from penstock.common.overridden import Overridden, ProgramConfiguration
-from penstock.common.places import calling_place, warn
 from penstock.common.restart_strategy import RestartStrategyConfiguration, configured_strategy
+from penstock.common.source_locations import calling_location, warn
 from penstock.common.typeinfo import Types
 from penstock.common.watermark_strategy import WatermarkStrategy
+from penstock.connectors.driver_sinks import CollectSink
 from penstock.connectors.generated import NumberSequenceSource
-from penstock.connectors.sinks import CollectSink
 from penstock.connectors.socket_text import SocketTextSource
 from penstock.connectors.source import Source
 from penstock.datastream.backend_settings import backend_settings
@@ -63,12 +63,12 @@ from penstock.datastream.data_stream import DataStream
 from penstock.datastream.execution_mode import RuntimeExecutionMode
 from penstock.datastream.externalized_checkpoint_retention import ExternalizedCheckpointRetention
 from penstock.datastream.flow_settings import flow_settings
-from penstock.datastream.guarantees import guarantee_of, is_whole, log_guarantee
+from penstock.datastream.guarantees import guarantee_of, is_single_epoch, log_guarantee
 from penstock.datastream.job_report import JobReport
 from penstock.datastream.state_backend import StateBackend
 from penstock.driver.epochs import EpochStatistics, Settings
-from penstock.errors import PenstockError, Place
-from penstock.graph.logical import FORWARD, Entry, GraphError, Input, LogicalGraph, Partitioning
+from penstock.errors import PenstockError, SourceLocation
+from penstock.graph.logical import FORWARD, GraphError, Input, LogicalGraph, Partitioning, SourceSpec
 from penstock.graph.physical import build
 from penstock.graph.plan_json import execution_plan
 from penstock.runtime.output_tag import OutputTag
@@ -93,7 +93,7 @@ class StreamExecutionEnvironment:
     _instead_of_running: ClassVar[list[Callable[[str, LogicalGraph, PhysicalGraph, Configuration], NoReturn]]] = []
     """Filled by commands that look at a program's job and do not run it; what they raise ends the program."""
 
-    _not_executed: ClassVar[dict[int, Place | None] | None] = None
+    _not_executed: ClassVar[dict[int, SourceLocation | None] | None] = None
     """By environment, the line of its first source, until the program executes it; None: no command asks for it."""
 
     def __init__(self, configuration: Configuration | None = None) -> None:
@@ -184,7 +184,7 @@ class StreamExecutionEnvironment:
             raise GraphError(
                 f"The runtime mode is BATCH, but source '{endless[0].name}' has no end, so no result would ever come.",
                 fix="Make the source bounded (from_spark(df, bounded=True)), or use RuntimeExecutionMode.STREAMING.",
-                places=(endless[0].place,),
+                locations=(endless[0].location,),
             )
         return mode is RuntimeExecutionMode.BATCH or (mode is RuntimeExecutionMode.AUTOMATIC and not endless)
 
@@ -330,7 +330,7 @@ class StreamExecutionEnvironment:
                     raise GraphError(
                         f"from_collection: record {position} is not of the declared type. {error}"
                     ) from None
-        return self._source("Collection", Entry("chunks", records, bounded=True), type_info)
+        return self._source("Collection", SourceSpec("chunks", records, bounded=True), type_info)
 
     def from_elements(self, *elements: Any) -> DataStream:
         """Return a bounded stream of these records."""
@@ -352,7 +352,7 @@ class StreamExecutionEnvironment:
         streaming = df.isStreaming
         if not streaming and bounded is False:
             raise GraphError("A batch DataFrame is always bounded; leave bounded=False out.")
-        return self._source("Spark", Entry("rows", df, bounded=bool(bounded) or not streaming), None)
+        return self._source("Spark", SourceSpec("rows", df, bounded=bool(bounded) or not streaming), None)
 
     def from_source(
         self,
@@ -378,7 +378,7 @@ class StreamExecutionEnvironment:
                 fix="Write tag = OutputTag('broken'), dead_letters=tag, and read them with get_side_output(tag).",
             )
         name = source_name or type(source).__name__
-        stream = self._source(name, Entry("splits", source, source.bounded, dead_letters), type_info)
+        stream = self._source(name, SourceSpec("splits", source, source.bounded, dead_letters), type_info)
         # A strategy that makes no watermarks and assigns no timestamps changes nothing.
         if watermark_strategy is None or watermark_strategy == WatermarkStrategy.no_watermarks():
             return stream
@@ -399,10 +399,10 @@ class StreamExecutionEnvironment:
         source = SocketTextSource(hostname, port, delimiter, max_retry)
         return self.from_source(source, source_name="Socket Stream", type_info=Types.STRING())
 
-    def _source(self, name: str, source: Entry, output_type: Any) -> DataStream:
+    def _source(self, name: str, source: SourceSpec, output_type: Any) -> DataStream:
         node = self._graph.add(name, source=source, output_type=output_type)
         if self._not_executed is not None:
-            self._not_executed.setdefault(id(self), node.place)
+            self._not_executed.setdefault(id(self), node.location)
         return DataStream(self, [Input(node.id, Partitioning(FORWARD))])
 
     # -- running ---------------------------------------------------------------------------------------------------
@@ -432,8 +432,8 @@ class StreamExecutionEnvironment:
         settings, root = self._settings(name)
         interval = self.get_checkpoint_interval()
         restore = restore_settings(self._configuration)
-        whole = is_whole(self._graph, physical, self._configuration)
-        if whole:
+        single_epoch = is_single_epoch(self._graph, physical, self._configuration)
+        if single_epoch:
             settings, root, interval = replace(settings, timeout_ms=_NEVER_MS), None, -1
         self._warn_of_derived_uids(root)
         warn_of_missing_sinks(self._graph)
@@ -461,8 +461,8 @@ class StreamExecutionEnvironment:
             store_options=store_options(self._configuration.to_dict()),
             slots=slot_settings(self._configuration),
             on_epoch=list(self._on_epoch),
-            flow=flow_settings(self._graph, self._configuration, whole),
-            whole=whole,
+            flow=flow_settings(self._graph, self._configuration, single_epoch),
+            single_epoch=single_epoch,
         )
         check_savepoint_of(spec)
         if spec.checkpointing and root is not None:
@@ -513,7 +513,7 @@ class StreamExecutionEnvironment:
             _logger.warning("%s", setting)
         named = self._given.get("pipeline.name")
         if named is not None and job_name and job_name != named:
-            _logger.warning("%s", Overridden("pipeline.name", named, job_name, calling_place()))
+            _logger.warning("%s", Overridden("pipeline.name", named, job_name, calling_location()))
         for_spark = {key: value for key, value in self._given.items() if key.startswith("spark.")}
         if for_spark:
             conf = self.spark.sparkContext.getConf()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock.common.configuration import Configuration
-from penstock.connectors.guarantees import FlowTold, throttled_sources
+from penstock.connectors.guarantees import FlowGuarantee, throttled_sources
 from penstock.datastream.checkpoint_settings import checkpoint_interval, length_of, whole_number
 from penstock.driver.flow_control import FlowSettings
 from penstock.graph.logical import LogicalGraph
@@ -17,31 +17,31 @@ _LEAST_TARGET_MS = 1000
 a backlog far more slowly."""
 
 
-def flow_settings(logical: LogicalGraph, configuration: Configuration, whole: bool) -> FlowSettings | None:
-    """`whole`: whether the job is a batch, read at once."""
-    target = flow_told(logical, configuration, whole).target_ms
+def flow_settings(logical: LogicalGraph, configuration: Configuration, single_epoch: bool) -> FlowSettings | None:
+    """`single_epoch`: whether the job is a batch, read at once."""
+    target = flow_guarantee(logical, configuration, single_epoch).target_ms
     return None if target is None else FlowSettings(target, whole_number(configuration, MOST, 0) or None)
 
 
-def flow_told(logical: LogicalGraph, configuration: Configuration, whole: bool) -> FlowTold:
+def flow_guarantee(logical: LogicalGraph, configuration: Configuration, single_epoch: bool) -> FlowGuarantee:
     """Return what `penstock info` prints about flow control: the target time of an epoch, or why there is none."""
     asked = _asked_for(configuration)
     bounded = all(node.source.bounded for node in logical.nodes.values() if node.source is not None)
     interval = checkpoint_interval(configuration)
-    if whole:
-        return FlowTold(None, "a batch is read at once")
+    if single_epoch:
+        return FlowGuarantee(None, "a batch is read at once")
     if asked is False:
-        return FlowTold(None, f"{ENABLED} is false")
+        return FlowGuarantee(None, f"{ENABLED} is false")
     if not throttled_sources(logical):
-        return FlowTold(None, "no source can be throttled")
+        return FlowGuarantee(None, "no source can be throttled")
     if asked is None and whole_number(configuration, MOST, 0):
-        return FlowTold(None, f"{MOST} says how much an epoch takes")
+        return FlowGuarantee(None, f"{MOST} says how much an epoch takes")
     if asked is None and bounded and interval <= 0:
-        return FlowTold(None, "the input ends, and no checkpoint interval says how long an epoch should take")
+        return FlowGuarantee(None, "the input ends, and no checkpoint interval says how long an epoch should take")
     why = f"{TARGET} says so"
     if not configuration.get_string(TARGET, ""):
         why = f"the checkpoint interval, {_LEAST_TARGET_MS} ms at least"
-    return FlowTold(_target(configuration), why)
+    return FlowGuarantee(_target(configuration), why)
 
 
 def flow_if_asked(configuration: Configuration) -> FlowSettings | None:

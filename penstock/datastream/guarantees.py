@@ -8,20 +8,20 @@ from collections.abc import Iterator
 from penstock.common.configuration import Configuration
 from penstock.common.console import NOT_ON_CONSOLE
 from penstock.connectors.guarantees import (
-    CheckpointsTold,
-    JobTold,
-    SinkTold,
-    SourceTold,
+    CheckpointGuarantee,
+    JobGuarantee,
+    SinkGuarantee,
+    SourceGuarantee,
     in_a_line,
-    job_told,
-    sink_told,
+    job_guarantee,
+    sink_guarantee,
 )
 from penstock.connectors.sink import AT_LEAST_ONCE, EXACTLY_ONCE, Sink
 from penstock.connectors.source import Source
 from penstock.datastream.backend_settings import backend_settings
 from penstock.datastream.checkpoint_settings import INTERVAL, checkpoint_interval, checkpointing_mode, restore_settings
 from penstock.datastream.checkpointing_mode import CheckpointingMode
-from penstock.datastream.flow_settings import flow_told
+from penstock.datastream.flow_settings import flow_guarantee
 from penstock.graph.logical import LogicalGraph, Node
 from penstock.runtime.plan import PhysicalGraph
 from penstock.runtime.sink_operators import SinkFunctionOperator, SinkOperator
@@ -31,18 +31,20 @@ _logger = logging.getLogger("penstock")
 _AGAIN = "and what its sinks have shown comes again"
 
 
-def guarantee_of(name: str, logical: LogicalGraph, physical: PhysicalGraph, configuration: Configuration) -> JobTold:
+def guarantee_of(
+    name: str, logical: LogicalGraph, physical: PhysicalGraph, configuration: Configuration
+) -> JobGuarantee:
     """Asked before the job is run, and instead of it. Only a program with DataFrames needs Spark for it."""
-    whole = is_whole(logical, physical, configuration)
-    checkpoints = _checkpoints(configuration, whole)
+    single_epoch = is_single_epoch(logical, physical, configuration)
+    checkpoints = _checkpoints(configuration, single_epoch)
     early = checkpointing_mode(configuration) is CheckpointingMode.AT_LEAST_ONCE
     nodes = list(logical.in_order())
     sources = [_source(node) for node in nodes if node.source is not None]
-    flow = flow_told(logical, configuration, whole)
-    return job_told(name, checkpoints, flow, sources, _sinks(nodes, early, checkpoints))
+    flow = flow_guarantee(logical, configuration, single_epoch)
+    return job_guarantee(name, checkpoints, flow, sources, _sinks(nodes, early, checkpoints))
 
 
-def log_guarantee(told: JobTold) -> None:
+def log_guarantee(told: JobGuarantee) -> None:
     """One line in the job's log; a warning where a failure loses records of a source."""
     losing = not all(source.replayable for source in told.sources)
     if losing:
@@ -51,27 +53,27 @@ def log_guarantee(told: JobTold) -> None:
         _logger.info("%s", in_a_line(told), extra=NOT_ON_CONSOLE)
 
 
-def _checkpoints(configuration: Configuration, whole: bool) -> CheckpointsTold:
-    if whole:
-        return CheckpointsTold(
+def _checkpoints(configuration: Configuration, single_epoch: bool) -> CheckpointGuarantee:
+    if single_epoch:
+        return CheckpointGuarantee(
             EXACTLY_ONCE, "a batch needs none: its output is shown when all of it is there, and not before"
         )
     if checkpoint_interval(configuration) <= 0:
-        return CheckpointsTold(
+        return CheckpointGuarantee(
             AT_LEAST_ONCE, f"there are none ({INTERVAL} is not set), so a job that fails begins anew, {_AGAIN}"
         )
     if not backend_settings(configuration)[1]:
-        return CheckpointsTold(
+        return CheckpointGuarantee(
             AT_LEAST_ONCE,
             "they are in the driver's memory (state.checkpoints.dir is not set), so a job whose driver dies begins "
             f"anew, {_AGAIN}",
         )
-    return CheckpointsTold(
+    return CheckpointGuarantee(
         EXACTLY_ONCE, "checkpoints outlive the driver, and the next one goes on from the last", outlive_driver=True
     )
 
 
-def is_whole(logical: LogicalGraph, physical: PhysicalGraph, configuration: Configuration) -> bool:
+def is_single_epoch(logical: LogicalGraph, physical: PhysicalGraph, configuration: Configuration) -> bool:
     """Whether the job is a batch of which all sources can be read as one Spark job, and there are any."""
     from penstock.spark.bounded import read_at_once
 
@@ -81,13 +83,13 @@ def is_whole(logical: LogicalGraph, physical: PhysicalGraph, configuration: Conf
     return bool(origins) and all(map(read_at_once, origins))
 
 
-def _source(node: Node) -> SourceTold:
+def _source(node: Node) -> SourceGuarantee:
     assert node.source is not None
     origin = node.source.origin
     if isinstance(origin, Source):
-        return SourceTold(node.uid, node.name, origin.replayable, origin.why, origin.not_throttled)
+        return SourceGuarantee(node.uid, node.name, origin.replayable, origin.why, origin.not_throttled)
     if node.source.reader == "chunks" or not origin.isStreaming:
-        return SourceTold(
+        return SourceGuarantee(
             node.uid,
             node.name,
             True,
@@ -98,14 +100,14 @@ def _source(node: Node) -> SourceTold:
 
     can, why = replayable(origin)
     fixed = "what an epoch takes of a streaming DataFrame is fixed by its options (such as maxFilesPerTrigger)"
-    return SourceTold(node.uid, node.name, can, why, f"{fixed} when the job starts")
+    return SourceGuarantee(node.uid, node.name, can, why, f"{fixed} when the job starts")
 
 
-def _sinks(nodes: list[Node], early: bool, checkpoints: CheckpointsTold) -> Iterator[SinkTold]:
+def _sinks(nodes: list[Node], early: bool, checkpoints: CheckpointGuarantee) -> Iterator[SinkGuarantee]:
     for node in nodes:
         if isinstance(node.operator, SinkOperator):
             sink: Sink = node.operator.sink
-            yield sink_told(node.uid, node.name, sink, early, checkpoints)
+            yield sink_guarantee(node.uid, node.name, sink, early, checkpoints)
         elif isinstance(node.operator, SinkFunctionOperator):
             why = "its function is called at once, and again for the records of an epoch that is run again"
-            yield SinkTold(node.uid, node.name, AT_LEAST_ONCE, why)
+            yield SinkGuarantee(node.uid, node.name, AT_LEAST_ONCE, why)

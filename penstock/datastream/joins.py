@@ -26,7 +26,7 @@ TimeLength = Duration | Time | timedelta | int
 """A plain int is milliseconds."""
 
 
-class Step:
+class JoinStep:
     """What is there in the middle of a join's declaration; `_later` has the methods of later steps."""
 
     _later: ClassVar[dict[str, str]] = {}
@@ -41,7 +41,7 @@ class Step:
             raise GraphError(f"{name} was called on a join before {missing}.", fix=f"Write .{missing}.{name}(...).")
 
 
-class IntervalJoin(Step):
+class IntervalJoin(JoinStep):
     """Given by `left.interval_join(right)`: says nothing yet of how near the times are to be."""
 
     _later: ClassVar = dict.fromkeys(

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from penstock.common.names import check_name
-from penstock.connectors.sinks import CollectSink
+from penstock.connectors.driver_sinks import CollectSink
 from penstock.datastream.checks import check_positive
 from penstock.graph.logical import GraphError, Node
 

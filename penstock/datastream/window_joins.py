@@ -14,7 +14,7 @@ from penstock.common.time import Duration, Time
 from penstock.datastream import hints
 from penstock.datastream.checks import check_function
 from penstock.datastream.functions import CoGroupFunction, FlatJoinFunction, JoinFunction, KeySelector
-from penstock.datastream.joins import Step, of_one_environment
+from penstock.datastream.joins import JoinStep, of_one_environment
 from penstock.datastream.windowed import WindowedStream, _paying
 from penstock.runtime.co_group import CO_GROUP, FLAT_JOIN, JOIN, CoGroupOperator
 from penstock.runtime.windows.assigners import WindowAssigner
@@ -29,7 +29,7 @@ Selector = Callable[[Any], Any] | KeySelector
 _WINDOWED = ("apply", "trigger", "evictor", "allowed_lateness")
 
 
-class _Pairing(Step):
+class _Pairing(JoinStep):
     """Two streams that will meet in windows. Next comes `where`."""
 
     _later: ClassVar = {
@@ -49,7 +49,7 @@ class _Pairing(Step):
         return Where(first.key_by(key_selector, key_type), second, self._windowed)
 
 
-class Where(Step):
+class Where(JoinStep):
     """The first stream has its key. Next comes `equal_to`."""
 
     _later: ClassVar = dict.fromkeys(("window", *_WINDOWED), "equal_to(key of the second stream)")
@@ -63,7 +63,7 @@ class Where(Step):
         return EqualTo(self._first, self._second.key_by(key_selector, key_type), self._windowed)
 
 
-class EqualTo(Step):
+class EqualTo(JoinStep):
     """Both streams have their keys. Next comes `window`."""
 
     _later: ClassVar = dict.fromkeys(_WINDOWED, "window(assigner)")

@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import NamedTuple, Protocol
 
 from penstock.checkpoint.manifest import Committable, Manifest, NotRestorable
-from penstock.checkpoint.wal import Ahead
+from penstock.checkpoint.wal import WriteAheadLog
 from penstock.driver.snapshots import in_order
 from penstock.runtime.report import Report
 from penstock.runtime.sink_operators import WRITERS
@@ -33,15 +33,14 @@ class CommittingSink(Protocol):
     """The driver's half of a sink."""
 
     durable: bool
-    at_once: bool
-    beside: bool
-    uid: str
-    ahead: Ahead | None
+    commit_before_checkpoint: bool
+    concurrent_commit: bool
 
+    def bind(self, uid: str, wal: WriteAheadLog) -> None: ...
     def start(self) -> None: ...
     def commit(self, commits: list[Commit]) -> None: ...
     def abort(self, commits: list[Commit]) -> None: ...
-    def abandon(self, epoch: int, token: str | None) -> None: ...
+    def abort_uncommitted(self, epoch: int, token: str | None) -> None: ...
     def clean_up(self, lineage: str, epoch: int, states: list[bytes]) -> None: ...
     def finish(self, lineage: str, states: list[bytes]) -> None: ...
     def settle(self) -> None: ...
@@ -49,7 +48,7 @@ class CommittingSink(Protocol):
 
 
 class Committer:
-    """All sinks of a job, by operator uid. Order of calls for each epoch: `join`, `publish`.
+    """All sinks of a job, by operator uid. Order of calls for each epoch: `join`, `commit`.
 
     Sinks that can commit in `executor`, beside the tasks of the next epoch, and are done before its manifest is
     published: a driver that comes after this one commits the last one again, and no other.
@@ -59,7 +58,7 @@ class Committer:
         self,
         sinks: dict[str, CommittingSink],
         lineage: str,
-        ahead: Ahead,
+        wal: WriteAheadLog,
         at_least_once: bool = False,
         executor: Executor | None = None,
         clock: Callable[[], float] = time.monotonic,
@@ -69,11 +68,11 @@ class Committer:
         self._at_least_once = at_least_once
         self._executor = executor
         self._under_way: tuple[Manifest, Future[None]] | None = None
-        self.beside_cost: float | None = None
+        self.concurrent_cost: float | None = None
         """Seconds per record of the last epoch that was committed beside another one."""
         for uid, sink in sinks.items():
-            sink.uid, sink.ahead = uid, ahead
-        self._ahead = ahead
+            sink.bind(uid, wal)
+        self._wal = wal
         self.lineage = lineage
         self._cleaned_up = False
 
@@ -85,9 +84,9 @@ class Committer:
     def durable(self, uid: str) -> bool:
         return self._sinks[uid].durable
 
-    def early(self, uid: str) -> bool:
-        """Whether the sink commits before the manifest is published; then it is not in the manifest."""
-        return self._at_least_once and self._sinks[uid].at_once
+    def commits_before_checkpoint(self, committable: Committable) -> bool:
+        """Whether its sink commits before the manifest is published; then it is not in the manifest."""
+        return self._at_least_once and self._sinks[committable.uid].commit_before_checkpoint
 
     def forget(self) -> None:
         """The driver goes on from the last manifest, which is committed again: what its attempts since left behind is
@@ -97,7 +96,7 @@ class Committer:
         self._under_way = None
         self._cleaned_up = False
 
-    def commit(self, epoch: int, committables: Iterable[Committable], again: bool = False) -> None:
+    def commit_now(self, epoch: int, committables: Iterable[Committable], again: bool = False) -> None:
         for uid, commits in self._by_sink(epoch, committables, again).items():
             sink = self._sinks.get(uid)
             if sink is None:
@@ -107,37 +106,39 @@ class Committer:
                 )
             sink.commit(commits)
 
-    def publish(self, manifest: Manifest, records: int) -> None:
+    def commit(self, manifest: Manifest, records: int) -> None:
         """The manifest of so many records is published: commit what it holds, or begin to. Raises what a sink failed
         with."""
         self._under_way = manifest, self._begin(manifest, records)
         self.check()
 
     def _begin(self, manifest: Manifest, records: int) -> Future[None]:
-        beside = [each for each in manifest.committables if self._goes_beside(each)]
+        concurrent = [each for each in manifest.committables if self._commits_concurrently(each)]
         done: Future[None] = Future()
         try:
-            self.commit(manifest.id, [each for each in manifest.committables if not self._goes_beside(each)])
+            self.commit_now(
+                manifest.id, [each for each in manifest.committables if not self._commits_concurrently(each)]
+            )
         except Exception as error:  # the user's sink
             done.set_exception(error)
             return done
-        if self._executor is not None and beside:
-            return self._executor.submit(self._commit_beside, manifest.id, beside, records)
+        if self._executor is not None and concurrent:
+            return self._executor.submit(self._commit_concurrently, manifest.id, concurrent, records)
         done.set_result(None)
         return done
 
-    def _goes_beside(self, committable: Committable) -> bool:
-        return self._executor is not None and self._sinks[committable.uid].beside
+    def _commits_concurrently(self, committable: Committable) -> bool:
+        return self._executor is not None and self._sinks[committable.uid].concurrent_commit
 
-    def _commit_beside(self, epoch: int, committables: list[Committable], records: int) -> None:
+    def _commit_concurrently(self, epoch: int, committables: list[Committable], records: int) -> None:
         began = self._clock()
-        self.commit(epoch, committables)
+        self.commit_now(epoch, committables)
         if records:
-            self.beside_cost = (self._clock() - began) / records
+            self.concurrent_cost = (self._clock() - began) / records
 
-    def beside(self, manifest: Manifest) -> bool:
+    def commits_concurrently(self, manifest: Manifest) -> bool:
         """Whether sinks commit this one beside the next epoch."""
-        return any(map(self._goes_beside, manifest.committables))
+        return any(map(self._commits_concurrently, manifest.committables))
 
     def join(self) -> None:
         """Wait until nothing is being committed any more. Raises what a sink failed with, and again to whoever comes
@@ -162,21 +163,21 @@ class Committer:
         # What of that attempt is not known here is nobody's as soon as another one is published.
         self._cleaned_up = False
 
-    def abandon(self, epoch: int, token: str | None) -> None:
+    def abort_uncommitted(self, epoch: int, token: str | None) -> None:
         """Nothing that attempts at later epochs prepared will be committed; where a token is given, attempts of that
         driver. All sinks are asked; raises what the first one failed with."""
         failed: Exception | None = None
         for sink in self._sinks.values():
             if sink.durable:
                 try:
-                    sink.abandon(epoch, token)
+                    sink.abort_uncommitted(epoch, token)
                 except Exception as error:  # the user's sink
                     failed = failed or error
         if failed is not None:
             raise failed
 
     def _committed(self, manifest: Manifest) -> None:
-        self._ahead.committed(manifest.id)
+        self._wal.committed(manifest.id)
         # The first checkpoint of this driver's own, or the first after a failed attempt.
         if not self._cleaned_up:
             self._cleaned_up = True

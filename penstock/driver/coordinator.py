@@ -123,11 +123,11 @@ class Checkpoint:
 class Coordinator:
     """All transitions go through `handle`. `timeout_ms` is from trigger to publication."""
 
-    def __init__(self, timeout_ms: int, history: int = 100) -> None:
+    def __init__(self, timeout_ms: int, keep: int = 100) -> None:
         self._timeout_ms = timeout_ms
-        self._history_limit = history
+        self._kept = keep
         self.current: Checkpoint | None = None
-        self.history: list[Checkpoint] = []
+        self.recent: list[Checkpoint] = []
         self._story: list[str] = []
 
     def handle(self, event: Event) -> list[Instruction]:
@@ -166,7 +166,7 @@ class Coordinator:
             if current.status is CheckpointStatus.TRIGGERED or event.epoch != current.epoch + completed:
                 self._invalid(event)
         self.current = Checkpoint(event.epoch, event.at, set(event.subtasks), event.source_chains)
-        self.history = [*self.history[-(self._history_limit - 1) :], self.current]
+        self.recent = [*self.recent[-(self._kept - 1) :], self.current]
         return []
 
     def _acknowledge(self, current: Checkpoint, event: Acknowledge) -> list[Instruction]:

@@ -20,7 +20,7 @@ _FADING = 0.9
 """What is left of the fixed part of an epoch after another one that did not show it."""
 
 
-class Stage:
+class StageCost:
     """What a stage takes for a record of the sources: over the last epochs, each with the weight of its records."""
 
     def __init__(self) -> None:
@@ -43,7 +43,7 @@ class Controller:
         self._target = target
         self.total = first
         """Credits for the next epoch, of all sources together."""
-        self._stages: dict[str, Stage] = {}
+        self._stages: dict[str, StageCost] = {}
         self._before = 0, 0.0
         """Records and seconds of an epoch, to compare with that of fewer records."""
         self._fixed = 0.0
@@ -60,7 +60,7 @@ class Controller:
         if records <= 0:
             return
         for name, seconds in stages.items():
-            self._stages.setdefault(name, Stage()).add(records, seconds)
+            self._stages.setdefault(name, StageCost()).add(records, seconds)
         spent = sum(stages.values())
         fixed = self._fixed_part(records, spent)
         work = self._work(max(0.0, duration - spent) + fixed)

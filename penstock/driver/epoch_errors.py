@@ -11,9 +11,9 @@ class EpochFailed(PenstockError):
     """An epoch could not be completed; nothing of it is visible."""
 
     def __init__(self, message: str, failures: tuple[Failure, ...] = (), fix: str = "") -> None:
-        super().__init__(message, fix=fix, places=failures[0].places if failures else ())
+        super().__init__(message, fix=fix, locations=failures[0].locations if failures else ())
         self.failures = failures
-        self.lasting = any(failure.lasting for failure in failures)
+        self.retryable = all(failure.retryable for failure in failures)
 
 
 class UserFunctionFailed(EpochFailed):
@@ -28,7 +28,7 @@ class UserFunctionFailed(EpochFailed):
         trace = f"\n{failure.traceback}" if failure.traceback else ""
         super().__init__(f"{self.operator}:{trace}\n{failure.error}", failures)
         self.args = (failures, epoch)
-        self.fix, self.places = failure.fix, failure.places
+        self.fix, self.locations = failure.fix, failure.locations
 
     def headline(self) -> str:
         return self.failures[0].headline

@@ -28,7 +28,7 @@ from penstock.checkpoint.manifest import (
 )
 from penstock.checkpoint.redistribution import sizes
 from penstock.checkpoint.resume_check import check_restorable
-from penstock.checkpoint.wal import Ahead
+from penstock.checkpoint.wal import WriteAheadLog
 from penstock.driver.clock import Jumps, ProcessingClock
 from penstock.driver.committing import Committer, CommittingSink, committables_of
 from penstock.driver.coordinator import (
@@ -50,7 +50,7 @@ from penstock.driver.flow_control import FlowControl
 from penstock.driver.metrics import MetricTotals
 from penstock.driver.rescaling import Scale, recalled, remembered, scale_for
 from penstock.driver.snapshots import add_deltas, in_order, operator_snapshots, records_since
-from penstock.driver.statistics import CheckpointHistory
+from penstock.driver.statistics import CheckpointLog
 from penstock.errors import PenstockError
 from penstock.runtime.metrics import TaskMetrics, decode_metrics
 from penstock.runtime.plan import PhysicalGraph
@@ -77,7 +77,7 @@ class TookTooLong(EngineLost):
 class StateTooLarge(PenstockError):
     """A state outgrew the Memory backend. Operator action: set a checkpoint directory, or raise the limit."""
 
-    lasting = True
+    retryable = False
 
 
 class EpochParameters(msgspec.Struct, frozen=True):
@@ -94,7 +94,7 @@ class EpochParameters(msgspec.Struct, frozen=True):
     """The epoch's clock, in milliseconds."""
     overlay_bytes: int = OVERLAY_BYTES
     scale: Scale = {}
-    whole: bool = False
+    single_epoch: bool = False
     """Whether the epoch is the whole job, so that nothing of its state is kept."""
     token: str = ""
     """Of the driver that runs the epoch."""
@@ -170,7 +170,7 @@ class EpochDriver:
     """Opens the savepoint that the lineage began with, if it is to be removed."""
     prepare: Callable[[EpochParameters, list[int]], Iterable[tuple[int, bytes]]] = lambda parameters, chains: ()
     """Opens a subtask of each of these chains, with what the last checkpoint holds of it; gives failures."""
-    whole: bool = False
+    single_epoch: bool = False
     """Whether one epoch is the whole job: a batch. Then there is no checkpoint, and who fails begins again."""
     executor: Executor | None = None
     """Where sinks commit that can do it beside the next epoch; the driver shuts it down. None: they do not."""
@@ -190,7 +190,7 @@ class EpochDriver:
         self.statistics: deque[EpochStatistics] = deque(maxlen=_STATISTICS_KEPT)
         self.metrics = MetricTotals(self.graph, self.monotonic)
         self.metrics.flow = self.flow
-        self.checkpoints = CheckpointHistory()
+        self.checkpoints = CheckpointLog()
         self._measured: list[TaskMetrics] = []
         self._epoch_ended_at = self.monotonic()
         self._bases_counted = 0
@@ -198,7 +198,12 @@ class EpochDriver:
         self._program = self.graph
         self.scale: Scale = {}
         self._committer = Committer(
-            self.sinks, self.lineage, Ahead(self.storage), self.settings.at_least_once, self.executor, self.monotonic
+            self.sinks,
+            self.lineage,
+            WriteAheadLog(self.storage),
+            self.settings.at_least_once,
+            self.executor,
+            self.monotonic,
         )
         self.number = 0
         """The epoch under way, or the last one."""
@@ -235,7 +240,7 @@ class EpochDriver:
         another driver has gone on meanwhile.
         """
         found = latest(self.storage)
-        if self.whole:
+        if self.single_epoch:
             # A batch whose sinks failed is run again: nothing of it is in storage.
             self.last = None
         if self._recovered:
@@ -248,7 +253,7 @@ class EpochDriver:
         if found is None:
             begin(self.storage)
             self._begun = True
-            self._committer.abandon(0, self.token)
+            self._committer.abort_uncommitted(0, self.token)
             return None
         manifest, version = found
         check_restorable(manifest, self._program, self.sources, self._key_types, self.storage.where)
@@ -257,9 +262,9 @@ class EpochDriver:
         self._processing.reach(manifest.timestamp)
         self._committer.lineage = manifest.lineage
         with self._unless_fenced(manifest.id + 1):
-            self._committer.commit(manifest.id, manifest.committables, again=True)
+            self._committer.commit_now(manifest.id, manifest.committables, again=True)
             # The next attempt may need what those of this driver still hold.
-            self._committer.abandon(manifest.id, self.token)
+            self._committer.abort_uncommitted(manifest.id, self.token)
         self.checkpoints.restored = manifest.id
         self._claimed = manifest.claimed
         self._dispose_claimed(manifest)
@@ -274,13 +279,13 @@ class EpochDriver:
         self.graph = self._program.rescaled(scale)
 
     @contextmanager
-    def holding_last(self) -> Iterator[tuple[Manifest, Version]]:
+    def pinned_last(self) -> Iterator[tuple[Manifest, Version]]:
         """The last checkpoint, whose files stay while a savepoint is made of it: its sinks have committed. Entered
         between two epochs; what is within may run beside those that follow."""
         self._committer.join()
         if self.last is None or self.version is None:
             raise PenstockError("There is no checkpoint yet that a savepoint could be made of.", fix="Run an epoch.")
-        with self._housekeeping.holding(self.last.id):
+        with self._housekeeping.pinned(self.last.id):
             yield self.last, self.version
 
     def _dispose_claimed(self, manifest: Manifest) -> None:
@@ -299,11 +304,11 @@ class EpochDriver:
         try:
             if last is not None:
                 # It may be that a sink failed here, and nobody comes after this driver to commit again.
-                self._committer.commit(last.id, last.committables, again=True)
+                self._committer.commit_now(last.id, last.committables, again=True)
                 self._committer.settle()
         finally:
             self.await_tasks()
-            self._committer.abandon(0 if last is None else last.id, None)
+            self._committer.abort_uncommitted(0 if last is None else last.id, None)
 
     def abort_uncommitted(self, everything: bool = False) -> None:
         """This driver runs no more epochs: abort what its attempts prepared and no checkpoint holds.
@@ -314,10 +319,10 @@ class EpochDriver:
         self._committer.forget()
         self.await_tasks()
         if everything:
-            self._committer.abandon(-1, None)
+            self._committer.abort_uncommitted(-1, None)
             return
         found = latest(self.storage)
-        self._committer.abandon(0 if found is None else found[0].id, self.token)
+        self._committer.abort_uncommitted(0 if found is None else found[0].id, self.token)
 
     def finish_sinks(self) -> None:
         """The job is over before its input was: what the last checkpoint holds is all there will be."""
@@ -393,16 +398,18 @@ class EpochDriver:
         passing = [
             each
             for each in committables
-            if not self._committer.durable(each.uid) and not self._committer.early(each.uid)
+            if not self._committer.durable(each.uid) and not self._committer.commits_before_checkpoint(each)
         ]
         # Here, so that there is never more than one epoch to be committed again.
         self._committer.join()
         began = self.monotonic()
-        self._committer.commit(number, [each for each in committables if self._committer.early(each.uid)])
+        self._committer.commit_now(
+            number, [each for each in committables if self._committer.commits_before_checkpoint(each)]
+        )
         committing = self.monotonic() - began
         self.probe("collected")
         # A batch's stands for a checkpoint only in this process: what follows goes by it.
-        version = None if self.whole else publish_as_owner(self.storage, manifest, self._begun)
+        version = None if self.single_epoch else publish_as_owner(self.storage, manifest, self._begun)
         self.probe("published")
         self.last, self.version = manifest, version
         self._jumps.completed(timestamp, began_at)
@@ -415,8 +422,8 @@ class EpochDriver:
             assert isinstance(follow, CommitSinks)
             # First what is in no manifest: if a sink fails, the others commit again after the restart.
             with self._unless_fenced(number + 1):
-                self._committer.commit(number, passing)
-                self._committer.publish(manifest, records)
+                self._committer.commit_now(number, passing)
+                self._committer.commit(manifest, records)
         if ends_input:
             with self._unless_fenced(number + 1):
                 self._committer.join()
@@ -425,7 +432,7 @@ class EpochDriver:
         if version is not None:
             self._housekeeping.published(manifest, version)
         self._dispose_claimed(manifest)
-        if self.storage.in_memory and not self.whole:
+        if self.storage.in_memory and not self.single_epoch:
             for uid in manifest.keyed() | manifest.operators.keys():
                 self._check_memory(uid)
         duration = self.monotonic() - started
@@ -438,8 +445,8 @@ class EpochDriver:
         if self.flow is None:
             return
         beside = 0.0
-        if self._committer.beside(manifest):
-            cost = self._committer.beside_cost
+        if self._committer.commits_concurrently(manifest):
+            cost = self._committer.concurrent_cost
             if cost is None:
                 # The first one is under way, and nobody knows yet whether more would be too many.
                 return
@@ -482,7 +489,7 @@ class EpochDriver:
             timestamp,
             self.settings.overlay_bytes,
             self.scale,
-            self.whole,
+            self.single_epoch,
             self.token,
             jumped,
         )
@@ -540,7 +547,7 @@ class EpochDriver:
             [
                 each
                 for each in committables_of(reports)
-                if self._committer.durable(each.uid) and not self._committer.early(each.uid)
+                if self._committer.durable(each.uid) and not self._committer.commits_before_checkpoint(each)
             ],
             records_since(last, self.graph, reports),
             spark_log,
@@ -586,7 +593,7 @@ class EpochDriver:
         try:
             yield
         except Exception:
-            if not self.whole:
+            if not self.single_epoch:
                 self._check_fenced(number)
             raise
 

@@ -36,8 +36,8 @@ def error_identity(error: BaseException) -> str:
 
 def _place(error: BaseException) -> str:
     """The user's line if it is known, or the one that raised."""
-    if isinstance(error, PenstockError) and error.places:
-        return f"{error.places[0].file}:{error.places[0].line}"
+    if isinstance(error, PenstockError) and error.locations:
+        return f"{error.locations[0].file}:{error.locations[0].line}"
     trace = error.__traceback__
     if trace is None:
         return ""

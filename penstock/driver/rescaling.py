@@ -36,7 +36,7 @@ def scale_for(program: PhysicalGraph, wanted: int | Mapping[str, int], scale: Ma
     for edge in program.edges:
         sender, receiver = program.chains[edge.from_chain], program.chains[edge.to_chain]
         numbers = [after.get(chain.id, chain.parallelism) for chain in (sender, receiver)]
-        if edge.kind == "forward" and edge.place is not None and numbers[0] != numbers[1]:
+        if edge.kind == "forward" and edge.location is not None and numbers[0] != numbers[1]:
             raise CannotRescale(
                 f"forward() between '{sender.name}' and '{receiver.name}' needs equal parallelism, but it would go "
                 f"from {numbers[0]} to {numbers[1]}.",

@@ -24,7 +24,7 @@ _logger = logging.getLogger("penstock")
 class TooFewSlots(PenstockError):
     """A job waited for slots as long as it may. Operator action: give Spark more, or the job less parallelism."""
 
-    lasting = True
+    retryable = False
 
 
 @dataclass(frozen=True)

@@ -76,5 +76,5 @@ def _add_states(snapshot: OperatorSnapshot, part: OperatorReport, before: Operat
         # A subtask that has not asked for a state yet reports it as it was.
         if name not in snapshot.states or before is None or schema != before.states.get(name):
             snapshot.states[name] = schema
-            snapshot.ways.update({name: part.ways[name]} if name in part.ways else {})
+            snapshot.migrations.update({name: part.migrations[name]} if name in part.migrations else {})
     snapshot.ttl.update(part.ttl)

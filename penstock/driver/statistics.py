@@ -45,7 +45,7 @@ class CheckpointStatistics(msgspec.Struct, frozen=True):
     failure: str | None = None
 
 
-class CheckpointHistory:
+class CheckpointLog:
     """All counts since the driver started; details of the last 100 checkpoints."""
 
     def __init__(self) -> None:

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from penstock.common.names import check_name
-from penstock.common.places import calling_place
-from penstock.errors import PenstockError, Place
+from penstock.common.source_locations import calling_location
+from penstock.errors import PenstockError, SourceLocation
 from penstock.runtime.operators import Operator
 from penstock.runtime.output_tag import OutputTag
 from penstock.runtime.sink_operators import SinkOperator
@@ -32,7 +32,7 @@ class Partitioning:
     partitioner: Any = None
     explicit: bool = False
     """Whether the user asked for `forward`, and so for equal parallelism."""
-    place: Place | None = field(default=None, compare=False)
+    location: SourceLocation | None = field(default=None, compare=False)
     """The user's line that asked for it."""
 
 
@@ -47,7 +47,7 @@ class Input:
 
 
 @dataclass
-class Entry:
+class SourceSpec:
     """Where records enter. `reader` says how what Spark reads becomes records."""
 
     reader: str
@@ -68,7 +68,7 @@ class Node:
     name: str
     inputs: list[Input] = field(default_factory=list)
     operator: Operator | None = None
-    source: Entry | None = None
+    source: SourceSpec | None = None
     given_uid: str | None = None
     parallelism: int | None = None
     """As given on the operator; None means the environment's."""
@@ -82,7 +82,7 @@ class Node:
     """Shown in the plan instead of the name."""
     uid: str = ""
     """Given or derived; set by `resolve_uids`."""
-    place: Place | None = None
+    location: SourceLocation | None = None
     """The user's line that declared it."""
     of_source: bool = False
     """Whether it is a part of the source that it reads: what the user says of this stream is said of the source."""
@@ -97,7 +97,7 @@ class LogicalGraph:
 
     def add(self, name: str, **fields: Any) -> Node:
         check_name(name, "The name of an operator", GraphError)
-        node = Node(self._next_id, name, place=calling_place(), **fields)
+        node = Node(self._next_id, name, location=calling_location(), **fields)
         self._next_id += 1
         self.nodes[node.id] = node
         return node
@@ -158,7 +158,7 @@ class LogicalGraph:
                 raise GraphError(
                     f"Operators '{seen[node.uid].name}' and '{node.name}' have the same uid '{node.uid}'.",
                     fix="State is addressed by uid: give each operator its own.",
-                    places=(node.place, seen[node.uid].place),
+                    locations=(node.location, seen[node.uid].location),
                 )
             seen[node.uid] = node
         return derived

@@ -67,7 +67,7 @@ class _Builder:
         self.classes = classes
         self.chains: list[Chain] = []
         self.edges: list[Edge] = []
-        self.place: dict[int, tuple[Chain, int | None]] = {}
+        self.location: dict[int, tuple[Chain, int | None]] = {}
         """Node id to its chain and place in it; the place of a source is None."""
 
     def build(self, job_parameters: dict[str, str], buffer_bytes: int) -> PhysicalGraph:
@@ -78,8 +78,8 @@ class _Builder:
             try:
                 self._add_operator(node)
             except PenstockError as error:
-                if not error.places and node.place is not None:
-                    error.places = (node.place,)
+                if not error.locations and node.location is not None:
+                    error.locations = (node.location,)
                 raise
         if not self.chains:
             raise GraphError(
@@ -104,7 +104,7 @@ class _Builder:
         chain = self._new_chain(0, 0, 0)
         chain.source_uid = node.uid
         chain.source_name = node.name
-        chain.source_place = node.place
+        chain.source_location = node.location
         chain.reader = node.source.reader
         chain.copied = chain.reader == "chunks" or not getattr(node.source.origin, "isStreaming", True)
         origin = node.source.origin
@@ -116,10 +116,10 @@ class _Builder:
             chain.dead_letters = True
         if node.source.reader == "chunks":
             for kind in dict.fromkeys(map(type, origin)):
-                dump_named(self.classes, kind, kind, node.name, node.uid, node.place)
+                dump_named(self.classes, kind, kind, node.name, node.uid, node.location)
         if node.source.reader == "splits":
             chain.pickled_source = dump_named(self.classes, origin, origin, node.name, node.uid)
-        self.place[node.id] = chain, None
+        self.location[node.id] = chain, None
 
     def _check_read(self, node: Node, tag: OutputTag) -> None:
         if not any(edge == (node.id, tag) for other in self.graph.nodes.values() for edge in _sides(other)):
@@ -127,7 +127,7 @@ class _Builder:
                 f"Source '{node.name}' (uid '{node.uid}') has dead_letters={tag!r}, which nobody reads: they would be "
                 f"lost.",
                 fix=f"Read them: stream.get_side_output({tag!r}).print(), or write them with sink_to(...).",
-                places=(node.place,),
+                locations=(node.location,),
             )
 
     def _add_operator(self, node: Node) -> None:
@@ -136,10 +136,10 @@ class _Builder:
         self._check(node)
         parallelism = node.parallelism or self.parallelism
         if self._chains_to_input(node, parallelism):
-            chain, parent = self.place[node.inputs[0].node]
+            chain, parent = self.location[node.inputs[0].node]
         else:
             chain, parent = self._head_of_new_chain(node, parallelism), None
-        operator.name, operator.uid, operator.place = node.name, node.uid, node.place
+        operator.name, operator.uid, operator.location = node.name, node.uid, node.location
         operator.batch = self.batch
         chained = ChainedOperator(
             node.uid,
@@ -155,7 +155,7 @@ class _Builder:
         )
         chain.operators.append(chained)
         chain.own_parallelism |= node.parallelism is not None
-        self.place[node.id] = chain, len(chain.operators) - 1
+        self.location[node.id] = chain, len(chain.operators) - 1
 
     def _check(self, node: Node) -> None:
         operator = node.operator
@@ -168,7 +168,7 @@ class _Builder:
     def _chains_to_input(self, node: Node, parallelism: int) -> bool:
         if len(node.inputs) != 1 or node.inputs[0].partitioning.kind != FORWARD:
             return False
-        before, _ = self.place[node.inputs[0].node]
+        before, _ = self.location[node.inputs[0].node]
         if node.chaining != "always" or self.graph.nodes[node.inputs[0].node].chaining == "never":
             return False
         if before.level == 0:
@@ -182,7 +182,7 @@ class _Builder:
         return self.chaining and before.parallelism == parallelism
 
     def _head_of_new_chain(self, node: Node, parallelism: int) -> Chain:
-        level = 1 + max(self.place[edge.node][0].level for edge in node.inputs)
+        level = 1 + max(self.location[edge.node][0].level for edge in node.inputs)
         chain = self._new_chain(
             level,
             parallelism,
@@ -194,7 +194,7 @@ class _Builder:
             problem = f"Operator '{node.name}' (uid '{node.uid}'): {error.statement()}"
             raise GraphError(problem, fix=error.fix) from None
         for edge in node.inputs:
-            before, place = self.place[edge.node]
+            before, place = self.location[edge.node]
             kind = edge.partitioning.kind
             if (
                 kind == FORWARD
@@ -206,7 +206,7 @@ class _Builder:
                     f"forward() before '{node.name}' (uid '{node.uid}') needs equal parallelism, but it goes from "
                     f"{before.parallelism} to {parallelism}.",
                     fix="Use rescale() or rebalance(), or give both operators the same parallelism.",
-                    places=(edge.partitioning.place,),
+                    locations=(edge.partitioning.location,),
                 )
             if kind == FORWARD and (before.level == 0 or before.parallelism != parallelism):
                 kind = REBALANCE
@@ -217,11 +217,11 @@ class _Builder:
             if kind == KEY:
                 key = (edge.partitioning.selector, edge.partitioning.key_type)
                 name = f"key selector of {node.name}"
-                pickled_key = dump_named(self.classes, key, key[0], name, node.uid, edge.partitioning.place)
+                pickled_key = dump_named(self.classes, key, key[0], name, node.uid, edge.partitioning.location)
             elif kind == CUSTOM:
                 custom = (edge.partitioning.selector, edge.partitioning.partitioner)
                 name = f"partitioner of {node.name}"
-                pickled_key = dump_named(self.classes, custom, custom[1], name, node.uid, edge.partitioning.place)
+                pickled_key = dump_named(self.classes, custom, custom[1], name, node.uid, edge.partitioning.location)
             exchange = Edge(
                 len(self.edges),
                 before.id,
@@ -232,7 +232,7 @@ class _Builder:
                 self._edge_type(edge),
                 _tag_id(edge),
                 edge.port,
-                edge.partitioning.place,
+                edge.partitioning.location,
             )
             self.edges.append(exchange)
             before.outputs.append(exchange.id)

@@ -7,7 +7,7 @@ from types import CodeType, FunctionType
 from typing import Any
 
 from penstock.common.program import ClassCollector
-from penstock.errors import Place
+from penstock.errors import SourceLocation
 from penstock.graph.logical import GraphError
 from penstock.graph.ship_advice import advice
 from penstock.runtime.operators import describe
@@ -21,7 +21,7 @@ class NotShippable(GraphError):
 
 
 def dump_named(
-    classes: ClassCollector, thing: Any, function: Any, name: str, uid: str, place: Place | None = None
+    classes: ClassCollector, thing: Any, function: Any, name: str, uid: str, location: SourceLocation | None = None
 ) -> bytes:
     """`thing` as bytes; an error names `function`, the part of it that the user wrote, and the operator."""
     try:
@@ -32,7 +32,7 @@ def dump_named(
         raise NotShippable(
             f"Operator '{name}' (uid '{uid}'): {describe(function)} cannot be sent to the tasks{where}.",
             fix=advice(function, value),
-            places=(place,),
+            locations=(location,),
         ) from None
 
 

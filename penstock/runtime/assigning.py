@@ -125,7 +125,7 @@ class TimestampsOperator(Operator):
                 if type(timestamp) is int
                 else "Write int(...) around it; a datetime d is int(d.timestamp() * 1000)."
             ),
-            places=(self.place,),
+            locations=(self.location,),
         )
 
 

@@ -43,7 +43,7 @@ from penstock.runtime.timers import StateClock
 from penstock.runtime.typed_codec import declared_codec, hinted_codec
 from penstock.state.key_groups import owner_of
 from penstock.state.overlay import Overlay
-from penstock.state.replica import History
+from penstock.state.replica import StateHistory
 from penstock.state.serializers import Hinted, Serializer, serializer_for
 from penstock.state.shares import Share
 
@@ -72,7 +72,7 @@ class ChainRun:
         """Its last snapshot; None before there was any."""
         self.prepared_for: tuple[str, int] | None = None
         """The epoch that it was opened for and has not run yet: lineage and number."""
-        self.source = Party(chain.source_name, chain.source_uid or "", is_source=True, place=chain.source_place)
+        self.source = Party(chain.source_name, chain.source_uid or "", is_source=True, location=chain.source_location)
         self._edges = [graph.edges[number] for number in chain.outputs]
         self._keyings = {edge.id: _keying(graph, edge) for edge in self._edges if edge.kind == "key"}
         self._partitioners = {edge.id: _partitioner(graph, edge) for edge in self._edges if edge.kind == "custom"}
@@ -90,7 +90,7 @@ class ChainRun:
         self.overlay = Overlay(chain.max_parallelism) if keyed else None
         self.metrics = [MetricRegistry(chained.name, chained.uid) for chained in chain.operators]
 
-    def stands_at(self, lineage: str, checkpoint: int, history: History) -> bool:
+    def is_current(self, lineage: str, checkpoint: int, history: StateHistory) -> bool:
         """Whether what its operators hold in memory is what this checkpoint has of this subtask.
 
         They may have run in another attempt of that epoch, or not since an earlier one: Spark hands subtasks to workers
@@ -413,7 +413,7 @@ def _partitioner(graph: PhysicalGraph, edge: Edge) -> tuple[Callable[[Any], Any]
     assert edge.pickled_key is not None
     selector, partitioner = pickle.loads(edge.pickled_key)
     head = graph.chains[edge.to_chain].operators[0]
-    user = Party(f"partitioner of {head.name}", head.uid, place=edge.place)
+    user = Party(f"partitioner of {head.name}", head.uid, location=edge.location)
     return method_of(selector, "get_key"), method_of(partitioner, "partition"), user
 
 
@@ -432,5 +432,5 @@ def _keying(graph: PhysicalGraph, edge: Edge) -> Keying:
     owners = [owner_of(group, chain.parallelism, chain.max_parallelism) for group in groups]
     head = chain.operators[0]
     select = method_of(selector, "get_key")
-    user = Party(f"key selector of {head.name}", head.uid, place=edge.place)
+    user = Party(f"key selector of {head.name}", head.uid, location=edge.location)
     return Keying(select, coerce, owners, user, plain_field(select))

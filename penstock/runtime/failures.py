@@ -7,8 +7,8 @@ import traceback
 from types import TracebackType
 from typing import Any, NamedTuple
 
-from penstock.common.places import is_ours, user_places
-from penstock.errors import PenstockError, Place
+from penstock.common.source_locations import is_ours, user_locations
+from penstock.errors import PenstockError, SourceLocation
 from penstock.runtime.hints import hint
 from penstock.runtime.inbox import Misaligned
 from penstock.runtime.operators import Operator
@@ -28,12 +28,12 @@ class Party(NamedTuple):
     name: str
     uid: str
     is_source: bool = False
-    place: Place | None = None
+    location: SourceLocation | None = None
     """The user's line that declared it."""
 
 
 def party_of(operator: Operator) -> Party:
-    return Party(operator.name, operator.uid, place=operator.place)
+    return Party(operator.name, operator.uid, location=operator.location)
 
 
 class Blamed(Exception):
@@ -52,12 +52,12 @@ def describe_failure(error: BaseException, operators: list[Operator], otherwise:
         operator = _innermost_operator(error.__traceback__, operators)
         party = otherwise if operator is None else party_of(operator)
     from_user = not isinstance(error, _NOT_THE_USERS)
-    places = user_places(error.__traceback__) or ((party.place,) if party.place is not None else ())
+    locations = user_locations(error.__traceback__) or ((party.location,) if party.location is not None else ())
     record = _record(error.__traceback__)
     if isinstance(error, PenstockError):
         headline, fix = error.headline(), error.fix
     else:
-        headline, fix = describe_error(error) + _reason(error), _fix(error, places, record)
+        headline, fix = describe_error(error) + _reason(error), _fix(error, locations, record)
     return Failure(
         party.name,
         party.uid,
@@ -68,8 +68,8 @@ def describe_failure(error: BaseException, operators: list[Operator], otherwise:
         headline,
         fix,
         record,
-        places,
-        isinstance(error, PenstockError) and error.lasting,
+        locations,
+        error.retryable if isinstance(error, PenstockError) else True,
         party is otherwise and otherwise.is_source,
     )
 
@@ -107,8 +107,8 @@ def _reason(error: BaseException) -> str:
     before = _before(error)
     if before is None:
         return ""
-    places = user_places(before.__traceback__)
-    where = f", in {places[0].function}, line {places[0].line}" if places else ""
+    locations = user_locations(before.__traceback__)
+    where = f", in {locations[0].function}, line {locations[0].line}" if locations else ""
     return f"\nafter {describe_error(before)}{where}"
 
 
@@ -136,8 +136,8 @@ def _record(trace: TracebackType | None) -> str:
     return " ".join(_brief.repr(found[0]).split()) if found else ""
 
 
-def _fix(error: BaseException, places: tuple[Place, ...], record: str) -> str:
-    function = places[0].function if places else "the function"
+def _fix(error: BaseException, locations: tuple[SourceLocation, ...], record: str) -> str:
+    function = locations[0].function if locations else "the function"
     hinted = hint(error, function)
     if hinted:
         return hinted

@@ -143,5 +143,5 @@ class IntervalJoinOperator(Operator):
             f"Operator '{self.name}' (uid '{self.uid}') joins by event time, but a record of its {which} stream has "
             f"no timestamp.",
             fix=f"Call assign_timestamps_and_watermarks(...) on the {which} stream, before its key_by.",
-            places=(self.place,),
+            locations=(self.location,),
         )

@@ -13,7 +13,7 @@ import pickle
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from penstock.errors import PenstockError, Place
+from penstock.errors import PenstockError, SourceLocation
 from penstock.runtime.checkpointed import Restored, holds_operator_state, initialize, snapshot
 from penstock.runtime.moment import Moment
 from penstock.runtime.output_tag import OutputTag
@@ -58,7 +58,7 @@ class Operator:
 
     name = ""
     uid = ""
-    place: Place | None = None
+    location: SourceLocation | None = None
     batch = False
     """Whether only final results are wanted, at the end of the input; set by the graph."""
     keyed = False

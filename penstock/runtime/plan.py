@@ -6,7 +6,7 @@ import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from penstock.errors import Place
+from penstock.errors import SourceLocation
 
 
 @dataclass
@@ -35,7 +35,7 @@ class Edge:
     id: int
     from_chain: int
     from_operator: int | None
-    """Place in the chain; None where the source itself feeds the edge."""
+    """SourceLocation in the chain; None where the source itself feeds the edge."""
     to_chain: int
     kind: str
     pickled_key: bytes | None = None
@@ -46,7 +46,7 @@ class Edge:
     """The side output that feeds it; None for the main one."""
     port: int = 0
     """Which input of a two-input operator it feeds."""
-    place: Place | None = None
+    location: SourceLocation | None = None
     """The user's line that said how records travel; None where none did."""
 
 
@@ -62,7 +62,7 @@ class Chain:
     operators: list[ChainedOperator] = field(default_factory=list)
     source_uid: str | None = None
     source_name: str = ""
-    source_place: Place | None = None
+    source_location: SourceLocation | None = None
     reader: str | None = None
     copied: bool = False
     """Whether Spark streams a copy of its records that the job makes: those of a collection or a batch DataFrame."""

@@ -32,7 +32,7 @@ class OperatorReport(msgspec.Struct, array_like=True, frozen=True):
     """By kind and block of key groups, the time of the first timer."""
     ttl: dict[str, Form] = {}
     """How states with TTL are stored, by name."""
-    ways: dict[str, tuple[bytes, ...]] = {}
+    migrations: dict[str, tuple[bytes, ...]] = {}
     """For states whose type has changed, from each version of it to the next."""
 
 

@@ -16,7 +16,7 @@ import xxhash
 
 from penstock.common.pickling import Frozen, to_pickle
 from penstock.common.row import Row, RowKind
-from penstock.errors import Place
+from penstock.errors import SourceLocation
 from penstock.runtime.columns import rows_from
 from penstock.runtime.sharing import hold
 
@@ -111,10 +111,10 @@ class Failure(msgspec.Struct, array_like=True):
     fix: str = ""
     record: str = ""
     """The record that was processed, if one was."""
-    places: tuple[Place, ...] = ()
+    locations: tuple[SourceLocation, ...] = ()
     """The user's lines, innermost first; the line that declared the operator where none of the user's was running."""
-    lasting: bool = False
-    """Whether going on from the last checkpoint would only lead here again."""
+    retryable: bool = True
+    """Whether a restart from the last checkpoint could help."""
     is_source: bool = False
     """Whether `operator` is a source."""
 

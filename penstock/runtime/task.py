@@ -52,7 +52,7 @@ from penstock.runtime.watermarks import GREATEST, LEAST
 from penstock.state.access import StateAccess
 from penstock.state.key_groups import range_of_subtask
 from penstock.state.overlay import StoredTypes
-from penstock.state.replica import History
+from penstock.state.replica import StateHistory
 from penstock.state.shares import Share
 from penstock.state.stored_types import StoredType
 from penstock.state.ttl import Form
@@ -72,7 +72,7 @@ class TaskEpoch:
     """Told where the task stands; crash tests die there."""
     metrics: Callable[[bytes], None] = lambda measured: None
     """Given the task's TaskMetrics, just before its report. May be called again by a retried task."""
-    whole: bool = False
+    single_epoch: bool = False
     """Whether it is the whole job: its state ends with it."""
     token: str = ""
     """Of the driver that runs the epoch."""
@@ -275,7 +275,7 @@ class Task:
         Raises StateTypeChanged for a state whose stored values cannot become those of its declared type.
         """
         run = self._run
-        stands = run.stateful and run.stands_at(epoch.lineage, epoch.number - 1, epoch.state.history)
+        stands = run.stateful and run.is_current(epoch.lineage, epoch.number - 1, epoch.state.history)
         new = run.prepared_for == (epoch.lineage, epoch.number)
         run.prepared_for = None
         if run.stateful and not stands and not new and any(operator.checkpointed for operator in run.operators):
@@ -438,11 +438,11 @@ class Task:
             states: dict[str, str] = {}
             timers: dict[str, dict[int, int]] = {}
             forms: dict[str, Form] = {}
-            ways: dict[str, tuple[bytes, ...]] = {}
-            if place == 0 and run.overlay is not None and not epoch.whole:
+            migrations: dict[str, tuple[bytes, ...]] = {}
+            if place == 0 and run.overlay is not None and not epoch.single_epoch:
                 types = run.overlay.types()
                 states = {name: stored.schema for name, stored in types.items()}
-                ways = {name: stored.ways for name, stored in types.items() if stored.ways}
+                migrations = {name: stored.migrations for name, stored in types.items() if stored.migrations}
                 forms = run.overlay.ttl.forms()
                 changes = run.overlay.changes()
                 if changes:
@@ -453,10 +453,12 @@ class Task:
                 timers = run.overlay.least()
             committable = operator.snapshot()
             kept: dict[str, Share] = {}
-            if operator.stateful and not (epoch.whole and operator.keeps_state):
+            if operator.stateful and not (epoch.single_epoch and operator.keeps_state):
                 kept = held[operator.uid] = operator.operator_state(epoch.info)
             if states or deltas or kept or timers or committable is not None:
-                reports.append(OperatorReport(operator.uid, states, deltas, committable, kept, timers, forms, ways))
+                reports.append(
+                    OperatorReport(operator.uid, states, deltas, committable, kept, timers, forms, migrations)
+                )
         if run.stateful:
             run.reported = Reported(epoch.lineage, epoch.number, held)
         return reports
@@ -485,14 +487,14 @@ class Task:
         )
 
 
-def restored(chain: Chain, subtask: int, uid: str, checkpoint: int, history: History) -> Restored:
+def restored(chain: Chain, subtask: int, uid: str, checkpoint: int, history: StateHistory) -> Restored:
     """What a subtask goes on from, of an operator's own state."""
     if history.wanted is None:
         return Restored(None, {})
     return Restored(checkpoint, history.operator_state(uid, subtask, chain.parallelism, chain.max_parallelism))
 
 
-def restore_forms(run: ChainRun, history: History, timestamp: int) -> None:
+def restore_forms(run: ChainRun, history: StateHistory, timestamp: int) -> None:
     """Tell the states of a chain how they are stored, before they are registered."""
     assert run.overlay is not None
     uid = run.chain.operators[0].uid

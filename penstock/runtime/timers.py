@@ -94,14 +94,14 @@ class TimerService:
                 f"Operator '{self._operator.name}' (uid '{self._operator.uid}') sets a timer, but its stream is not "
                 f"keyed.",
                 fix="Call key_by(...) before it: a timer belongs to a key.",
-                places=(self._operator.place,),
+                locations=(self._operator.location,),
             )
         if not hasattr(self._operator.function, "on_timer"):
             raise NoTimers(
                 f"Operator '{self._operator.name}' (uid '{self._operator.uid}') sets a timer, but its function has no "
                 f"method for it.",
                 fix="Write a KeyedProcessFunction with on_timer(self, timestamp, ctx).",
-                places=(self._operator.place,),
+                locations=(self._operator.location,),
             )
         return self._overlay.timers[domain.name]
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from penstock.checkpoint.history import stored_types
+from penstock.checkpoint.manifest_chain import stored_types
 from penstock.errors import PenstockError
 from penstock.runtime.chain import ChainRun
 from penstock.runtime.failures import describe_failure, party_of
@@ -147,7 +147,7 @@ def _states(run: ChainRun, operator: Operator, keyed: bool, saved: SavedOperator
     if operator.keeps_state:
         shares = {} if saved is None else saved.snapshot.operator_state
         modes = {name: share.mode for name, share in shares.items()}
-        stored = {name: StoredType(share.schema, share.ways) for name, share in shares.items()}
+        stored = {name: StoredType(share.schema, share.migrations) for name, share in shares.items()}
         states = operator.store._states
         for name, state in states.items():
             if modes.get(name, state.mode) != state.mode:

@@ -46,7 +46,7 @@ _log = logging.getLogger(__name__)
 class SavepointError(PenstockError):
     """A savepoint cannot be used. Nothing was changed."""
 
-    lasting = True
+    retryable = False
 
 
 class NotASavepoint(SavepointError):

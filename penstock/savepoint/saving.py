@@ -15,7 +15,7 @@ from penstock.checkpoint.housekeeping import Merge, merge_here
 from penstock.checkpoint.job_directories import readable_part
 from penstock.checkpoint.lineages import SharedStorage
 from penstock.checkpoint.manifest import Manifest, OperatorSnapshot, Version, load
-from penstock.common.places import warn
+from penstock.common.source_locations import warn
 from penstock.runtime.plan import PhysicalGraph
 from penstock.savepoint.format import (
     FORMAT,
@@ -45,7 +45,7 @@ def make_savepoint(
 ) -> str:
     """Make a savepoint of the checkpoint `manifest` in a new directory below this one; gives the path of it.
 
-    The checkpoint's sinks are committed, and its files stay until this returns (`EpochDriver.holding_last`). It may be
+    The checkpoint's sinks are committed, and its files stay until this returns (`EpochDriver.pinned_last`). It may be
     called in any thread. `derived`: the uids that nobody gave.
     """
     identity = uuid.uuid4().hex[:12]

@@ -19,7 +19,7 @@ from penstock.runtime.plan import PhysicalGraph
 from penstock.runtime.rows import METRICS
 from penstock.spark.lost import brief, lost
 from penstock.spark.metrics import collect_metrics
-from penstock.spark.stages import Exchange, Stage, release
+from penstock.spark.stages import SparkExchange, SparkStage, release
 from penstock.spark.warm_up import WarmUp
 from penstock.spark.worker import EPOCH_PROPERTY, LevelStage, Preparation, ShippedGraph, SilentStage, SourceStage
 
@@ -50,11 +50,11 @@ class SparkEngine:
         """Tags of jobs whose tasks may still run."""
         self.frame: DataFrame | None = None
 
-    def ship(self, restarts: int) -> None:
+    def ship(self, generation: int) -> None:
         """Make the stages. To workers each restart's graph is a new one, so that all functions are opened anew."""
-        self._shipped = ShippedGraph(self._graph, restarts)
+        self._shipped = ShippedGraph(self._graph, generation)
         levels = range(1, len(self._graph.levels))
-        self._stages = [Stage(LevelStage(self._shipped, self._metrics, level)) for level in levels]
+        self._stages = [SparkStage(LevelStage(self._shipped, self._metrics, level)) for level in levels]
 
     def warm_up(self) -> None:
         """Make workers ready in the background, for the first epoch."""
@@ -63,7 +63,7 @@ class SparkEngine:
     def first_chain(self, chain: int, frame: DataFrame) -> DataFrame:
         """A source's stream with its first chain, as a part of the streaming plan."""
         columns = [frame[name] for name in frame.columns]
-        return Stage(SourceStage(self._shipped, self._metrics, chain), columns).over(frame)
+        return SparkStage(SourceStage(self._shipped, self._metrics, chain), columns).over(frame)
 
     def execute(self, parameters: EpochParameters) -> Iterable[tuple[int, bytes]]:
         """The sources' chains, then level after level. Gives their reports and failures, and metrics."""
@@ -158,11 +158,11 @@ class SparkEngine:
         frame = self.frame
         if frame is None:
             one = self._spark.range(0, 1, 1, 1)
-            frame = Stage(SilentStage(self._shipped, self._metrics), [one["id"]]).over(one)
+            frame = SparkStage(SilentStage(self._shipped, self._metrics), [one["id"]]).over(one)
             made += one, frame
         graph = self._graph.rescaled(scale)
         for level, stage in enumerate(self._stages, 1):
-            exchanged = Exchange(graph.targets(level)).over(frame)
+            exchanged = SparkExchange(graph.targets(level)).over(frame)
             frame = stage.over(exchanged)
             made += exchanged, frame
         return frame

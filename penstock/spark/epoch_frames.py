@@ -22,13 +22,13 @@ def epoch_frame(
 ) -> DataFrame:
     """Usable until the next epoch is committed: then the files go. A partition is a file of the log, or what small
     piece of a subtask's rode in the manifest."""
-    assert sink.ahead is not None
+    assert sink.wal is not None
     pieces = [piece for commit in commits for piece in pieces_of(commit.payload)]
     epoch = commits[0].epoch
     for piece in pieces:
         if piece.inline is None:
-            sink.ahead.noted(epoch, piece.name)
-    uri = None if sink.ahead.storage.in_memory else sink.ahead.storage.uri
+            sink.wal.noted(epoch, piece.name)
+    uri = None if sink.wal.storage.in_memory else sink.wal.storage.uri
     whose = f"which sink '{sink.uid}' needs to commit epoch {epoch}"
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -57,7 +57,7 @@ from penstock.spark.inputs import inputs_of
 from penstock.spark.jvm import jvm_death
 from penstock.spark.log import SparkLog
 from penstock.spark.lost import brief
-from penstock.spark.planner import LASTING, PLANNING_FAILED
+from penstock.spark.planner import NOT_RETRYABLE, PLANNING_FAILED
 from penstock.spark.scratch import remove_scratch, scratch_directory
 from penstock.spark.sources import came_to_an_end, may_come_to_an_end, open_stream, sources_in_log
 from penstock.spark.stages import release
@@ -102,7 +102,7 @@ class JobSpec:
     on_epoch: list[Callable[[EpochStatistics], None]] = field(default_factory=list)
     flow: FlowSettings | None = None
     """How sources that can are held back; None where they are not."""
-    whole: bool = False
+    single_epoch: bool = False
     """Whether it is a batch that is read at once: one Spark job, without checkpoints, and again from the start after a
     failure."""
 
@@ -180,7 +180,7 @@ class Job:
             wait=self._wait,
             merge=merge_here if self._storage.in_memory else self._bases,
             open_savepoint=partial(savepoint_storage, options=self.spec.store_options),
-            whole=self.spec.whole,
+            single_epoch=self.spec.single_epoch,
             executor=ThreadPoolExecutor(1, "penstock-commits"),
             await_tasks=self._engine.await_tasks,
             flow=FlowControl(self.spec.flow, held, self._credits) if self.spec.flow is not None and held else None,
@@ -251,7 +251,7 @@ class Job:
             return
         self._suspended.set()
         self._awake.set()
-        if self.spec.whole:
+        if self.spec.single_epoch:
             # Its one epoch is all of it.
             self.abandon()
         # The epoch under way comes to its end; after it none begins. Both waits end at a second Ctrl-C.
@@ -302,7 +302,7 @@ class Job:
         with ExitStack() as held:
             with self._epoch_lock:
                 self._await_first_checkpoint()
-                manifest, version = held.enter_context(self.driver.holding_last())
+                manifest, version = held.enter_context(self.driver.pinned_last())
             return self._save(directory, manifest, version)
 
     def stop_with_savepoint(self, directory: SharedStorage, drain: bool, cancel: bool = False) -> str:
@@ -318,7 +318,7 @@ class Job:
                     self._engine.frame = None
                     self._notify(self.driver.run_epoch(None, {}, ends_input=True))
                     self._stopping.set()
-                with self.driver.holding_last() as (manifest, version):
+                with self.driver.pinned_last() as (manifest, version):
                     path = self._save(directory, manifest, version)
                 self.savepoint_at_end = path
                 self._stopping.set()
@@ -346,7 +346,7 @@ class Job:
 
     def _await_recovery(self, refused: str) -> None:
         """Until the driver stands on the last checkpoint. `refused`: what a batch, which has none, is told."""
-        if self.spec.whole:
+        if self.spec.single_epoch:
             raise PenstockError(
                 f"Job '{self.spec.name}' runs as a batch, which has no checkpoints: {refused}.",
                 fix="Run it with RuntimeExecutionMode.STREAMING.",
@@ -451,8 +451,8 @@ class Job:
         """Decide, wait and make ready, or raise the error."""
         self._become(JobStatus.FAILING)
         self.last_failure = error
-        lasting = isinstance(error, PenstockError) and error.lasting
-        if lasting or self._listener_failed or not self._session_lives():
+        retryable = error.retryable if isinstance(error, PenstockError) else True
+        if not retryable or self._listener_failed or not self._session_lives():
             raise error
         from_user = isinstance(error, UserFunctionFailed)
         decision = self._restarts.handle(Failed(int(time.monotonic() * 1000), from_user, error_identity(error)))
@@ -479,7 +479,7 @@ class Job:
         )
         self._wait(decision.delay_ms / 1000)
         self._error = None
-        if not self.spec.checkpointing and not self.spec.whole:
+        if not self.spec.checkpointing and not self.spec.single_epoch:
             self._abandon()
             self._end_lineage(retain=self._unfinished)
             self._open_lineage()
@@ -516,7 +516,7 @@ class Job:
         if not self._cancelled.is_set():
             self._status = status
 
-    def _run_whole(self) -> None:
+    def _run_single_epoch(self) -> None:
         """All of the input in one epoch, which is also the end of it."""
         self._engine.frame = self._joined(self._opened_at_once())
         self._slots.await_enough()
@@ -532,8 +532,8 @@ class Job:
 
     def _run_query(self) -> bool:
         """Whether the job is over; else the query is to be started again."""
-        if self.spec.whole:
-            self._run_whole()
+        if self.spec.single_epoch:
+            self._run_single_epoch()
             return True
         # An epoch of the query before may not have heard yet that it is over.
         with self._epoch_lock:
@@ -793,9 +793,9 @@ def check_savepoint_of(spec: JobSpec) -> None:
 
 
 def _query_failed(error: Exception) -> PenstockError:
-    marked = re.search(rf"{PLANNING_FAILED}({LASTING})?([A-Za-z0-9+/=]+)", str(error))
+    marked = re.search(rf"{PLANNING_FAILED}({NOT_RETRYABLE})?([A-Za-z0-9+/=]+)", str(error))
     if marked is not None:
         failure = PenstockError(base64.b64decode(marked[2]).decode())
-        failure.lasting = marked[1] is not None
+        failure.retryable = marked[1] is None
         return failure
     return PenstockError(f"The query failed in Spark: {brief(error)}")

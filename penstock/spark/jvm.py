@@ -18,7 +18,7 @@ _REAPED_S = 2.0
 class SparkEnded(PenstockError):
     """Spark's JVM ended while the job ran. Operator action: find what ended it, and start the program again."""
 
-    lasting = True
+    retryable = False
 
 
 def jvm_death() -> SparkEnded | None:

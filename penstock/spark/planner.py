@@ -30,7 +30,7 @@ _PROGRAM = "penstock.secret.program"
 """Spark hides options with this word in their name from its logs: a source may hold a password."""
 PLANNING_FAILED = "PENSTOCK-SOURCE "
 """Marks the text of a failure on its way through the JVM."""
-LASTING = "lasting:"
+NOT_RETRYABLE = "not-retryable:"
 """Behind that mark: the failure would come again, so that no restart strategy is to be asked."""
 
 
@@ -162,5 +162,5 @@ class _named:
                 describe_error(error),
             )
             encoded = base64.b64encode("\n".join(filter(None, parts)).encode()).decode()
-            lasting = LASTING if isinstance(error, PenstockError) and error.lasting else ""
-            raise RuntimeError(PLANNING_FAILED + lasting + encoded) from None
+            mark = NOT_RETRYABLE if isinstance(error, PenstockError) and not error.retryable else ""
+            raise RuntimeError(PLANNING_FAILED + mark + encoded) from None

@@ -22,7 +22,7 @@ _COLUMNS = [field.split()[0] for field in ROW_SCHEMA.split(", ")]
 StageFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
-class Stage:
+class SparkStage:
     """A function that gives exchange rows, as it is put on one plan after another."""
 
     def __init__(self, function: StageFunction, columns: Sequence[Column] = ()) -> None:
@@ -35,7 +35,7 @@ class Stage:
         return DataFrame(frame._jdf.mapInArrow(self._column._jc, False, None), frame.sparkSession)
 
 
-class Exchange:
+class SparkExchange:
     """Delivers rows to the partition their `target` says."""
 
     def __init__(self, partitions: int) -> None:

@@ -13,7 +13,7 @@ import msgspec
 import pyarrow as pa
 from pyspark import TaskContext
 
-from penstock.checkpoint.history import ManifestHistory
+from penstock.checkpoint.manifest_chain import ManifestChain
 from penstock.common.garbage import Collector
 from penstock.common.program import enter_program
 from penstock.connectors.dead_letters import LetterBox
@@ -84,10 +84,10 @@ def tune_collector() -> None:
 class ShippedGraph:
     """A graph as it travels: pickled once in the driver, unpickled once per worker."""
 
-    def __init__(self, graph: PhysicalGraph, restarts: int) -> None:
+    def __init__(self, graph: PhysicalGraph, generation: int) -> None:
         self.data = pack(graph)
         # A job that was restarted begins with new functions, in the workers that have not failed too.
-        self.digest = hashlib.blake2b(self.data, digest_size=16, salt=restarts.to_bytes(8)).hexdigest()
+        self.digest = hashlib.blake2b(self.data, digest_size=16, salt=generation.to_bytes(8)).hexdigest()
 
     def open(self, scale: Scale | None = None) -> PhysicalGraph:
         """At that scale; without one, as the program has it."""
@@ -250,7 +250,7 @@ def _epoch(parameters: EpochParameters, scope: str, metrics: Collected) -> TaskE
     if storage is None:
         storage = _storages[parameters.storage] = open_storage(parameters.storage)
     state = StateAccess(
-        ManifestHistory(storage, parameters.wanted, parameters.backend.transfer_threads),
+        ManifestChain(storage, parameters.wanted, parameters.backend.transfer_threads),
         None if storage.in_memory else storage,
         _replica_store(parameters.backend).opener(parameters.lineage),
         parameters.inline_bytes,
@@ -264,7 +264,7 @@ def _epoch(parameters: EpochParameters, scope: str, metrics: Collected) -> TaskE
         parameters.timestamp,
         crash_probe("task", lambda: parameters.number, scope),
         lambda measured: metrics.add([measured]),
-        parameters.whole,
+        parameters.single_epoch,
         parameters.token,
         parameters.jumped,
     )

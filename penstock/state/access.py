@@ -10,7 +10,7 @@ from penstock.state.engines.base import Engine
 from penstock.state.files import GroupChanges, content_name, encode_changes, write_changes
 from penstock.state.key_groups import block_of
 from penstock.state.overlay import OVERLAY_BYTES
-from penstock.state.replica import History, Replicas
+from penstock.state.replica import Replicas, StateHistory
 from penstock.state.storage import Storage
 
 _LARGE = 200_000
@@ -32,7 +32,7 @@ class WrittenDelta:
 class StateAccess:
     """Made per task and epoch."""
 
-    history: History
+    history: StateHistory
     storage: Storage | None
     """Where delta files go; None where deltas always ride in the manifest."""
     open_engine: Callable[[str, int], Engine]

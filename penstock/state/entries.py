@@ -24,7 +24,7 @@ class StateError(PenstockError):
 class StateTypeChanged(PenstockError):
     """A state's declared type is not the one its checkpoint holds. Nothing was read or changed."""
 
-    lasting = True
+    retryable = False
 
 
 def state_id(name: str) -> int:

@@ -59,7 +59,7 @@ class CorruptFile(PenstockError):
     a savepoint that does not need it. Check the disk: these files are never changed once written.
     """
 
-    lasting = True
+    retryable = False
 
 
 class GroupTooLarge(PenstockError):

@@ -74,13 +74,13 @@ def map_key_codec(descriptor: MapStateDescriptor) -> tuple[Callable[[Any], bytes
 
 
 def coded(
-    descriptor: StateDescriptor, ways: tuple[bytes, ...]
+    descriptor: StateDescriptor, migrations: tuple[bytes, ...]
 ) -> tuple[Callable[[Any], bytes], Callable[[bytes], Any]]:
     """How a state's values are written and read, after its type went these ways."""
     serializer = descriptor.serializer
-    if not ways:
+    if not migrations:
         return serializer.encode, serializer.decode
-    versions = versions_of(ways)
+    versions = versions_of(migrations)
     return versions.encoder(serializer.encode), versions.decoder(serializer.decode)
 
 
@@ -96,19 +96,19 @@ class KeyedState:
         self._overlay = overlay
         self._id = number
         self._suffix = overlay.suffix
-        self.ways: tuple[bytes, ...] = ()
-        """Of the versions of its type, from each to the next: see `serializers.steps`."""
+        self.migrations: tuple[bytes, ...] = ()
+        """Of the versions of its type, from each to the next: see `serializers.migrations`."""
         serializer = descriptor.serializer
         self._encode = serializer.encode
         self._decode = serializer.decode
         self._immutable = serializer.immutable
         self._exact = serializer.exact
 
-    def evolve(self, ways: tuple[bytes, ...]) -> None:
+    def evolve(self, migrations: tuple[bytes, ...]) -> None:
         """Its type has had so many versions. Only between epochs, or before the state is used."""
-        if ways != self.ways:
-            self.ways = ways
-            self._encode, self._decode = coded(self.descriptor, ways)
+        if migrations != self.migrations:
+            self.migrations = migrations
+            self._encode, self._decode = coded(self.descriptor, migrations)
 
     def reset(self) -> None:
         raise NotImplementedError

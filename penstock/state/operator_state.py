@@ -86,7 +86,7 @@ class OperatorStateStore:
 
     def _carried(self, share: Share) -> Share:
         # Of what everybody was given, one subtask is enough to keep it.
-        return Share(share.mode, share.schema, [], share.ways) if share.mode == UNION and self._subtask else share
+        return Share(share.mode, share.schema, [], share.migrations) if share.mode == UNION and self._subtask else share
 
     def _get(self, descriptor: Any, kind: type[StateDescriptor], mode: str) -> Any:
         if not issubclass(type(descriptor), kind):
@@ -124,7 +124,7 @@ class OperatorStateStore:
             return
         if share.mode == state.mode:
             label = f"Operator state '{descriptor.name}' of {self._operator}"
-            stored = StoredType(share.schema, share.ways)
+            stored = StoredType(share.schema, share.migrations)
             state.evolve(ways_to(stored, descriptor, label, f"{share.mode} "))
         else:
             raise StateTypeChanged(
@@ -142,10 +142,10 @@ class OperatorList(ListState[Any]):
         self._elements: list[bytes] = []
         self.evolve(())
 
-    def evolve(self, ways: tuple[bytes, ...]) -> None:
+    def evolve(self, migrations: tuple[bytes, ...]) -> None:
         """Its type has had so many versions."""
-        self._ways = ways
-        self._write, self._decode = coded(self.descriptor, ways)
+        self._migrations = migrations
+        self._write, self._decode = coded(self.descriptor, migrations)
 
     def get(self) -> Iterator[Any]:
         return map(self._decode, list(self._elements))
@@ -169,7 +169,7 @@ class OperatorList(ListState[Any]):
         return [self._decode(element) for element in elements]
 
     def share(self) -> Share:
-        return Share(self.mode, self.descriptor.schema(), list(self._elements), self._ways)
+        return Share(self.mode, self.descriptor.schema(), list(self._elements), self._migrations)
 
     def _encode(self, value: Any) -> bytes:
         if value is None:
@@ -187,10 +187,10 @@ class OperatorMap(BroadcastState[Any, Any]):
         self.evolve(())
         self.load([])
 
-    def evolve(self, ways: tuple[bytes, ...]) -> None:
+    def evolve(self, migrations: tuple[bytes, ...]) -> None:
         """Its type has had so many versions."""
-        self._ways = ways
-        self._write, self._decode = coded(self.descriptor, ways)
+        self._migrations = migrations
+        self._write, self._decode = coded(self.descriptor, migrations)
 
     def load(self, elements: list[bytes]) -> None:
         self._data: dict[bytes, bytes] = dict(map(_decode_entry, elements))
@@ -246,7 +246,7 @@ class OperatorMap(BroadcastState[Any, Any]):
     def share(self) -> Share:
         if self._in_order is None:
             self._in_order = [_encode_entry(entry) for entry in sorted(self._data.items())]
-        return Share(BROADCAST, self.descriptor.schema(), self._in_order, self._ways)
+        return Share(BROADCAST, self.descriptor.schema(), self._in_order, self._migrations)
 
     def _value(self, place: bytes) -> Any:
         value = self._decoded.get(place)

@@ -208,7 +208,9 @@ class Overlay:
     def types(self) -> dict[str, StoredType]:
         """For the report. With those of stored states that nobody has asked for: their entries are still there."""
         types = {} if self._types is None else dict(self._types.stored)
-        types.update((name, StoredType(state.descriptor.schema(), state.ways)) for name, state in self._states.items())
+        types.update(
+            (name, StoredType(state.descriptor.schema(), state.migrations)) for name, state in self._states.items()
+        )
         return dict(sorted(types.items()))
 
     def current_key(self, state: str) -> bytes:

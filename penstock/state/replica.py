@@ -24,14 +24,14 @@ class StaleAttempt(PenstockError):
     """
 
 
-class Step(NamedTuple):
+class ReplayStep(NamedTuple):
     """A delta or base to be applied."""
 
     name: str
     data: bytes | pa.Buffer
 
 
-class History(Protocol):
+class StateHistory(Protocol):
     """The committed versions up to the one a task wants, as far as a replica needs to know."""
 
     @property
@@ -62,7 +62,7 @@ class History(Protocol):
     def keep(self, uid: str, block: int) -> Callable[[bytes, bytes], bool] | None:
         """Where it is time to compact the block's replica: whether an entry, by key and value, must stay."""
 
-    def steps(self, uid: str, block: int, position: bytes | None) -> list[Step] | None:
+    def steps(self, uid: str, block: int, position: bytes | None) -> list[ReplayStep] | None:
         """The files to apply, oldest first, to lead a replica from `position` to `wanted`.
 
         None where `position` is not an ancestor of `wanted`: the replica must start anew. Raises StaleAttempt
@@ -77,7 +77,7 @@ class Replicas:
     """
 
     def __init__(
-        self, uid: str, max_parallelism: int, history: History, open_engine: Callable[[str, int], Engine]
+        self, uid: str, max_parallelism: int, history: StateHistory, open_engine: Callable[[str, int], Engine]
     ) -> None:
         self._uid = uid
         self._max_parallelism = max_parallelism
@@ -144,7 +144,7 @@ class Replicas:
 class _Changes:
     """What steps change in some key groups. Can be iterated again, so that an engine need not hold all of it."""
 
-    def __init__(self, steps: list[Step], groups: range) -> None:
+    def __init__(self, steps: list[ReplayStep], groups: range) -> None:
         self._steps = steps
         self._groups = groups
 

@@ -22,8 +22,8 @@ class Share(msgspec.Struct, array_like=True, frozen=True):
     mode: str
     schema: str
     elements: list[bytes]
-    ways: tuple[bytes, ...] = ()
-    """From the first version of its type to this one: see `serializers.steps`."""
+    migrations: tuple[bytes, ...] = ()
+    """From the first version of its type to this one: see `serializers.migrations`."""
 
 
 class Shares(msgspec.Struct, array_like=True, frozen=True):
@@ -33,7 +33,7 @@ class Shares(msgspec.Struct, array_like=True, frozen=True):
     schema: str
     by_subtask: list[list[bytes]]
     """Where all subtasks of a broadcast state have the same, only one list."""
-    ways: tuple[bytes, ...] = ()
+    migrations: tuple[bytes, ...] = ()
 
 
 _GROUP = struct.Struct(">H")

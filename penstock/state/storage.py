@@ -64,7 +64,7 @@ class MissingObject(StorageError):
     cleans that directory. If the storage is a driver's memory, that driver has restarted: restart the job.
     """
 
-    lasting = True
+    retryable = False
 
     def __init__(self, name: str, where: str, whose: str = "") -> None:
         super().__init__(

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 from penstock.state.descriptors import MapStateDescriptor, StateDescriptor
 from penstock.state.entries import StateTypeChanged
-from penstock.state.serializers.evolving import NoWay, check_key, way
-from penstock.state.serializers.migrations import WRAP, written_way
+from penstock.state.serializers.evolving import IncompatibleType, check_key, migration
+from penstock.state.serializers.migrations import WRAP, encode_migration
 from penstock.state.serializers.schema_text import UnknownSchema, read_schema
 
 __all__ = ["StoredType", "ways_to"]
@@ -18,8 +18,8 @@ _FIX = "Declare it as it was, or give the new state another name."
 class StoredType(NamedTuple):
     schema: str
     """As `StateDescriptor.schema` gave it."""
-    ways: tuple[bytes, ...] = ()
-    """From the first version of the type to this one, as `written_way` gave them."""
+    migrations: tuple[bytes, ...] = ()
+    """From the first version of the type to this one, as `encode_migration` gave them."""
 
 
 def ways_to(
@@ -32,33 +32,33 @@ def ways_to(
     """
     declared = descriptor.schema()
     if stored.schema == declared:
-        return stored.ways
+        return stored.migrations
     try:
-        step = _way(stored.schema, descriptor)
-    except NoWay as none:
+        step = _migration(stored.schema, descriptor)
+    except IncompatibleType as none:
         said = f"{state} is stored as '{mode}{stored.schema}' but declared as '{mode}{declared}'."
         if none.places:
             said += f" In {none.where()}: {none.problem}."
         elif " now: " in none.problem:
             said += f" That is not possible: {none.problem.partition(' now: ')[2]}."
         raise StateTypeChanged(said + origin, fix=f"{none.fix} {_FIX}".strip()) from None
-    return stored.ways if step is None else (*stored.ways, step)
+    return stored.migrations if step is None else (*stored.migrations, step)
 
 
-def _way(before: str, descriptor: StateDescriptor) -> bytes | None:
+def _migration(before: str, descriptor: StateDescriptor) -> bytes | None:
     """How stored values become those of the declared type; None if they are as they would be written now."""
     declared = descriptor.schema()
     kind, _, held = before.partition(" ")
     if held in ("any", "pickle") and declared.startswith(f"{kind} ") and declared.endswith(" or any"):
         # A state without a type has got a hint since, with which what is stored is still read.
-        return None if held == "pickle" else written_way(WRAP, False)
+        return None if held == "pickle" else encode_migration(WRAP, False)
     try:
         old, new = read_schema(before), read_schema(declared)
     except UnknownSchema:
-        raise NoWay((), "", "") from None
+        raise IncompatibleType((), "", "") from None
     if old.kind != new.kind or (old.or_any and not new.or_any):
-        raise NoWay((), "", "")
+        raise IncompatibleType((), "", "")
     if isinstance(descriptor, MapStateDescriptor) and old.key is not None:
         check_key(old.key, descriptor.key_serializer.node, ("the keys of the map",))
-    found = way(old.value, descriptor.serializer.node)
-    return None if found is None else written_way(found, old.or_any)
+    found = migration(old.value, descriptor.serializer.node)
+    return None if found is None else encode_migration(found, old.or_any)

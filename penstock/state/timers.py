@@ -51,7 +51,7 @@ _TIMER_BYTES, _PLACE_BYTES = 220, 60
 class EndlessTimers(PenstockError):
     """Timers set further timers, without end, and so keep time from going on."""
 
-    lasting = True
+    retryable = False
 
 
 class Timers:

@@ -2,7 +2,7 @@
 
 Savepoint, Checkpoint   savepoint.py, checkpoint.py   what there is; `state` gives a StateTable
 StateTable              table.py                      to_arrow, to_pandas, to_spark, get
-history                 moments.py                    one key over all of them
+history                 key_history.py                one key over all of them
 SavepointWriter         writer.py                     bootstrap.py: new state; rewriting.py: changed state
                         schemas.py, shapes.py, keys.py: from stored types to columns
                         contents.py, layouts.py, sources.py: from files to rows
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from penstock.tables.bootstrap import KeyedStateBootstrapFunction, OperatorTransformation, StateBootstrapFunction
     from penstock.tables.checkpoint import Checkpoint
-    from penstock.tables.moments import history
+    from penstock.tables.key_history import history
     from penstock.tables.savepoint import Savepoint
     from penstock.tables.snapshot import StateInfo
     from penstock.tables.table import StateTable
@@ -43,7 +43,7 @@ _MODULES = {
     "StateBootstrapFunction": "bootstrap",
     "StateInfo": "snapshot",
     "StateTable": "table",
-    "history": "moments",
+    "history": "key_history",
 }
 
 

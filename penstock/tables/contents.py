@@ -43,7 +43,7 @@ class UnreadableState(PenstockError):
     Operator action: use another copy of the savepoint, or another checkpoint. Nothing was changed.
     """
 
-    lasting = True
+    retryable = False
 
 
 class Content(Protocol):
@@ -96,9 +96,9 @@ class KeyedContent:
         return self.layout.schema
 
     @property
-    def ways(self) -> tuple[bytes, ...]:
+    def migrations(self) -> tuple[bytes, ...]:
         """From the first version of the type to this one."""
-        return self._snapshot.ways.get(self._name, ())
+        return self._snapshot.migrations.get(self._name, ())
 
     @property
     def max_parallelism(self) -> int:
@@ -219,7 +219,7 @@ class OperatorContent:
         self.shares = shares
         self.type = state_type(shares.schema)
         self._value = value_decoder(self.type.value)
-        self._present = present(shares.ways)
+        self._present = present(shares.migrations)
         self._key = None if self.type.key is None else map_key_decoder(self.type.key)
         value = pa.field("value", self.type.value.arrow)
         if shares.mode == GROUPED:

@@ -64,7 +64,7 @@ class Layout:
         self.windowed = windowed
         self._numbers = state_id(name), state_id(timed_name(name))
         self._value = value_decoder(kind.value)
-        self._present = present(snapshot.ways.get(name, ()))
+        self._present = present(snapshot.migrations.get(name, ()))
         self._map_key = map_key_decoder(kind.key) if kind.key is not None else None
         fields = [pa.field("key", key.arrow)]
         if windowed:
@@ -246,11 +246,11 @@ def value_decoder(shape: Shape) -> Decode:
     return decode if read is None else lambda data: read(decode(data))
 
 
-def present(ways: tuple[bytes, ...]) -> Callable[[bytes], bytes] | None:
+def present(migrations: tuple[bytes, ...]) -> Callable[[bytes], bytes] | None:
     """Stored bytes of any version of a type as its last one has them; None for a type that never changed."""
-    if not ways:
+    if not migrations:
         return None
-    versions = versions_of(ways)
+    versions = versions_of(migrations)
 
     def bring(data: bytes) -> bytes:
         try:

@@ -59,7 +59,7 @@ class KeyedRewrite:
         self._timed = isinstance(content.layout, Layout) and content.layout.form is not None
         self._id = state_id(timed_name(name) if self._timed else name)
         self._check_value = value_decoder(content.type.value)
-        self._tag = version_tag(content.ways)
+        self._tag = version_tag(content.migrations)
         self._keys: dict[str, bytes] = {}
         """Stored keys by how they are shown, so that they stay what they are."""
         self._map_keys: dict[str, bytes] = {}
@@ -207,7 +207,7 @@ def rewritten_shares(content: OperatorContent, functions: list[Change], frame: s
         table = as_table(function(as_frame(table, content, frame)), content.schema, described)
     stored = [element for elements in shares.by_subtask for element in elements]
     kept = {repr(row): element for row, element in zip(before, stored, strict=True)}
-    check, tag = value_decoder(kind.value), version_tag(shares.ways)
+    check, tag = value_decoder(kind.value), version_tag(shares.migrations)
     by_subtask: list[list[bytes]] = [[] for _ in shares.by_subtask]
     map_keys = {}
     if shares.mode == BROADCAST:
@@ -230,12 +230,12 @@ def rewritten_shares(content: OperatorContent, functions: list[Change], frame: s
         by_subtask[subtask].append(element)
     if shares.mode == BROADCAST:
         by_subtask = [_unique(elements, described) for elements in by_subtask]
-    return Shares(shares.mode, shares.schema, by_subtask, shares.ways)
+    return Shares(shares.mode, shares.schema, by_subtask, shares.migrations)
 
 
-def version_tag(ways: tuple[bytes, ...]) -> bytes:
+def version_tag(migrations: tuple[bytes, ...]) -> bytes:
     """What new values of a type that went these ways begin with."""
-    return versions_of(ways).tag if ways else b""
+    return versions_of(migrations).tag if migrations else b""
 
 
 def _unique(elements: list[bytes], described: str) -> list[bytes]:

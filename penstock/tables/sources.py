@@ -8,8 +8,8 @@ from typing import Protocol
 import pyarrow as pa
 
 from penstock.checkpoint.bases import block_groups
-from penstock.checkpoint.history import ManifestHistory
 from penstock.checkpoint.manifest import Manifest, Version
+from penstock.checkpoint.manifest_chain import ManifestChain
 from penstock.savepoint.format import SavedBlock
 from penstock.state.files import GroupChanges, read_changes
 from penstock.state.key_groups import block_count
@@ -120,7 +120,7 @@ class CheckpointBlocks:
 
     def groups(self, block: int, wanted: range | None = None) -> Iterator[GroupChanges]:
         """Yield the changes of a block by key group."""
-        history = ManifestHistory(self._opened.storage, self._version)
+        history = ManifestChain(self._opened.storage, self._version)
         for change in block_groups(history, self._uid, block, self._max_parallelism):
             if wanted is None or change.group in wanted:
                 yield change

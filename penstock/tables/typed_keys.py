@@ -7,8 +7,8 @@ from typing import Any
 
 from penstock.errors import PenstockError
 from penstock.tables.contents import KeyedContent
+from penstock.tables.key_history import snapshots_in
 from penstock.tables.keys import KeyShape
-from penstock.tables.moments import snapshots_in
 from penstock.tables.snapshot import NoSuchState
 from penstock.tables.table import StateTable
 

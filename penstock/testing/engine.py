@@ -8,7 +8,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from penstock.checkpoint.history import ManifestHistory
+from penstock.checkpoint.manifest_chain import ManifestChain
 from penstock.common.program import Program, dump_records
 from penstock.driver.epochs import EngineLost, EpochParameters
 from penstock.driver.event_time import reported_backwards
@@ -74,7 +74,7 @@ class LocalEngine:
                 rows += self._task(chain.id, subtask, subtask, partial(Task.over_rows, epoch=epoch, rows=arrived))
             self._pace.end_stage()
         reports = [(row.kind, row.payload) for row in rows]
-        times = ManifestHistory(self._storage, parameters.wanted).times()
+        times = ManifestChain(self._storage, parameters.wanted).times()
         reported = [decode_report(payload) for kind, payload in reports if kind == REPORT]
         self.moves_backwards += reported_backwards(times, self._graph, reported)
         return reports + [(METRICS, measured) for measured in self._measured]
@@ -94,7 +94,7 @@ class LocalEngine:
     def state_access(self, parameters: EpochParameters) -> StateAccess:
         """Return the committed state that tasks of this epoch start from."""
         return StateAccess(
-            ManifestHistory(self._storage, parameters.wanted),
+            ManifestChain(self._storage, parameters.wanted),
             None if self._storage.in_memory else self._storage,
             self._replicas.opener(parameters.lineage),
             parameters.inline_bytes,
@@ -105,7 +105,7 @@ class LocalEngine:
         producer = 0
         for chain in self._graph.sources():
             assert chain.source_uid is not None
-            silent = parameters.ends_input and not parameters.whole
+            silent = parameters.ends_input and not parameters.single_epoch
             for records in [[]] if silent else self._pending(chain.source_uid):
                 epoch = self._epoch(parameters, "source")
                 # A copy: records reach tasks by pickling on Spark too.
@@ -181,7 +181,7 @@ class LocalEngine:
             parameters.timestamp,
             probe,
             lambda measured: self._measured.append(self._pace.of_task(self._graph, measured)),
-            parameters.whole,
+            parameters.single_epoch,
             parameters.token,
             parameters.jumped,
         )

@@ -29,7 +29,7 @@ from penstock.common.options import check_values
 from penstock.common.pickling import Frozen
 from penstock.common.program import Program
 from penstock.common.watermark_strategy import Watermark
-from penstock.connectors.sinks import CollectSink
+from penstock.connectors.driver_sinks import CollectSink
 from penstock.connectors.source import at_end
 from penstock.datastream.backend_settings import backend_name
 from penstock.datastream.checkpoint_settings import checkpoint_interval, restart_strategy
@@ -43,7 +43,7 @@ from penstock.driver.event_time import moved_backwards
 from penstock.driver.flow_control import FlowControl
 from penstock.driver.metrics import JobMetrics
 from penstock.driver.restarts import Completed, Failed, Restart, Restarts, Resumed
-from penstock.driver.statistics import CheckpointHistory
+from penstock.driver.statistics import CheckpointLog
 from penstock.errors import PenstockError
 from penstock.graph.physical import build
 from penstock.runtime.event_time import Times
@@ -335,7 +335,7 @@ class JobHarness:
         if records is None and self._batch and self._driver.last is None and self._restore is None:
             self._anything_waits(None)
             while self._driver.last is None:
-                self._driver.whole = True
+                self._driver.single_epoch = True
                 self._run(None, ends_input=True)
             return self.output
         if records is not None:
@@ -351,7 +351,7 @@ class JobHarness:
         check_savepoint_directory(storage)
         if self._driver.last is None:
             self.epoch(0)
-        with self._driver.holding_last() as (manifest, version):
+        with self._driver.pinned_last() as (manifest, version):
             return make_savepoint(
                 storage,
                 "harness",
@@ -431,7 +431,7 @@ class JobHarness:
     def _restart_after(self, error: Exception) -> None:
         """Go on from the last checkpoint in the same driver, if the program's restart strategy says so."""
         self.last_failure = error
-        if isinstance(error, PenstockError) and error.lasting:
+        if isinstance(error, PenstockError) and not error.retryable:
             raise error
         from_user = isinstance(error, UserFunctionFailed)
         decision = self._restarts.handle(Failed(int(self._elapsed()), from_user, error_identity(error)))
@@ -517,7 +517,7 @@ class JobHarness:
         return self._driver.metrics.read()
 
     @property
-    def checkpoints(self) -> CheckpointHistory:
+    def checkpoints(self) -> CheckpointLog:
         """What the driver knows of its checkpoints, since the start or the last crash."""
         return self._driver.checkpoints
 

@@ -15,7 +15,7 @@ import pickle
 from typing import Any, NamedTuple
 
 from penstock.checkpoint.manifest import Committable
-from penstock.checkpoint.wal import Ahead
+from penstock.checkpoint.wal import WriteAheadLog
 from penstock.common.program import dump_by_name
 from penstock.connectors.sink import Sink
 from penstock.connectors.two_phase import TwoPhaseCommitSink
@@ -50,8 +50,8 @@ class SinkHarness:
         self.clock = 0
         """Processing time of the next epoch, in milliseconds."""
         self._pickled = dump_by_name(self.sink)
-        self._ahead = Ahead(self.storage)
-        self._committer = Committer({_UID: self.sink}, _LINEAGE, self._ahead)
+        self._wal = WriteAheadLog(self.storage)
+        self._committer = Committer({_UID: self.sink}, _LINEAGE, self._wal)
         self._snapshots: dict[int, _Snapshot] = {}
         """Those that are not complete, and the last one that is."""
         self._completed = self._last = -1
@@ -120,8 +120,8 @@ class SinkHarness:
 
     def _complete(self, number: int, again: bool) -> None:
         snapshot = self._snapshots[number]
-        self._committer.commit(number, snapshot.committables, again)
-        self._ahead.committed(number)
+        self._committer.commit_now(number, snapshot.committables, again)
+        self._wal.committed(number)
         if self._lost and not again:
             self._lost = False
             states = snapshot.state[WRITERS].elements if snapshot.state else []

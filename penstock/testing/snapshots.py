@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from penstock.checkpoint.bases import block_groups
-from penstock.checkpoint.history import ManifestHistory
 from penstock.checkpoint.lineages import Lineages, SharedStorage
 from penstock.checkpoint.manifest import Manifest, latest
+from penstock.checkpoint.manifest_chain import ManifestChain
 from penstock.errors import PenstockError
 from penstock.state.entries import entry_prefix, state_id
 from penstock.state.key_groups import block_count
@@ -41,7 +41,7 @@ def read_values(storage: Storage, uid: str, state: str, value_type: Any) -> dict
     if found is None:
         return {}
     _, version = found
-    history = ManifestHistory(storage, version)
+    history = ManifestChain(storage, version)
     max_parallelism = _max_parallelism(storage, uid)
     decode = serializer_for(value_type).decode
     header = len(entry_prefix(0, 0, b""))

@@ -12,7 +12,7 @@ from victim import run_victim
 
 from chaos import storage_faults
 from chaos.damage import choose_needed, cut, flip, needed_files
-from penstock.checkpoint import history
+from penstock.checkpoint import manifest_chain
 from penstock.errors import PenstockError
 from penstock.state.storage import LocalStorage
 from penstock.testing.snapshots import read_values
@@ -37,7 +37,7 @@ def test_every_file_that_is_needed_is_there_and_without_it_the_state_cannot_be_r
     assert {name.split("/")[0] for name in names} == {"manifests", "deltas"}
     for name in names[1:]:
         (lineage / name).rename(tmp_path / "kept")
-        history._manifests.clear()
+        manifest_chain._manifests.clear()
         with pytest.raises(PenstockError, match=name.rsplit("/", 1)[1]):
             read_values(storage, "first", "n", int)
         (tmp_path / "kept").rename(lineage / name)

@@ -42,7 +42,7 @@ def too_long() -> Exception:
 
 
 def barriers(harness: JobHarness) -> list[int]:
-    return [checkpoint.triggered_at - 1_000_000 for checkpoint in harness._driver.coordinator.history]
+    return [checkpoint.triggered_at - 1_000_000 for checkpoint in harness._driver.coordinator.recent]
 
 
 class TestMinPause:
@@ -85,13 +85,13 @@ class TestTimeout:
                     harness.push(1).epoch()
             else:
                 harness.push(1).epoch()
-            assert [each.status.name for each in harness._driver.coordinator.history] == [status]
+            assert [each.status.name for each in harness._driver.coordinator.recent] == [status]
 
     def test_is_no_failure_of_the_engine_though_it_had_to_be_stopped(self) -> None:
         with job(tolerable_failures=1) as harness:
             fail(harness, 1, too_long)
             harness.push(1).epoch()
-            history = harness._driver.coordinator.history
+            history = harness._driver.coordinator.recent
             assert [each.status for each in history] == [CheckpointStatus.EXPIRED, CheckpointStatus.COMPLETED]
             assert harness.output == [1]
 
@@ -119,13 +119,13 @@ class TestTolerableFailures:
 class Board(Sink):
     """Shows what it is given, whenever it is given; only what a driver before may have committed, once."""
 
-    def __init__(self, at_once: bool) -> None:
-        self.at_once = at_once
+    def __init__(self, commit_before_checkpoint: bool) -> None:
+        self.commit_before_checkpoint = commit_before_checkpoint
         self.shown: list[int] = []
         self.epochs: set[int] = set()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"at_once": self.at_once}
+        return {"commit_before_checkpoint": self.commit_before_checkpoint}
 
     def create_writer(self, context: RuntimeContext) -> SinkWriter:
         return Numbers()
@@ -148,9 +148,9 @@ class Numbers(SinkWriter):
         return self.numbers or None
 
 
-def board(at_least_once: bool, at_once: bool = True) -> tuple[JobHarness, Board]:
+def board(at_least_once: bool, commit_before_checkpoint: bool = True) -> tuple[JobHarness, Board]:
     env = StreamExecutionEnvironment.get_execution_environment()
-    sink = Board(at_once)
+    sink = Board(commit_before_checkpoint)
     sums = env.from_collection([]).uid("numbers").key_by(lambda n: 0).reduce(lambda a, b: a + b).uid("sum")
     sums.sink_to(sink).uid("board")
     return JobHarness(env, settings=Settings(at_least_once=at_least_once)), sink
@@ -188,7 +188,7 @@ class TestMode:
             assert sink.shown == [1, 3, 6]
 
     def test_a_sink_that_cannot_repeat_itself_waits_for_the_checkpoint_in_both(self) -> None:
-        harness, sink = board(at_least_once=True, at_once=False)
+        harness, sink = board(at_least_once=True, commit_before_checkpoint=False)
         with harness:
             harness.push(1, 2).crash_at("driver.collected")
             harness.epoch()

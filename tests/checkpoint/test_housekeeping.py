@@ -2,12 +2,12 @@
 
 import pytest
 from dying import Died, Dying
+from epoch_jobs import GROUPS, STATES, Clock, CommitLog, program
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_epochs import GROUPS, STATES, Clock, CommitLog, program
 
-from penstock.checkpoint.history import ManifestHistory, _manifests
 from penstock.checkpoint.manifest import Version, load, manifest_name
+from penstock.checkpoint.manifest_chain import ManifestChain, _manifests
 from penstock.checkpoint.retention import Retention
 from penstock.driver.epochs import EpochDriver, Settings
 from penstock.runtime.report import DeltaHandle, OperatorReport, Report, encode_report
@@ -87,7 +87,7 @@ class Lineage:
 
     def state_at(self, number):
         _, version = load(self.storage, number)
-        history = ManifestHistory(self.storage, version)
+        history = ManifestChain(self.storage, version)
         replicas = Replicas("count", GROUPS, history, lambda uid, block: MemoryEngine())
         overlay = Overlay(GROUPS)
         state = overlay.register(ValueStateDescriptor("n", int))
@@ -131,7 +131,7 @@ class Lineage:
         watching = Watching(self.storage._root)
         for number in range(max(1, last - self.options["retained"]), last + 1):
             _, version = load(watching, number)
-            history = ManifestHistory(watching, Version(number, version.digest))
+            history = ManifestChain(watching, Version(number, version.digest))
             _manifests.clear()
             for block in range(16):
                 history.steps("count", block, None)

@@ -106,7 +106,7 @@ class TestPublishing:
     def test_one_from_before_types_had_versions_is_read(self, storage):
         operators = {"sum": OperatorSnapshot("Sum", 1, 128, {"total": "value long"}, [])}
         publish(storage, manifest(format=2, operators=operators))
-        assert latest(storage)[0].operators["sum"].ways == {}
+        assert latest(storage)[0].operators["sum"].migrations == {}
 
     def test_one_from_before_sources_savepoints_and_rescales_were_in_it_is_read(self, files, tmp_path):
         version = publish(files, manifest(sources=["source"], claimed=("id", "path"), rescaled={"sum": (2, 4)}))

@@ -49,7 +49,7 @@ class TestABadValue:
         with pytest.raises(BadSetting) as refused:
             check_values({key: bad})
         assert str(refused.value) == f"{key} is '{bad}'. Set it to {OPTIONS[key].type.accepted}."
-        assert refused.value.lasting
+        assert not refused.value.retryable
 
     @pytest.mark.parametrize("key", TYPED)
     def test_is_refused_however_it_comes(self, key: str, monkeypatch: pytest.MonkeyPatch) -> None:

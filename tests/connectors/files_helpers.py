@@ -2,7 +2,7 @@
 
 import os
 
-from penstock.checkpoint.wal import Ahead
+from penstock.checkpoint.wal import WriteAheadLog
 from penstock.datastream.connectors.file_system import BucketAssigner, FileSink
 from penstock.driver.committing import Commit
 from penstock.runtime.context import RuntimeContext
@@ -57,7 +57,7 @@ class Attempts:
 
     def __init__(self, sink, lineage=LINEAGE, uid="out"):
         self.uid = uid
-        self.ahead = Ahead(DriverStorage())
+        self.wal = WriteAheadLog(DriverStorage())
         self.sink = sink
         self.lineage = lineage
         self.epoch = 0
@@ -71,7 +71,7 @@ class Attempts:
     @sink.setter
     def sink(self, sink):
         """As a driver does with its sinks."""
-        sink.uid, sink.ahead = self.uid, self.ahead
+        sink.bind(self.uid, self.wal)
         self._sink = sink
 
     def attempt(self, values, subtask=0, end=False):

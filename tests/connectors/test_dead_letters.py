@@ -78,7 +78,7 @@ class TestWithoutLetters:
         assert "Source 'orders' (uid 'orders-uid') cannot read topic/0, offset 1: Expecting property name" in text
         assert "The record: {oops" in text
         assert "dead_letters=" in caught.value.fix
-        assert caught.value.places[0].file == __file__
+        assert caught.value.locations[0].file == __file__
 
     def test_a_long_record_is_cut(self):
         with pytest.raises(UnreadableRecord, match=r"The record: x{200}… \(10,000 bytes\)"):
@@ -91,7 +91,7 @@ class TestWithoutLetters:
         failed = UserFunctionFailed((failure,), 3)
         assert failed.context() == "Source 'orders' (uid 'orders-uid') failed in subtask 0 of epoch 3."
         # The record would only come again.
-        assert failed.lasting
+        assert not failed.retryable
 
     def test_a_source_can_be_read_without_a_job(self):
         with pytest.raises(UnreadableRecord, match="Source 'Messages' cannot read topic/0, offset 0"):
@@ -289,7 +289,7 @@ class TestRefused:
         stream = environment().from_source(Messages(["1"]), source_name="orders", dead_letters=BROKEN)
         with pytest.raises(GraphError, match=r"'orders' .* which nobody reads.*get_side_output") as caught:
             JobHarness(stream)
-        assert caught.value.places[0].file == __file__
+        assert caught.value.locations[0].file == __file__
 
     def test_a_tag_that_is_none(self):
         with pytest.raises(GraphError, match="dead_letters is an OutputTag, not str"):

@@ -272,7 +272,7 @@ class TestAttempts:
         job.commit()
         ahead = job.attempt(["ahead of the clean-up"])
         new_driver = rows(base, TEXT, policy=default())
-        new_driver.uid, new_driver.ahead = job.uid, job.ahead
+        new_driver.bind(job.uid, job.wal)
         new_driver.clean_up(LINEAGE, job.epoch, job.states[0])
         kept = {chunk.path for state in [*job.states[0], *ahead[1]] for chunk in decode_part(state).chunks}
         assert set(files(base, hidden=True)) == kept
@@ -343,7 +343,7 @@ class TestCommits:
         for again in (False, True, True):
             with pytest.raises(StorageError, match=re.escape(hidden)) as refused:
                 job.commit(again)
-            assert refused.value.lasting
+            assert not refused.value.retryable
 
     def test_again_find_one_of_several_records_gone_and_show_none_of_them(self, base):
         job = Attempts(rows(base, TEXT, policy=ON_CHECKPOINT, assigner=lambda value, ctx: value))
@@ -363,14 +363,14 @@ class TestCommits:
         job = Attempts(rows(base, TEXT, policy=ON_CHECKPOINT))
         for value in "abc":
             job.run(value)
-        notes = job.ahead.storage.list("shown/")
+        notes = job.wal.storage.list("shown/")
         assert [int(name.split("/")[2]) for name in notes] == [job.epoch]
 
     def test_of_a_driver_that_died_leave_notes_that_the_next_one_removes(self, base):
         job = Attempts(rows(base, TEXT, policy=ON_CHECKPOINT)).run("a")
         job.sink = rows(base, TEXT, policy=ON_CHECKPOINT)
         job.run("b").sink.clean_up(LINEAGE, job.epoch, [])
-        notes = job.ahead.storage.list("shown/")
+        notes = job.wal.storage.list("shown/")
         assert [int(name.split("/")[2]) for name in notes] == [job.epoch]
 
     def test_never_overwrite_a_file(self, base):
@@ -406,7 +406,7 @@ class TestCommits:
         os.unlink(os.path.join(base, sorted(files(base, hidden=True))[-1]))
         with pytest.raises(StorageError, match=r"\.chunk.*is gone") as refused:
             job.attempt([], end=ends)
-        assert refused.value.lasting
+        assert not refused.value.retryable
 
     def test_of_a_part_whose_piece_was_cut_off_are_refused(self, base):
         job = Attempts(rows(base, TEXT, policy=default())).run("abc")
@@ -509,13 +509,13 @@ class TestPaths:
             broken.setattr(os, "fsync", failing)
             with pytest.raises(StorageError, match=re.escape(os.strerror(getattr(errno, code)))) as failed:
                 job.attempt(["b"])
-            assert not failed.value.lasting
+            assert failed.value.retryable
         job.publish(job.attempt(["b"]))
         with monkeypatch.context() as broken:
             broken.setattr(os, "rename", lambda *_: failing(0))
             with pytest.raises(StorageError) as failed:
                 job.commit()
-            assert not failed.value.lasting
+            assert failed.value.retryable
         job.commit(again=True)
         assert lines(base) == ["a", "b"]
 

@@ -291,7 +291,7 @@ class TestOlderSavepoints:
                 pytest.raises(EpochFailed, match=r"\.chunk', a piece of an unfinished part file .* is gone") as refused,
             ):
                 second.run(5)
-            assert refused.value.lasting
+            assert not refused.value.retryable
             assert second.restarts == 0
             assert second._driver.last.parent == b"", "an epoch was decided"
             assert files(base) == before

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from penstock.common import Configuration
+from penstock.connectors.driver_sinks import DiscardingSink
 from penstock.connectors.generated import DataGeneratorSource
-from penstock.connectors.guarantees import JobTold, in_a_line, in_words
+from penstock.connectors.guarantees import JobGuarantee, in_a_line, in_words
 from penstock.connectors.sink import AT_LEAST_ONCE
-from penstock.connectors.sinks import DiscardingSink
 from penstock.datastream import CheckpointingMode, RuntimeExecutionMode, StreamExecutionEnvironment
 from penstock.datastream.guarantees import guarantee_of, log_guarantee
 
@@ -30,7 +30,7 @@ def environment(settings: dict[str, str]) -> StreamExecutionEnvironment:
     return StreamExecutionEnvironment.get_execution_environment(Configuration.from_dict(settings))
 
 
-def told(env: StreamExecutionEnvironment) -> JobTold:
+def told(env: StreamExecutionEnvironment) -> JobGuarantee:
     return guarantee_of("job", env._graph, env._physical(), env.get_configuration())
 
 

@@ -52,7 +52,7 @@ class TestASourceRefuses:
         with pytest.raises(PenstockError, match=said) as caught:
             begin(PostgresSource(postgres, table, key))
         assert fix in caught.value.fix
-        assert caught.value.lasting
+        assert not caught.value.retryable
         assert str(caught.value).startswith("PostgresSource: ")
 
     def test_a_column_that_is_not_there(self, db, postgres):
@@ -64,7 +64,7 @@ class TestASourceRefuses:
         conninfo = postgres_server.tcp_conninfo(password="not-the-right-one")
         with pytest.raises(PenstockError, match=r"127\.0\.0\.1:.*'postgres' refuses the user 'postgres'") as caught:
             begin(PostgresSource(conninfo, "events", "id"))
-        assert caught.value.lasting
+        assert not caught.value.retryable
         assert "Correct the connection" in caught.value.fix
 
     def test_a_database_that_is_not_there(self, postgres_server):
@@ -129,7 +129,7 @@ class TestASinkRefusesBeforeARecordIsRead:
         with pytest.raises(PenstockError, match=said) as caught:
             job(PostgresSink(postgres, **{"table": "events", **options}))
         assert fix in caught.value.fix
-        assert caught.value.lasting
+        assert not caught.value.retryable
         assert "PostgresSink (uid 'out')" in str(caught.value)
 
     def test_a_wrong_password(self, postgres_server):
@@ -183,7 +183,7 @@ class TestADeferrableKey:
             PenstockError, match=rf"'out'.*key \(n\) of table 'public\.t'.*'{name}'.*DEFERRABLE"
         ) as caught:
             JobHarness(env)
-        assert caught.value.lasting
+        assert not caught.value.retryable
         assert f"DROP CONSTRAINT {name}, ADD UNIQUE (n)" in caught.value.fix
 
     def test_on_other_columns_does_no_harm(self, db, postgres):
@@ -247,7 +247,7 @@ class TestARecordThatDoesNotFit:
                 harness.epoch()
             assert "The record: word=too long." in str(caught.value)
             assert "PostgresSink (uid 'out')" in str(caught.value)
-            assert caught.value.lasting
+            assert not caught.value.retryable
             assert db.execute("SELECT count(*) FROM events").fetchone() == (0,)
             db.execute("ALTER TABLE events DROP CONSTRAINT short")
             harness.crash()

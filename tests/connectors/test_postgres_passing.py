@@ -6,7 +6,7 @@ from psycopg import errors
 
 from penstock.common import RestartStrategies
 from penstock.connectors.postgres.connection import PostgresError, PostgresRefused, Server, Session
-from penstock.connectors.postgres.sqlstates import LASTING, PASSING, is_brief, passes
+from penstock.connectors.postgres.sqlstates import NOT_RETRYABLE, RETRYABLE, is_brief, passes
 from penstock.datastream import StreamExecutionEnvironment
 from penstock.datastream.connectors.postgres import PostgresSink, PostgresSource
 from penstock.testing import JobHarness
@@ -46,7 +46,7 @@ class TestSqlstates:
 
     def test_of_the_table_are_real(self):
         # Two that older servers had, and one of foreign servers.
-        assert {*PASSING, *LASTING} - set(KNOWN) <= {"72000", "HV00N", "25P04"}
+        assert {*RETRYABLE, *NOT_RETRYABLE} - set(KNOWN) <= {"72000", "HV00N", "25P04"}
 
 
 @pytest.fixture
@@ -123,7 +123,7 @@ class TestASink:
                 other.execute("LOCK TABLE t IN ACCESS EXCLUSIVE MODE")
             with pytest.raises(PostgresError, match=rf"(?s)committing epoch 1 of sink 'out'.*{said}") as caught:
                 harness.run(10)
-            assert not caught.value.lasting
+            assert caught.value.retryable
             assert fix in caught.value.fix
 
     def test_is_restarted_until_it_passes(self, db, postgres):
@@ -176,7 +176,7 @@ class TestASource:
             with pytest.raises(PostgresError, match="55P03") as caught:
                 source.advance(source.start(1), None)
         source.close()
-        assert not caught.value.lasting
+        assert caught.value.retryable
 
     def test_whose_table_is_gone_ends_for_good(self, db, postgres):
         source = PostgresSource(postgres, "events", "id")

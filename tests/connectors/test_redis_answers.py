@@ -79,7 +79,7 @@ class TestAnswers:
 
         with pytest.raises(RedisUnavailable, match=r"did not serve for 5\.0 s, for the key 'k'") as caught:
             server.ask(question, "the key 'k'")
-        assert not caught.value.lasting
+        assert caught.value.retryable
 
     @pytest.mark.parametrize("answer", FOR_GOOD)
     def test_that_stay_are_not_asked_for_again(self, server, answer):
@@ -91,7 +91,7 @@ class TestAnswers:
 
         with pytest.raises(RedisRefused, match="refuses the key 'k'") as caught:
             server.ask(question, "the key 'k'")
-        assert caught.value.lasting
+        assert not caught.value.retryable
         assert len(asked) == 1
 
 

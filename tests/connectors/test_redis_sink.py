@@ -185,7 +185,7 @@ class TestAServerThatDiesInTheMiddleOfACommit:
                 RedisRefused, match=r"'out': Redis at 127.* has lost what it acknowledged.*epoch 1,"
             ) as e:
                 harness.epoch(10)
-            assert e.value.lasting
+            assert not e.value.retryable
 
 
 def commit(epoch, *chunks, subtask=0):
@@ -233,7 +233,7 @@ class TestACommit:
                 f"Operation against a key holding the wrong kind of value. The key holds another kind of value than "
                 f"this needs: use another key, or remove it (DEL)."
             )
-            assert caught.value.lasting
+            assert not caught.value.retryable
         redis_server.client().delete("user:7")
         sink.commit([commit(1, [("INCRBY", "n", 1)], chunk, [("INCRBY", "n", 1)])])
         assert redis_server.client().get("n") == b"5"
@@ -288,7 +288,7 @@ class TestACommit:
                 sink.commit([waiting])
         finally:
             client.config_set("maxmemory", 0)
-        assert not caught.value.lasting
+        assert caught.value.retryable
         sink.commit([waiting])
         assert client.get("n") == b"1"
 

@@ -324,7 +324,7 @@ class TestAServer:
             RedisUnavailable, match=rf"Redis at 127.0.0.1:{mortal_redis.port}/0 .*stream 'numbers'"
         ) as e:
             reader.plan()
-        assert not e.value.lasting
+        assert e.value.retryable
         mortal_redis.start()
         assert reader.epochs(None) == [[1]]
 
@@ -346,7 +346,7 @@ class TestAServer:
                     source.start(1)
                 assert "wrong-one" not in str(caught.value) + repr(source) + repr(vars(source)["_server"])
                 assert f"127.0.0.1:{server.port}" in str(caught.value)
-                assert caught.value.lasting
+                assert not caught.value.retryable
 
 
 @pytest.mark.parametrize(

@@ -79,7 +79,7 @@ def test_by_its_key_an_epoch_that_comes_again_is_known(point, options):
         harness.crash_at(point)
         harness.epoch(10)
         harness.run(10)
-        assert harness.storage.list("ahead/") == []
+        assert harness.storage.list("wal/") == []
     assert sorted(row["id"] for rows in seen.values() for row in rows) == list(range(40))
     assert len(seen) == 4
 

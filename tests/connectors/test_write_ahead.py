@@ -7,7 +7,7 @@ import pytest
 from dying import Died, Dying
 from files_helpers import context
 
-from penstock.checkpoint.wal import Ahead
+from penstock.checkpoint.wal import WriteAheadLog
 from penstock.connectors.write_ahead import WriteAhead, written_ahead
 from penstock.datastream import StreamExecutionEnvironment
 from penstock.datastream.connectors import Sink, SinkWriter
@@ -32,7 +32,7 @@ POINTS = [
 class Letters(Sink):
     """A ledger that leaves out what it was given before, as a database with a ledger of epochs does."""
 
-    beside = True
+    concurrent_commit = True
 
     def __init__(self):
         self.given = {}
@@ -79,7 +79,7 @@ def job(sink, **options):
 
 
 def files(storage):
-    return storage.list("ahead/")
+    return storage.list("wal/")
 
 
 @pytest.fixture(params=["memory", "inline", "files", "objects"])
@@ -133,7 +133,7 @@ class TestInAJob:
 
     def test_what_a_failed_attempt_put_aside_goes(self, tmp_path):
         storage = LocalStorage(tmp_path)
-        storage.write("ahead/000000000002/0123.log", b"of an attempt whose records came in another order")
+        storage.write("wal/000000000002/0123.log", b"of an attempt whose records came in another order")
         sink = Letters()
         with job(sink, storage=storage, settings=FILES) as harness:
             harness.epoch(10)
@@ -215,7 +215,7 @@ class TestAlone:
 
     def read(self, payload, storage):
         sink = Letters()
-        sink.uid, sink.ahead = "letters", Ahead(storage)
+        sink.bind("letters", WriteAheadLog(storage))
         return list(written_ahead(sink, Commit("lineage", 7, 0, payload)))
 
     @pytest.mark.parametrize("chunks", [[b""], [b"a", b"", b"c"], [bytes(5 << 20), b"x"]])

@@ -9,7 +9,7 @@ import pytest
 
 from penstock.common import Configuration, ExecutionConfig
 from penstock.common.options import BadSetting
-from penstock.connectors.sinks import CollectSink
+from penstock.connectors.driver_sinks import CollectSink
 from penstock.datastream import CheckpointingMode, KeyedProcessFunction, StreamExecutionEnvironment
 from penstock.datastream.connectors import DiscardingSink
 from penstock.errors import PenstockError

@@ -13,10 +13,10 @@ from penstock.datastream.flow_settings import flow_settings
 INTERVAL = {"execution.checkpointing.interval": "5 s"}
 
 
-def settings(given: dict[str, str], *, endless: bool = False, whole: bool = False) -> Any:
+def settings(given: dict[str, str], *, endless: bool = False, single_epoch: bool = False) -> Any:
     env = StreamExecutionEnvironment.get_execution_environment(Configuration.from_dict(given))
     env.from_source(DataGeneratorSource(str, None if endless else 10)).print()
-    return flow_settings(env._graph, env.get_configuration(), whole)
+    return flow_settings(env._graph, env.get_configuration(), single_epoch)
 
 
 def test_an_endless_job_has_it_and_its_epochs_take_the_interval() -> None:
@@ -28,7 +28,7 @@ def test_an_endless_job_has_it_and_its_epochs_take_the_interval() -> None:
 def test_input_that_ends_is_held_back_only_for_the_sake_of_checkpoints() -> None:
     assert settings({}) is None
     assert settings(INTERVAL).target_ms == 5000
-    assert settings(INTERVAL, whole=True) is None
+    assert settings(INTERVAL, single_epoch=True) is None
 
 
 def test_who_says_how_much_an_epoch_takes_is_obeyed() -> None:
@@ -46,7 +46,7 @@ def test_it_can_be_asked_for_and_refused() -> None:
 def test_a_job_without_a_source_that_can_be_held_back_has_none() -> None:
     env = StreamExecutionEnvironment.get_execution_environment(Configuration.from_dict(INTERVAL))
     env.from_collection([1]).print()
-    assert flow_settings(env._graph, env.get_configuration(), whole=False) is None
+    assert flow_settings(env._graph, env.get_configuration(), single_epoch=False) is None
 
 
 def test_no_time_at_all_is_no_target() -> None:

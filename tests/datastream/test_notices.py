@@ -12,7 +12,7 @@ import pytest
 
 from penstock.common import Configuration
 from penstock.common.overridden import ProgramConfiguration
-from penstock.common.places import warn
+from penstock.common.source_locations import warn
 from penstock.control.messages import Answer, Describe, Description, Request
 from penstock.control.server import ControlPoint
 from penstock.datastream import KeyedProcessFunction, MapFunction, OutputTag, StreamExecutionEnvironment

@@ -14,7 +14,7 @@ from penstock.datastream.execution_mode import RuntimeExecutionMode as SameMode
 from penstock.datastream.window import TumblingEventTimeWindows
 from penstock.driver.epochs import Settings
 from penstock.errors import PenstockError
-from penstock.graph.logical import Entry, GraphError
+from penstock.graph.logical import GraphError, SourceSpec
 from penstock.state.descriptors import ListStateDescriptor, ValueStateDescriptor
 from penstock.state.keys import encode_key
 from penstock.state.overlay import Overlay
@@ -186,7 +186,7 @@ def test_watermarks_of_the_source_itself_count_for_nothing_in_a_batch():
 
 
 def endless(env):
-    return env._source("Ticks", Entry("chunks", [], bounded=False), None).key_by(lambda v: v).sum()
+    return env._source("Ticks", SourceSpec("chunks", [], bounded=False), None).key_by(lambda v: v).sum()
 
 
 class TestASourceWithoutEnd:
@@ -195,7 +195,7 @@ class TestASourceWithoutEnd:
         endless(env)
         with pytest.raises(GraphError, match=r"BATCH, but source 'Ticks' has no end.*STREAMING") as raised:
             env.get_execution_plan()
-        assert raised.value.places[0].function == "endless"
+        assert raised.value.locations[0].function == "endless"
 
     def test_makes_automatic_a_stream(self):
         with JobHarness(endless(make_env(AUTOMATIC))) as job:

@@ -78,7 +78,7 @@ class TestACheckpointThatSucceeds:
             acknowledge_all(coordinator, epoch)
             coordinator.handle(AllIn(epoch, at=20))
             coordinator.handle(Published(epoch, at=30))
-        assert [(each.epoch, each.status) for each in coordinator.history] == [
+        assert [(each.epoch, each.status) for each in coordinator.recent] == [
             (epoch, CheckpointStatus.COMPLETED) for epoch in (1, 2, 3)
         ]
 
@@ -87,7 +87,7 @@ class TestACheckpointThatSucceeds:
         acknowledge_all(coordinator)
         coordinator.handle(AllIn(1, at=20))
         coordinator.handle(Published(1, at=30))
-        done = coordinator.history[0]
+        done = coordinator.recent[0]
         assert done.acknowledged_at == {(SOURCE, 0): 10, (COUNT, 0): 10, (COUNT, 1): 10}
         assert (done.triggered_at, done.ended_at, done.reports) == (5, 30, [])
 
@@ -175,7 +175,7 @@ class TestACheckpointThatFails:
         coordinator.handle(trigger(at=6000))
         acknowledge_all(coordinator)
         assert coordinator.handle(AllIn(1, at=6010)) == [Publish(1, tuple(reports()))]
-        assert [each.status.name for each in coordinator.history] == [how.upper(), "TRIGGERED"]
+        assert [each.status.name for each in coordinator.recent] == [how.upper(), "TRIGGERED"]
 
 
 def at_rest(coordinator):
@@ -289,7 +289,7 @@ class TestADriverThatGoesOnFromTheLastManifest:
         coordinator.handle(AllIn(1, at=20))
         coordinator.forget(at=25)
         assert coordinator.handle(trigger(next_epoch, at=30)) == []
-        assert [each.status.name for each in coordinator.history] == ["DECLINED", "TRIGGERED"]
+        assert [each.status.name for each in coordinator.recent] == ["DECLINED", "TRIGGERED"]
 
     def test_leaves_what_was_completed(self, coordinator):
         coordinator.handle(trigger())
@@ -297,14 +297,14 @@ class TestADriverThatGoesOnFromTheLastManifest:
         coordinator.handle(AllIn(1, at=20))
         coordinator.handle(Published(1, at=22))
         coordinator.forget(at=25)
-        assert [each.status.name for each in coordinator.history] == ["COMPLETED"]
+        assert [each.status.name for each in coordinator.recent] == ["COMPLETED"]
 
 
 def test_only_so_many_checkpoints_are_remembered():
-    coordinator = Coordinator(TIMEOUT, history=3)
+    coordinator = Coordinator(TIMEOUT, keep=3)
     for epoch in range(1, 8):
         coordinator.handle(trigger(epoch))
         acknowledge_all(coordinator, epoch)
         coordinator.handle(AllIn(epoch, at=1))
         coordinator.handle(Published(epoch, at=2))
-    assert [each.epoch for each in coordinator.history] == [5, 6, 7]
+    assert [each.epoch for each in coordinator.recent] == [5, 6, 7]

@@ -1,9 +1,10 @@
 """The driver's side of an epoch, with an engine that does as it is told: attempts, manifests, sinks, bases."""
 
 import pytest
+from epoch_jobs import GROUPS, STATES, Clock, CommitLog, program
 
-from penstock.checkpoint.history import ManifestHistory
 from penstock.checkpoint.manifest import Fenced, latest, manifest_name
+from penstock.checkpoint.manifest_chain import ManifestChain
 from penstock.datastream import StreamExecutionEnvironment
 from penstock.driver.epoch_errors import EpochFailed, UserFunctionFailed
 from penstock.driver.epochs import (
@@ -24,52 +25,6 @@ from penstock.state.keys import encode_key
 from penstock.state.overlay import Nothing, Overlay
 from penstock.state.replica import Replicas
 from penstock.state.storage import DriverStorage
-
-GROUPS = 16
-STATES = {"n": "value long"}
-
-
-def program(uid="count", groups=GROUPS):
-    """numbers → count → out, in two chains."""
-    env = StreamExecutionEnvironment.get_execution_environment()
-    counted = env.from_collection([]).uid("numbers").key_by(lambda n: n).process(lambda n, ctx: [n])
-    counted.name("count them").uid(uid).print().uid("out")
-    return build(env._graph, parallelism=1, max_parallelism=groups)
-
-
-class CommitLog:
-    """The driver's half of a sink."""
-
-    def __init__(self, durable=True):
-        self.durable = durable
-        self.committed = []
-        self.aborted = []
-        self.cleaned_up = []
-
-    def commit(self, commits):
-        self.committed += [(commit.subtask, commit.payload) for commit in commits]
-
-    def abort(self, commits):
-        self.aborted += [(commit.epoch, commit.subtask, commit.payload) for commit in commits]
-
-    def abandon(self, epoch, token):
-        pass
-
-    def clean_up(self, lineage, epoch, states):
-        self.cleaned_up.append(epoch)
-
-    def finish(self, lineage, states):
-        raise AssertionError("the job was not cancelled")
-
-
-class Clock:
-    """Seconds, moved by hand."""
-
-    def __init__(self):
-        self.now = 1000.0
-
-    def __call__(self):
-        return self.now
 
 
 class Engine:
@@ -353,7 +308,7 @@ class TestRecovery:
 
 def committed_state(driver, keys):
     """The values of these keys in a new replica."""
-    history = ManifestHistory(driver.storage, driver.version)
+    history = ManifestChain(driver.storage, driver.version)
     replicas = Replicas("count", GROUPS, history, lambda uid, block: MemoryEngine())
     overlay = Overlay(GROUPS)
     state = overlay.register(ValueStateDescriptor("n", int))
@@ -388,7 +343,7 @@ class TestTheMemoryBackend:
                 peak = 0
         assert max(peaks[1:]) <= 1.1 * peaks[0]
         assert bytes_held(storage) < 512 * 1024
-        assert len(driver.coordinator.history) <= 100
+        assert len(driver.coordinator.recent) <= 100
         assert committed_state(driver, model) == model
         assert len(model) == 50
 

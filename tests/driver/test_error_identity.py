@@ -3,7 +3,7 @@
 import pytest
 
 from penstock.driver.error_identity import error_identity
-from penstock.errors import PenstockError, Place
+from penstock.errors import PenstockError, SourceLocation
 
 
 @pytest.mark.parametrize(
@@ -42,8 +42,8 @@ def test_other_messages_are_other_errors(first: str, other: str) -> None:
 
 
 def test_other_classes_and_places_are_other_errors() -> None:
-    here, there = Place("job.py", 1, "f"), Place("job.py", 2, "f")
-    errors = [OSError("x"), ValueError("x"), *(PenstockError("x", places=(place,)) for place in (here, there))]
+    here, there = SourceLocation("job.py", 1, "f"), SourceLocation("job.py", 2, "f")
+    errors = [OSError("x"), ValueError("x"), *(PenstockError("x", locations=(place,)) for place in (here, there))]
     assert len({error_identity(error) for error in errors}) == 4
 
 

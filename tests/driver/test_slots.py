@@ -126,7 +126,7 @@ def test_it_fails_when_it_has_waited_long_enough_and_no_restart_is_tried() -> No
     with pytest.raises(TooFewSlots) as failure:
         slots.await_enough()
     assert cluster.now == 60
-    assert failure.value.lasting
+    assert not failure.value.retryable
     assert str(failure.value) == (
         "Job 'counts' waited 60 s for slots (slot.request.timeout). Job 'counts' needs 8 slots, for 'Reduce' (uid "
         "'sum'), and Spark has 6. Give Spark 8 cores, rescale the job to a parallelism of 6, let it wait longer with "

@@ -153,7 +153,7 @@ class TestSessions:
 def test_windows_that_cannot_be_are_refused_at_the_users_line(make, says):
     with pytest.raises(BadWindows, match=says) as refused:
         make()
-    assert refused.value.places[0].file == __file__
+    assert refused.value.locations[0].file == __file__
 
 
 class TestNames:

@@ -20,7 +20,7 @@ from penstock.datastream import (
 from penstock.datastream.connectors import Sink
 from penstock.datastream.state import ValueStateDescriptor
 from penstock.driver.epoch_errors import UserFunctionFailed
-from penstock.graph.logical import FORWARD, Entry, GraphError, Input, LogicalGraph, Partitioning
+from penstock.graph.logical import FORWARD, GraphError, Input, LogicalGraph, Partitioning, SourceSpec
 from penstock.graph.physical import build
 from penstock.graph.ship import NotShippable
 from penstock.runtime.map_operators import MapOperator
@@ -145,7 +145,7 @@ class TestUids:
 class TestCycles:
     def cyclic(self):
         graph = LogicalGraph()
-        graph.add("source", source=Entry("chunks", [], bounded=True))
+        graph.add("source", source=SourceSpec("chunks", [], bounded=True))
         forward = Partitioning(FORWARD)
         first = graph.add("first", operator=MapOperator(identity), inputs=[Input(0, forward)])
         graph.add("second", operator=MapOperator(identity), inputs=[Input(1, forward)])

@@ -5,7 +5,7 @@ import json
 import pytest
 from several_workers import Workers
 
-from penstock.checkpoint import history
+from penstock.checkpoint import manifest_chain
 from penstock.common import Time, Types, WatermarkStrategy
 from penstock.common.watermark_strategy import TimestampAssigner
 from penstock.datastream import (
@@ -198,14 +198,14 @@ class TestAFunctionWithState:
 
 def test_a_worker_holds_the_operator_state_of_the_last_checkpoints_only(env):
     """Each checkpoint has all of it, and a worker remembers many checkpoints."""
-    history._manifests.clear()
+    manifest_chain._manifests.clear()
     with pairs(env, range(40), size=50) as job:
         job.epochs(2)
-        assert len(history._manifests) > 10
+        assert len(manifest_chain._manifests) > 10
         assert not any(
-            each.operator_state for known in history._manifests.values() for each in known.operators.values()
+            each.operator_state for known in manifest_chain._manifests.values() for each in known.operators.values()
         )
-        assert len(history._states) <= history._CACHED_STATES
+        assert len(manifest_chain._states) <= manifest_chain._CACHED_STATES
         assert job.operator_state("waiting") == [list(range(40))]
 
 

@@ -112,7 +112,7 @@ class TestTimeOuts:
         assert (failure.operator, failure.uid, failure.record) == ("ask", "asking", "-7")
         assert "Hangs of operator 'ask' (uid 'asking') gave no result within its time-out of 1 ms" in text
         assert "for the record -7. Give a longer timeout" in text
-        assert failure.places[0].file == __file__
+        assert failure.locations[0].file == __file__
 
     def test_a_plain_async_function_can_time_out_too(self, env):
         async def hang(value):
@@ -270,7 +270,7 @@ class TestAUsersException:
         assert text.count("Traceback") == 1
         assert text.endswith('in refuse\n    raise LookupError("no such word")\nLookupError: no such word')
         assert failure.record == "'bad'"
-        assert failure.places[0].function == "refuse"
+        assert failure.locations[0].function == "refuse"
 
     @both
     def test_behind_an_exchange(self, env, wait):
@@ -303,7 +303,7 @@ class TestAUsersException:
 
         text, failure = failure_of(AsyncDataStream.ordered_wait(env.from_collection([1]), cancel, LONG))
         assert "cancel was cancelled while it waited" in text
-        assert failure.places[0].function == "cancel"
+        assert failure.locations[0].function == "cancel"
 
     def test_a_task_of_the_users_that_ends_the_loop_is_an_error_and_no_hanging_job(self, env):
         async def leave():

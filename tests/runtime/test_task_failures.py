@@ -7,7 +7,7 @@ import threading
 import pytest
 
 import penstock
-from penstock.checkpoint.history import ManifestHistory
+from penstock.checkpoint.manifest_chain import ManifestChain
 from penstock.common import Types
 from penstock.datastream import (
     FilterFunction,
@@ -418,7 +418,7 @@ class TestWrongResults:
                 assert sorted(job.run()) == [("float", 1.0), ("float", 2.0)]
 
 
-NO_STATE = StateAccess(ManifestHistory(DriverStorage(), None), None, lambda uid, block: MemoryEngine(), 0)
+NO_STATE = StateAccess(ManifestChain(DriverStorage(), None), None, lambda uid, block: MemoryEngine(), 0)
 
 
 class TestAfterAFailure:

@@ -61,7 +61,7 @@ def test_making_one(tmp_path):
         def make(left):
             directory.left = left
             try:
-                with job._driver.holding_last() as (manifest, version):
+                with job._driver.pinned_last() as (manifest, version):
                     return make_savepoint(directory, "job", job._graph, job.storage, manifest, version)
             finally:
                 directory.left = None
@@ -194,7 +194,7 @@ def test_one_that_cannot_be_made_leaves_nothing(tmp_path):
 
     with job_of(sums()) as job:
         job.push(*SUMS.items()).epoch()
-        with job._driver.holding_last() as (manifest, version), pytest.raises(StorageError, match="the disk is full"):
+        with job._driver.pinned_last() as (manifest, version), pytest.raises(StorageError, match="the disk is full"):
             make_savepoint(Full(tmp_path), "job", job._graph, job.storage, manifest, version)
         assert list(tmp_path.iterdir()) == []
         job.push(*SUMS.items()).epoch()

@@ -29,7 +29,7 @@ from penstock.driver.epoch_errors import UserFunctionFailed
 from penstock.errors import PenstockError
 from penstock.state.entries import StateTypeChanged
 from penstock.state.serializers import OrPickled
-from penstock.state.serializers.migrations import Versions, written_way
+from penstock.state.serializers.migrations import Versions, encode_migration
 from penstock.state.storage import LocalStorage
 from penstock.state.stored_types import StoredType, ways_to
 from penstock.testing import JobHarness
@@ -305,7 +305,7 @@ def test_a_member_of_an_enum_keeps_its_name_over_several_orders(restore, tmp_pat
 
 
 def test_a_stored_value_that_no_member_had_is_refused():
-    versions = Versions((written_way(["member", [[1, 2], [2, 1]]], False),))
+    versions = Versions((encode_migration(["member", [[1, 2], [2, 1]]], False),))
     assert versions.current(b"\x01") == b"\x02"
     with pytest.raises(PenstockError, match="A stored value is 3, which no member of its enum had"):
         versions.current(b"\x03")

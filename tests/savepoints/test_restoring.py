@@ -110,7 +110,7 @@ class TestALiveJob:
         eager = Settings(base_bytes=0, asynchronous=False)
         with JobHarness(remembered(), backend="filesystem", storage=storage, settings=eager) as job:
             job.push(*((key, 0) for key in range(50))).epoch()
-            with job._driver.holding_last() as (manifest, _):
+            with job._driver.pinned_last() as (manifest, _):
                 for number in range(40):
                     job.push(*((key, number) for key in range(50))).epoch()
                 assert f"manifests/{manifest.id:012d}" in storage.list("manifests/")

@@ -87,4 +87,4 @@ def test_without_letters_the_error_names_source_position_record_and_the_users_li
     assert "Source 'orders' (uid 'orders-uid') cannot read topic/0, offset 1: invalid literal" in text
     assert "The record: oops" in text
     assert "dead_letters=" in caught.value.fix
-    assert caught.value.places[0].file == __file__
+    assert caught.value.locations[0].file == __file__

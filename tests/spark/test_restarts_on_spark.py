@@ -165,7 +165,7 @@ def test_a_task_that_hangs_is_given_up_when_the_timeout_has_passed(make_env: Any
     counted.uid("count").sink_to(DiscardingSink()).uid("sink")
     client = env.execute_async("hangs")
     client.result()
-    statuses = [checkpoint.status for checkpoint in client._job.driver.coordinator.history]
+    statuses = [checkpoint.status for checkpoint in client._job.driver.coordinator.recent]
     assert statuses[0] is CheckpointStatus.EXPIRED
     assert statuses[-1] is CheckpointStatus.COMPLETED
     storage = newest_lineage(tmp_path / "checkpoints" / "hangs")

@@ -100,7 +100,7 @@ def test_a_cancel_in_the_middle_of_an_epoch_aborts_its_transactions(make_env, tm
 class Waiting(Sink):
     """Takes the first epoch when a task of the next one has said that it runs; or takes none."""
 
-    beside = True
+    concurrent_commit = True
 
     def __init__(self, pipe=None):
         self.pipe = pipe
@@ -332,7 +332,7 @@ def test_a_damaged_file_of_the_log_is_named(session, tmp_path):
     storage = LocalStorage(tmp_path / "checkpoints")
     with JobHarness(env, storage=storage, settings=Settings(inline_bytes=0)) as job:
         job.epoch(5)
-        [name] = storage.list("ahead/")
+        [name] = storage.list("wal/")
         with open(storage.root / name, "r+b") as file:
             file.seek(30)
             file.write(b"x")

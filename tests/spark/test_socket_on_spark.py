@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from penstock.connectors.sinks import DiscardingSink
+from penstock.connectors.driver_sinks import DiscardingSink
 from penstock.errors import PenstockError
 
 pytestmark = pytest.mark.spark

@@ -121,7 +121,7 @@ class TestAJvmThatHasEnded:
         death = jvm_death()
         assert death is not None
         assert death.problem.startswith(f"Spark's JVM (process {process.pid}) has ended: {cause}")
-        assert death.lasting
+        assert not death.retryable
 
     def test_is_told_with_its_exit_code(self, process: Any) -> None:
         process.communicate(b"\n")

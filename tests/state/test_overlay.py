@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from penstock.checkpoint.bases import Block, merge_block
-from penstock.checkpoint.history import ManifestHistory
 from penstock.checkpoint.manifest import FORMAT, Manifest, OperatorSnapshot, publish
+from penstock.checkpoint.manifest_chain import ManifestChain
 from penstock.common import Row, Types
 from penstock.datastream import KeyedProcessFunction
 from penstock.datastream.functions import AggregateFunction
@@ -88,7 +88,7 @@ class Job:
 
     def begin(self):
         self.number = 1 if self.version is None else self.version.id + 1
-        history = ManifestHistory(self.storage, self.version)
+        history = ManifestChain(self.storage, self.version)
         self.access = StateAccess(history, None, self.open_engine, 0)
         self.replicas = self.access.replicas("uid", self.max_parallelism)
         self.overlay.begin(self.number, self.replicas, limit=self.limit)

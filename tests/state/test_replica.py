@@ -2,7 +2,7 @@
 
 from penstock.state.engines.memory import MemoryEngine
 from penstock.state.files import GroupChanges, encode_changes
-from penstock.state.replica import Replicas, Step
+from penstock.state.replica import ReplayStep, Replicas
 
 
 class Twice(MemoryEngine):
@@ -21,7 +21,7 @@ class History:
 
     def steps(self, uid, block, position):
         deltas = [[GroupChanges(0, [], [(b"\0\0a", b"1")])], [GroupChanges(0, [b"\0\0b"], [(b"\0\0a", b"2")])]]
-        return [Step(f"delta {number}", encode_changes(delta)) for number, delta in enumerate(deltas)]
+        return [ReplayStep(f"delta {number}", encode_changes(delta)) for number, delta in enumerate(deltas)]
 
 
 def test_changes_can_be_read_again_so_that_no_engine_needs_to_hold_them():

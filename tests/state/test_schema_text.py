@@ -12,7 +12,7 @@ from penstock.common import Types
 from penstock.errors import PenstockError
 from penstock.state.descriptors import MapStateDescriptor, ValueStateDescriptor
 from penstock.state.serializers import serializer_for
-from penstock.state.serializers.migrations import Versions, written_way
+from penstock.state.serializers.migrations import Versions, encode_migration
 from penstock.state.serializers.schema_text import UnknownSchema, read_schema
 
 
@@ -105,7 +105,7 @@ def test_versions_that_make_no_sense_are_refused_and_nothing_worse(way):
 
 @pytest.mark.parametrize("data", [b"\xc1\x02\x07", b"\xc1\x00\x07", b"\xc1\xff\x07"])
 def test_a_value_of_a_version_there_is_not_is_refused(data):
-    versions = Versions((written_way(["double"], False),))
+    versions = Versions((encode_migration(["double"], False),))
     assert versions.decoder(serializer_for(float).decode)(b"\x07") == 7.0
     with pytest.raises(PenstockError, match="A stored value is of version"):
         versions.current(data)

@@ -5,8 +5,8 @@ import shutil
 import tempfile
 
 from penstock.checkpoint.bases import Block, merge_block
-from penstock.checkpoint.history import ManifestHistory
 from penstock.checkpoint.manifest import FORMAT, Manifest, OperatorSnapshot, publish
+from penstock.checkpoint.manifest_chain import ManifestChain
 from penstock.common import Time, Types
 from penstock.datastream.functions import AggregateFunction
 from penstock.datastream.state import (
@@ -102,7 +102,7 @@ class TtlJob:
         """A new process: functions are opened anew, with the configuration of now."""
         self.overlay = Overlay(self.max_parallelism)
         self.overlay.ttl.clock = self.clock
-        self._restore(ManifestHistory(self.storage, self.version))
+        self._restore(ManifestChain(self.storage, self.version))
         for descriptor in descriptors():
             if self.config is not None:
                 descriptor.enable_time_to_live(self.config)
@@ -115,7 +115,7 @@ class TtlJob:
 
     def begin(self):
         self.number = 1 if self.version is None else self.version.id + 1
-        history = ManifestHistory(self.storage, self.version)
+        history = ManifestChain(self.storage, self.version)
         self._restore(history)
         self.access = StateAccess(history, None, self.open_engine, 0)
         self.replicas = self.access.replicas("uid", self.max_parallelism)

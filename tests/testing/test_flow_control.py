@@ -58,7 +58,7 @@ def test_no_epoch_has_more_records_than_credits() -> None:
 class SlowTable(Sink):
     """Takes so many seconds for a record, beside the next epoch."""
 
-    beside = True
+    concurrent_commit = True
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds

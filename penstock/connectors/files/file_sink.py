@@ -200,9 +200,9 @@ class FileSink(Sink):
 
     def _notes(self) -> Notes:
         """In the driver. Where the checkpoints are, so that they go with them."""
-        assert self.ahead is not None, "only the driver of a job commits"
-        if self._notes_of is None or self._notes_of.storage is not self.ahead.storage:
-            self._notes_of = Notes(self.ahead.storage, self.uid)
+        assert self.wal is not None, "only the driver of a job commits"
+        if self._notes_of is None or self._notes_of.storage is not self.wal.storage:
+            self._notes_of = Notes(self.wal.storage, self.uid)
         return self._notes_of
 
     # abort() does nothing. A name stands for a content, so what a failed attempt prepared may be what another one,

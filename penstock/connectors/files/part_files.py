@@ -29,7 +29,7 @@ class MissingPiece(StorageError):
     Until then no epoch is completed: it would leave these records out.
     """
 
-    lasting = True
+    retryable = False
 
 
 class Chunk(msgspec.Struct, array_like=True, frozen=True):

@@ -36,7 +36,7 @@ _DEFAULTS = {
 class KafkaSink(Sink):
     """Made by `KafkaSink.builder()`."""
 
-    beside = True
+    concurrent_commit = True
 
     def __init__(
         self, client: KafkaClient, serializer: KafkaRecordSerializationSchema, exactly_once: bool, prefix: str

@@ -33,7 +33,7 @@ _DEFAULTS: dict[str, Any] = {
 class OffsetGone(KafkaError):
     """Records that were not read yet are not there any more. Reading on would lose them in silence."""
 
-    lasting = True
+    retryable = False
 
 
 class PartitionReader:

@@ -27,7 +27,7 @@ _POLL = 10_000
 class TransactionFenced(KafkaError):
     """A producer of this transactional id was opened after this one: so a driver keeps older ones from writing."""
 
-    lasting = True
+    retryable = False
 
 
 class Transactions:

@@ -32,7 +32,7 @@ class PostgresError(PenstockError):
 class PostgresRefused(PostgresError):
     """It will refuse again: a wrong password, a table or column that is missing, a value that does not fit."""
 
-    lasting = True
+    retryable = False
 
 
 def driver() -> Any:

@@ -68,7 +68,7 @@ class PostgresSink(Sink):
 
     guarantee = EXACTLY_ONCE
     why = "an epoch's rows and its number are written in one transaction of the database"
-    beside = True
+    concurrent_commit = True
 
     def __init__(
         self,

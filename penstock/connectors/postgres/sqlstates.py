@@ -7,14 +7,14 @@ or the schema, and come again.
 
 from __future__ import annotations
 
-PASSING_CLASSES = {
+RETRYABLE_CLASSES = {
     "08": "the connection failed",
     "53": "the server has no more of a resource: disk, memory, connections",
     "58": "the server's operating system failed",
 }
-"""Every code of these classes passes, unless it is in LASTING."""
+"""Every code of these classes passes, unless it is in NOT_RETRYABLE."""
 
-PASSING = {
+RETRYABLE = {
     "25006": "the server is read-only for now: a standby, a failover, a full disk",
     "25P02": "an earlier statement of the transaction failed",
     "25P03": "idle_in_transaction_session_timeout",
@@ -40,17 +40,17 @@ PASSING = {
 }
 """Codes that pass, and why."""
 
-LASTING = {
+NOT_RETRYABLE = {
     "53400": "a limit of the server's configuration is exceeded",
 }
-"""Codes of PASSING_CLASSES that come again."""
+"""Codes of RETRYABLE_CLASSES that come again."""
 
 
 def passes(sqlstate: str | None) -> bool:
     """Whether to try again. Errors without a code are those of the client library, about a connection mostly."""
     if sqlstate is None:
         return True
-    return sqlstate in PASSING or (sqlstate[:2] in PASSING_CLASSES and sqlstate not in LASTING)
+    return sqlstate in RETRYABLE or (sqlstate[:2] in RETRYABLE_CLASSES and sqlstate not in NOT_RETRYABLE)
 
 
 def is_brief(sqlstate: str | None) -> bool:

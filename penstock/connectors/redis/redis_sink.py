@@ -79,7 +79,7 @@ class RedisSink(Sink):
         "Redis notes with the commands how far they were sent; what only adds (XADD, RPUSH, INCRBY) is there once as "
         "long as Redis keeps what it acknowledged (appendonly yes, appendfsync always)"
     )
-    beside = True
+    concurrent_commit = True
 
     def __init__(
         self,

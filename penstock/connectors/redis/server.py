@@ -37,7 +37,7 @@ class RedisUnavailable(PenstockError):
 class RedisRefused(PenstockError):
     """The server will say the same again, until somebody changes it or the program."""
 
-    lasting = True
+    retryable = False
 
 
 class Server:

@@ -37,7 +37,7 @@ _logger = logging.getLogger("penstock")
 class EntriesMissing(PenstockError):
     """Entries that were to be read are not there any more."""
 
-    lasting = True
+    retryable = False
 
 
 class _Page(NamedTuple):

@@ -2,9 +2,9 @@
 
 from penstock.absent import explain_absent
 from penstock.connectors.dead_letters import DeadLetter
+from penstock.connectors.driver_sinks import DiscardingSink, PrintSink
 from penstock.connectors.generic_write_ahead import CheckpointCommitter, GenericWriteAheadSink
 from penstock.connectors.sink import Sink, SinkWriter
-from penstock.connectors.sinks import DiscardingSink, PrintSink
 from penstock.connectors.source import Positions, Source
 from penstock.connectors.write_ahead import WriteAhead, written_ahead
 from penstock.datastream.connectors.base import DeliveryGuarantee

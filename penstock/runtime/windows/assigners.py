@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable
 from datetime import timedelta
 from typing import Any, Generic, TypeVar
 
-from penstock.common.places import calling_place
+from penstock.common.source_locations import calling_location
 from penstock.common.time import Duration, Time, to_millis
 from penstock.errors import PenstockError
 from penstock.runtime.context import RuntimeContext
@@ -193,9 +193,9 @@ def window_millis(length: Length) -> int:
     try:
         return to_millis(length)
     except (TypeError, ValueError) as error:
-        raise BadWindows(str(error), places=(calling_place(),)) from None
+        raise BadWindows(str(error), locations=(calling_location(),)) from None
 
 
 def require(holds: bool, problem: str, fix: str) -> None:
     if not holds:
-        raise BadWindows(problem, fix=fix, places=(calling_place(),))
+        raise BadWindows(problem, fix=fix, locations=(calling_location(),))

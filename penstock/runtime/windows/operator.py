@@ -362,7 +362,7 @@ class WindowOperator(Operator):
         return NoTimestamp(
             f"A record without a timestamp came to '{self.name}' (uid '{self.uid}'), whose windows are of event time.",
             fix="Call assign_timestamps_and_watermarks(...) before key_by, or use windows of processing time.",
-            places=(self.place,),
+            locations=(self.location,),
         )
 
     def close(self) -> None:

@@ -384,7 +384,7 @@ def _remove(path: Path) -> None:
 def _identity(data: Path) -> tuple[int, int] | None:
     try:
         status = os.stat(data)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     return status.st_dev, status.st_ino
 

@@ -27,9 +27,9 @@ from penstock.state.serializers.node import Node
 from penstock.state.serializers.records import ObjectRecord, Record, RowRecord, TypedDictRecord
 from penstock.state.serializers.schema_text import RECORDS, Described
 
-__all__ = ["NoWay", "Way", "way"]
+__all__ = ["IncompatibleType", "Migration", "migration"]
 
-Way = Any
+Migration = Any
 """None, or a list of what msgpack can write."""
 
 _WHOLE = ("byte", "short", "int", "long", "bigint")
@@ -43,7 +43,7 @@ _TO_DOUBLE = _WHOLE[:4]
 
 
 @dataclass
-class NoWay(Exception):
+class IncompatibleType(Exception):
     """A change that stored values cannot follow."""
 
     places: tuple[str, ...]
@@ -55,9 +55,9 @@ class NoWay(Exception):
         return ", ".join(reversed(self.places))
 
 
-def way(old: Described, node: Node) -> Way:
-    """How values of `old` become values of a declared type. Raises NoWay."""
-    return _Planner().way(old, node, ())
+def migration(old: Described, node: Node) -> Migration:
+    """How values of `old` become values of a declared type. Raises IncompatibleType."""
+    return _Planner().migration(old, node, ())
 
 
 class _Planner:
@@ -68,7 +68,7 @@ class _Planner:
         """Pairs of old and new class that are being compared, and their numbers."""
         self._count = 0
 
-    def way(self, old: Described, node: Node, places: tuple[str, ...]) -> Way:
+    def migration(self, old: Described, node: Node, places: tuple[str, ...]) -> Migration:
         if old.text == node.describe():
             return None
         if old.kind in RECORDS and old.names is None and old.title in self._around:
@@ -81,7 +81,7 @@ class _Planner:
             if stored.kind == "none":
                 return None
             if inner is not None and stored.kind != "union":
-                found = self.way(stored, inner, places)
+                found = self.migration(stored, inner, places)
                 return None if found is None else ["optional", found]
         if isinstance(node, (OneOf, Nullable)):
             return self._into_union(old, node, places)
@@ -95,7 +95,7 @@ class _Planner:
             return ["double"]
         raise _changed(old, node, places)
 
-    def _into_union(self, old: Described, node: Node, places: tuple[str, ...]) -> Way:
+    def _into_union(self, old: Described, node: Node, places: tuple[str, ...]) -> Migration:
         """A member that is in it as it was is written as it was; of changed ones nobody could tell which a value is."""
         within = node.node if isinstance(node, Nullable) else node
         taken = {part.describe() for part in within.parts} | ({"none"} if within is not node else set())
@@ -106,7 +106,7 @@ class _Planner:
                 raise _changed(old, node, places, f"it has no {member.text}, and members of a union stay what they are")
         return None
 
-    def _enum(self, old: Described, node: Node, places: tuple[str, ...]) -> Way:
+    def _enum(self, old: Described, node: Node, places: tuple[str, ...]) -> Migration:
         """Members are stored by value, and matched by name: the same value can belong to another member now."""
         assert isinstance(node, EnumMember)
         if old.kind != "enum":
@@ -125,7 +125,7 @@ class _Planner:
         pairs = [[value, now[name].value] for name, value in values.items()]
         return None if all(before == after for before, after in pairs) else ["member", pairs]
 
-    def _literal(self, old: Described, node: Node, places: tuple[str, ...]) -> Way:
+    def _literal(self, old: Described, node: Node, places: tuple[str, ...]) -> Migration:
         assert isinstance(node, Literal)
         if old.kind != "literal":
             raise _changed(old, node, places)
@@ -134,7 +134,7 @@ class _Planner:
             raise _changed(old, node, places, f"{', '.join(gone)} may be stored. Values may be added, not taken away")
         return None
 
-    def _array(self, old: Described, node: Node, places: tuple[str, ...]) -> Way:
+    def _array(self, old: Described, node: Node, places: tuple[str, ...]) -> Migration:
         assert isinstance(node, Array)
         if old.kind != "array":
             raise _changed(old, node, places)
@@ -142,27 +142,27 @@ class _Planner:
             raise _changed(old, node, places, "stored arrays can only become what numpy casts them to without loss")
         return None
 
-    def _sequence(self, old: Described, node: Node, places: tuple[str, ...]) -> Way:
+    def _sequence(self, old: Described, node: Node, places: tuple[str, ...]) -> Migration:
         assert isinstance(node, (Sequence, Members))
         kind = node.kind.__name__
         if old.kind != kind or old.any_length != (node.kind is tuple):
             raise _changed(old, node, places)
-        found = self.way(old.parts[0], node.element, (*places, f"the elements of the {kind}"))
+        found = self.migration(old.parts[0], node.element, (*places, f"the elements of the {kind}"))
         return None if found is None else ["each", found]
 
-    def _mapping(self, old: Described, node: Node, places: tuple[str, ...]) -> Way:
+    def _mapping(self, old: Described, node: Node, places: tuple[str, ...]) -> Migration:
         assert isinstance(node, Mapping)
         if old.kind != "map":
             raise _changed(old, node, places)
         check_key(old.parts[0], node.key, (*places, "the keys of the dict"))
-        found = self.way(old.parts[1], node.item, (*places, "the values of the dict"))
+        found = self.migration(old.parts[1], node.item, (*places, "the values of the dict"))
         if found is not None and _named_within(old.parts[0]):
             raise _changed(
                 old, node, places, "its keys are of a class with fields, so its values must stay as they are"
             )
         return None if found is None else ["values", found]
 
-    def _positions(self, old: Described, node: Node, places: tuple[str, ...]) -> Way:
+    def _positions(self, old: Described, node: Node, places: tuple[str, ...]) -> Migration:
         if old.kind != "tuple" or old.any_length:
             raise _changed(old, node, places)
         if len(old.parts) != len(node.parts):
@@ -170,10 +170,10 @@ class _Planner:
                 old, node, places, "places of a tuple have no names, so none can be added or removed. Use a NamedTuple"
             )
         pairs = enumerate(zip(old.parts, node.parts))
-        found = [self.way(was, now, (*places, f"element {i} of the tuple")) for i, (was, now) in pairs]
+        found = [self.migration(was, now, (*places, f"element {i} of the tuple")) for i, (was, now) in pairs]
         return None if not any(found) else ["places", found]
 
-    def _record(self, old: Described, node: Node, places: tuple[str, ...]) -> Way:
+    def _record(self, old: Described, node: Node, places: tuple[str, ...]) -> Migration:
         assert isinstance(node, Record)
         if old.kind != node.word:
             raise _changed(old, node, places)
@@ -208,7 +208,7 @@ class _Planner:
 
     def _fields(
         self, old: Described, node: Record, sources: dict[str, str | None], places: tuple[str, ...], number: int
-    ) -> Way:
+    ) -> Migration:
         assert old.names is not None
         by_name = dict(zip(old.names, old.parts))
         defaults: dict[str, Any] | None = None
@@ -227,15 +227,15 @@ class _Planner:
                 fields.append([name, None, _default(defaults, name, part, place)])
                 continue
             if isinstance(node, TypedDictRecord) and source in old.optional and name in node.required:
-                raise NoWay(place, "it could be missing, and is required now", "Declare it as NotRequired.")
-            found = self.way(by_name[source], part, place)
+                raise IncompatibleType(place, "it could be missing, and is required now", "Declare it as NotRequired.")
+            found = self.migration(by_name[source], part, place)
             same = same and source == name and found in (None, ["again", number])
             fields.append([name, old.names.index(source) if in_order else source, found])
         if same:
             return None
         return ["array" if in_order else "fields", number, 0, fields]
 
-    def _row(self, old: Described, node: Node, places: tuple[str, ...]) -> Way:
+    def _row(self, old: Described, node: Node, places: tuple[str, ...]) -> Migration:
         assert isinstance(node, RowRecord)
         if old.kind != "row" or (old.names is None) != (node.names is None):
             raise _changed(old, node, places)
@@ -249,13 +249,13 @@ class _Planner:
                 fields.append([name, None, codec.encode(None)])
             else:
                 at = before.index(source)
-                fields.append([name, at, self.way(old.parts[at], part, (*places, f"field '{name}' of the Row"))])
+                fields.append([name, at, self.migration(old.parts[at], part, (*places, f"field '{name}' of the Row"))])
         if len(before) == len(now) and all(at == i and found is None for i, (_, at, found) in enumerate(fields)):
             return None
         return ["array", -1, 1, fields]
 
 
-_PLANS: list[tuple[Any, typing.Callable[[_Planner, Described, Any, tuple[str, ...]], Way]]] = [
+_PLANS: list[tuple[Any, typing.Callable[[_Planner, Described, Any, tuple[str, ...]], Migration]]] = [
     (EnumMember, _Planner._enum),
     (Literal, _Planner._literal),
     (Array, _Planner._array),
@@ -271,7 +271,7 @@ def check_key(old: Described, node: Node, places: tuple[str, ...]) -> None:
     """Keys of maps are found by their bytes, so only what leaves those as they are may change."""
     if old.text == node.describe() or (old.kind, node.describe()) in _WIDER:
         return
-    if not isinstance(node, EnumMember) or _Planner().way(old, node, places) is not None:
+    if not isinstance(node, EnumMember) or _Planner().migration(old, node, places) is not None:
         raise _changed(old, node, places, "keys are found by their bytes, which would be others")
 
 
@@ -280,7 +280,7 @@ def _stored_members(old: Described) -> dict[str, Any]:
     try:
         return dict(zip(old.names or (), map(ast.literal_eval, old.constants)))
     except (ValueError, SyntaxError, MemoryError, RecursionError):
-        raise NoWay((), "", "") from None
+        raise IncompatibleType((), "", "") from None
 
 
 def _members_by_any_name(cls: type[enum.Enum], stored: Container[str]) -> dict[str, enum.Enum]:
@@ -295,10 +295,10 @@ def _members_by_any_name(cls: type[enum.Enum], stored: Container[str]) -> dict[s
     return found
 
 
-def _changed(old: Described, node: Node, places: tuple[str, ...], why: str = "") -> NoWay:
+def _changed(old: Described, node: Node, places: tuple[str, ...], why: str = "") -> IncompatibleType:
     problem = f"it was '{old.text}' and is declared as '{node.describe()}' now"
     why, _, fix = why.partition(". ")
-    return NoWay(places, f"{problem}: {why}" if why else problem, f"{fix}." if fix else "")
+    return IncompatibleType(places, f"{problem}: {why}" if why else problem, f"{fix}." if fix else "")
 
 
 def _without_none(node: Node) -> tuple[Node | None, bool]:
@@ -363,7 +363,7 @@ _NONE_GIVEN = (type(dataclasses.MISSING), type(NODEFAULT))
 def _default(defaults: dict[str, Any], name: str, part: Node, places: tuple[str, ...]) -> bytes:
     """As it is written."""
     if name not in defaults:
-        raise NoWay(
+        raise IncompatibleType(
             places,
             f"it is new, of type '{part.describe()}', and has no default",
             "Give it a default, or RenamedFrom(...) if it had another name.",
@@ -371,7 +371,9 @@ def _default(defaults: dict[str, Any], name: str, part: Node, places: tuple[str,
     try:
         return codec.encode(part.wire(part.check(defaults[name])))
     except PenstockError as error:
-        raise NoWay(places, f"it is new, and its default is not of its type: {error.statement()}", error.fix) from None
+        raise IncompatibleType(
+            places, f"it is new, and its default is not of its type: {error.statement()}", error.fix
+        ) from None
 
 
 def _named_within(old: Described) -> bool:

@@ -16,10 +16,10 @@ import msgspec
 from penstock.common.pickling import as_part
 from penstock.errors import PenstockError
 from penstock.state.serializers import codec
-from penstock.state.serializers.evolving import Way
+from penstock.state.serializers.evolving import Migration
 from penstock.state.serializers.leaves import BYTES
 
-__all__ = ["WRAP", "Versions", "versions_of", "written_way"]
+__all__ = ["WRAP", "Versions", "encode_migration", "versions_of"]
 
 _MARK = b"\xc1"
 _KEPT: Any = object()
@@ -31,9 +31,9 @@ WRAP = ["wrap"]
 """The way of values without a type to values of a type or any other: as bytes, in which no type is written."""
 
 
-def written_way(way: Way, or_any: bool) -> bytes:
+def encode_migration(migration: Migration, or_any: bool) -> bytes:
     """A way as it is stored with its state."""
-    return codec.encode([or_any, way])
+    return codec.encode([or_any, migration])
 
 
 class Versions:
@@ -43,11 +43,11 @@ class Versions:
     is read in 0.47 µs instead of 0.34 and written in 0.57 instead of 0.53; one of the version before is read in 1.4.
     """
 
-    def __init__(self, ways: tuple[bytes, ...]) -> None:
-        self.ways = ways
-        self.tag = _tag(len(ways))
+    def __init__(self, migrations: tuple[bytes, ...]) -> None:
+        self.migrations = migrations
+        self.tag = _tag(len(migrations))
         try:
-            self._steps = [_step(way) for way in ways]
+            self._steps = [_step(migration) for migration in migrations]
         except (ValueError, TypeError, LookupError, RecursionError) as error:
             raise PenstockError(
                 f"What is stored of the versions of a state's type makes no sense: {error!r}.",
@@ -80,8 +80,8 @@ class Versions:
 
 
 @lru_cache(maxsize=256)
-def versions_of(ways: tuple[bytes, ...]) -> Versions:
-    return Versions(ways)
+def versions_of(migrations: tuple[bytes, ...]) -> Versions:
+    return Versions(migrations)
 
 
 def _tag(number: int) -> bytes:
@@ -95,8 +95,8 @@ def _number(data: bytes) -> tuple[int, int]:
     return int(msgspec.msgpack.decode(data[1:length])), length
 
 
-def _step(way: bytes) -> Callable[[bytes], bytes]:
-    or_any, planned = msgspec.msgpack.decode(way)
+def _step(migration: bytes) -> Callable[[bytes], bytes]:
+    or_any, planned = msgspec.msgpack.decode(migration)
     if planned == WRAP:
         return lambda data: data if data[0] in BYTES else codec.encode(as_part(data))
     walk = _walk(planned, {}) or _unchanged
@@ -113,35 +113,35 @@ def _unchanged(wire: Any) -> Any:
     return wire
 
 
-def _walk(way: Way, begun: dict[int, Walk]) -> Walk | None:
+def _walk(migration: Migration, begun: dict[int, Walk]) -> Walk | None:
     """The function of a way, over what msgpack reads where no type is known."""
-    if way is None:
+    if migration is None:
         return None
-    match way[0]:
+    match migration[0]:
         case "double":
             return float
         case "member":
             # By type too: 1 and True are one key.
-            members = {(type(before), before): after for before, after in way[1]}
+            members = {(type(before), before): after for before, after in migration[1]}
             return lambda wire: _member(members, wire)
         case "again":
-            number = way[1]
+            number = migration[1]
             return lambda wire: begun[number](wire)
         case "optional":
-            inner = _required(way[1], begun)
+            inner = _required(migration[1], begun)
             return lambda wire: None if wire is None else inner(wire)
         case "each":
-            each = _required(way[1], begun)
+            each = _required(migration[1], begun)
             return lambda wire: [each(item) for item in wire]
         case "values":
-            item = _required(way[1], begun)
+            item = _required(migration[1], begun)
             return lambda wire: {key: item(held) for key, held in wire.items()}
         case "places":
-            walks = [_required(part, begun) for part in way[1]]
+            walks = [_required(part, begun) for part in migration[1]]
             return lambda wire: [walk(item) for walk, item in zip(walks, wire, strict=True)]
         case "fields" | "array":
-            return _fields(way, begun)
-    raise ValueError(f"no way is a {way[0]!r}")
+            return _fields(migration, begun)
+    raise ValueError(f"no migration is a {migration[0]!r}")
 
 
 def _member(members: dict[tuple[type, Any], Any], wire: Any) -> Any:
@@ -154,8 +154,8 @@ def _member(members: dict[tuple[type, Any], Any], wire: Any) -> Any:
         ) from None
 
 
-def _fields(way: Way, begun: dict[int, Walk]) -> Walk:
-    form, number, first, fields = way
+def _fields(migration: Migration, begun: dict[int, Walk]) -> Walk:
+    form, number, first, fields = migration
     # name, where it was or None, and the walk or the default
     planned: list[tuple[Any, Any, Any]] = [
         (name, source, msgspec.msgpack.decode(rest) if source is None else _required(rest, begun))
@@ -183,5 +183,5 @@ def _fields(way: Way, begun: dict[int, Walk]) -> Walk:
     return walk
 
 
-def _required(way: Way, begun: dict[int, Walk]) -> Walk:
-    return _walk(way, begun) or _unchanged
+def _required(migration: Migration, begun: dict[int, Walk]) -> Walk:
+    return _walk(migration, begun) or _unchanged

@@ -8,7 +8,7 @@ from penstock.common.error_format import short_form
 from penstock.errors import PenstockError
 
 
-class Told:
+class ShownErrors:
     """Shows an error of ours as programs show it, and ends the command with exit code 1."""
 
     def __enter__(self) -> None:

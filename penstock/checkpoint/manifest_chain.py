@@ -12,7 +12,7 @@ from penstock.checkpoint.expiry import kept_by_compaction
 from penstock.checkpoint.manifest import Manifest, OperatorSnapshot, Version, decode_version, encode_version, load
 from penstock.checkpoint.redistribution import reported_by, share_of, to_be_shared
 from penstock.runtime.event_time import Times
-from penstock.state.replica import StaleAttempt, Step
+from penstock.state.replica import ReplayStep, StaleAttempt
 from penstock.state.shares import Share, Shares
 from penstock.state.storage import MissingObject, Storage
 from penstock.state.stored_types import StoredType
@@ -33,11 +33,11 @@ _states: OrderedDict[bytes, dict[str, dict[str, Shares]]] = OrderedDict()
 
 def stored_types(snapshot: OperatorSnapshot) -> dict[str, StoredType]:
     """What an operator's keyed states are stored as."""
-    ways = snapshot.ways
-    return {name: StoredType(schema, ways.get(name, ())) for name, schema in snapshot.states.items()}
+    migrations = snapshot.migrations
+    return {name: StoredType(schema, migrations.get(name, ())) for name, schema in snapshot.states.items()}
 
 
-class ManifestHistory:
+class ManifestChain:
     """Made per task; reads manifests and deltas from storage as replicas ask for them."""
 
     def __init__(self, storage: Storage, wanted: Version | None, threads: int = _THREADS) -> None:
@@ -45,7 +45,7 @@ class ManifestHistory:
         self._storage = storage
         self._wanted = wanted
         self._threads = threads
-        self._files: dict[str, Step] = {}
+        self._files: dict[str, ReplayStep] = {}
 
     @property
     def wanted(self) -> bytes | None:
@@ -74,7 +74,7 @@ class ManifestHistory:
         return stored.keys() == reported.keys() and all(
             share.mode == stored[name].mode
             and share.schema == stored[name].schema
-            and share.ways == stored[name].ways
+            and share.migrations == stored[name].migrations
             and share.elements == reported_by(stored[name], subtask, parallelism)
             and not to_be_shared(stored[name])
             for name, share in reported.items()
@@ -113,7 +113,7 @@ class ManifestHistory:
             return None
         return kept_by_compaction(self._load(wanted), uid)
 
-    def steps(self, uid: str, block: int, position: bytes | None) -> list[Step] | None:
+    def steps(self, uid: str, block: int, position: bytes | None) -> list[ReplayStep] | None:
         wanted = self._wanted
         assert wanted is not None
         stands_at = None if position is None else decode_version(position)
@@ -122,7 +122,7 @@ class ManifestHistory:
                 f"The replica of operator '{uid}' stands at checkpoint {stands_at.id}, this task wants {wanted.id}: "
                 f"a newer attempt of the job is running."
             )
-        steps: list[tuple[str, str] | Step] = []
+        steps: list[tuple[str, str] | ReplayStep] = []
         version = wanted
         base = self._load(wanted).bases.get(uid, {}).get(block)
         while True:
@@ -143,7 +143,7 @@ class ManifestHistory:
                     if block in delta.blocks:
                         inline = delta.inline
                         whose = f"the delta of checkpoint {version.id} for operator '{uid}'"
-                        steps.append((delta.name, whose) if inline is None else Step(delta.name, inline))
+                        steps.append((delta.name, whose) if inline is None else ReplayStep(delta.name, inline))
             if not manifest.parent:
                 if stands_at is not None:
                     return None
@@ -152,11 +152,11 @@ class ManifestHistory:
         steps.reverse()
         return self._fetched(steps)
 
-    def _fetched(self, steps: list[tuple[str, str] | Step]) -> list[Step]:
-        def fetch(step: tuple[str, str] | Step) -> Step:
-            return step if isinstance(step, Step) else self._read(*step)
+    def _fetched(self, steps: list[tuple[str, str] | ReplayStep]) -> list[ReplayStep]:
+        def fetch(step: tuple[str, str] | ReplayStep) -> ReplayStep:
+            return step if isinstance(step, ReplayStep) else self._read(*step)
 
-        files = sum(1 for step in steps if not isinstance(step, Step))
+        files = sum(1 for step in steps if not isinstance(step, ReplayStep))
         if self._storage.far and files > 1 and self._threads > 1:
             with ThreadPoolExecutor(min(self._threads, files)) as pool:
                 return list(pool.map(fetch, steps))
@@ -176,12 +176,12 @@ class ManifestHistory:
                 _manifests.popitem(last=False)
         return manifest
 
-    def _read(self, name: str, whose: str) -> Step:
+    def _read(self, name: str, whose: str) -> ReplayStep:
         step = self._files.get(name)
         if step is None:
             try:
                 data = self._storage.view(name)
             except MissingObject:
                 raise MissingObject(name, self._storage.where, whose) from None
-            step = self._files[name] = Step(f"'{name}', {whose}, in {self._storage.where}", data)
+            step = self._files[name] = ReplayStep(f"'{name}', {whose}, in {self._storage.where}", data)
         return step

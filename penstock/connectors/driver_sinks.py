@@ -51,7 +51,7 @@ class PrintSink(Sink):
     guarantee = AT_MOST_ONCE
     why = _IN_THE_DRIVER
     durable = False
-    at_once = True
+    commit_before_checkpoint = True
     reads_only = True
 
     def __init__(self, identifier: str | None = None, value_type: Any = None) -> None:
@@ -94,7 +94,7 @@ class CollectSink(Sink):
     guarantee = AT_MOST_ONCE
     why = _IN_THE_DRIVER
     durable = False
-    at_once = True
+    commit_before_checkpoint = True
     reads_only = True
 
     def __init__(self) -> None:

@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.checkpoint import history as history_module
+from penstock.checkpoint import manifest_chain
 from penstock.checkpoint.bases import Block, merge_block
-from penstock.checkpoint.history import ManifestHistory
 from penstock.checkpoint.manifest import (
     FORMAT,
     BaseHandle,
@@ -18,6 +17,7 @@ from penstock.checkpoint.manifest import (
     encode_version,
     publish,
 )
+from penstock.checkpoint.manifest_chain import ManifestChain
 from penstock.runtime.report import DeltaHandle
 from penstock.state.access import StateAccess
 from penstock.state.engines.memory import MemoryEngine
@@ -62,7 +62,7 @@ class Chain:
         return self.versions[-1]
 
     def history(self, version=None):
-        return ManifestHistory(self.storage, version or self.versions[-1])
+        return ManifestChain(self.storage, version or self.versions[-1])
 
     def steps(self, position=None, block=0, **options):
         steps = self.history(**options).steps(UID, block, None if position is None else encode_version(position))
@@ -123,10 +123,10 @@ class TestAlongTheChain:
 
     def test_the_position_to_reach_is_the_version(self, chain):
         assert chain.history().wanted == encode_version(chain.versions[-1])
-        assert ManifestHistory(chain.storage, None).wanted is None
+        assert ManifestChain(chain.storage, None).wanted is None
 
     def test_a_worker_that_goes_on_reads_only_the_new_manifest(self, chain, monkeypatch):
-        monkeypatch.setattr(history_module, "_manifests", type(history_module._manifests)())
+        monkeypatch.setattr(manifest_chain, "_manifests", type(manifest_chain._manifests)())
         chain.steps()
         read = []
         monkeypatch.setattr(
@@ -184,7 +184,7 @@ class TestBases:
         assert based.steps(block=1) == []
 
     def test_nothing_behind_a_base_is_needed(self, based):
-        history_module._manifests.clear()
+        manifest_chain._manifests.clear()
         for number in (1, 2, 3, 4):
             based.storage.delete(f"manifests/{number:012d}")
         assert based.steps() == [b"base of four", b"five", b"six"]

@@ -9,7 +9,7 @@ import sysconfig
 import warnings
 from types import TracebackType
 
-from penstock.errors import Place
+from penstock.errors import SourceLocation
 
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _INSTALLED = tuple(
@@ -24,7 +24,7 @@ def is_ours(file: str) -> bool:
     return file.startswith(_OURS)
 
 
-def calling_place() -> Place | None:
+def calling_location() -> SourceLocation | None:
     """The line outside Penstock that called into it. For the building of programs, never for records."""
     frame = sys._getframe(1)
     while frame is not None:
@@ -32,7 +32,7 @@ def calling_place() -> Place | None:
         if not is_ours(code.co_filename):
             # Where Penstock itself is the program, what is above it is the interpreter's.
             frozen = code.co_filename.startswith("<frozen ")
-            return None if frozen else Place(code.co_filename, frame.f_lineno, code.co_name)
+            return None if frozen else SourceLocation(code.co_filename, frame.f_lineno, code.co_name)
         frame = frame.f_back  # type: ignore[assignment]
     return None
 
@@ -48,7 +48,7 @@ def warn(message: str) -> None:
         warnings.warn(message, stacklevel=level)
 
 
-def user_places(trace: TracebackType | None) -> tuple[Place, ...]:
+def user_locations(trace: TracebackType | None) -> tuple[SourceLocation, ...]:
     """The user's lines of a traceback, innermost first.
 
     Lines of installed libraries are left out, unless nothing else is there.
@@ -57,7 +57,7 @@ def user_places(trace: TracebackType | None) -> tuple[Place, ...]:
     while trace is not None:
         code = trace.tb_frame.f_code
         if not is_ours(code.co_filename):
-            places.append(Place(code.co_filename, trace.tb_lineno, code.co_name))
+            places.append(SourceLocation(code.co_filename, trace.tb_lineno, code.co_name))
         trace = trace.tb_next
     places.reverse()
     own = [place for place in places if not place.file.startswith((*_INSTALLED, "<frozen "))]

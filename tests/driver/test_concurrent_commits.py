@@ -16,7 +16,7 @@ from penstock.testing import JobHarness
 class Table(Sink):
     """Takes an epoch only when it is let to, by `may_commit`."""
 
-    beside = True
+    concurrent_commit = True
 
     def __init__(self):
         self.rows = []
@@ -168,7 +168,7 @@ def test_a_failure_is_heard_of_without_another_epoch(job, table):
 
 @pytest.mark.parametrize("beside", [True, False])
 def test_no_epoch_follows_one_that_was_not_committed(job, table, beside, tmp_path):
-    table.beside = beside
+    table.concurrent_commit = beside
     table.refuses = True
     job.push(1)
     if beside:

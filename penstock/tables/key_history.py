@@ -15,7 +15,7 @@ from penstock.tables.snapshot import NoSuchState, Snapshot
 from penstock.tables.table import StateTable
 
 
-class Moment(NamedTuple):
+class KeyVersion(NamedTuple):
     """One key's state at one checkpoint or savepoint."""
 
     checkpoint: int
@@ -32,7 +32,7 @@ def history(
     state: str,
     key: Any,
     store_options: Mapping[str, Any] | None = None,
-) -> list[Moment]:
+) -> list[KeyVersion]:
     """The state of a key over time, oldest first.
 
     `path`: a job's folder below `state.checkpoints.dir`, a savepoint, a directory of them, or a list of such. Where an
@@ -50,7 +50,7 @@ def history(
             # A running job has removed it meanwhile.
             continue
         number, time = when(snapshot)
-        moments.append(Moment(number, time, value, snapshot.path))
+        moments.append(KeyVersion(number, time, value, snapshot.path))
     return sorted(moments, key=lambda moment: (moment.time, moment.checkpoint))
 
 

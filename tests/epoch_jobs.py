@@ -1,0 +1,54 @@
+"""A program, a sink and a clock for tests of the driver that run no task."""
+
+from penstock.datastream import StreamExecutionEnvironment
+from penstock.graph.physical import build
+
+GROUPS = 16
+STATES = {"n": "value long"}
+
+
+def program(uid="count", groups=GROUPS):
+    """numbers → count → out, in two chains."""
+    env = StreamExecutionEnvironment.get_execution_environment()
+    counted = env.from_collection([]).uid("numbers").key_by(lambda n: n).process(lambda n, ctx: [n])
+    counted.name("count them").uid(uid).print().uid("out")
+    return build(env._graph, parallelism=1, max_parallelism=groups)
+
+
+class CommitLog:
+    """The driver's half of a sink."""
+
+    def __init__(self, durable=True):
+        self.durable = durable
+        self.concurrent_commit = self.commit_before_checkpoint = False
+        self.committed = []
+        self.aborted = []
+        self.cleaned_up = []
+
+    def commit(self, commits):
+        self.committed += [(commit.subtask, commit.payload) for commit in commits]
+
+    def abort(self, commits):
+        self.aborted += [(commit.epoch, commit.subtask, commit.payload) for commit in commits]
+
+    def bind(self, uid, wal):
+        pass
+
+    def abort_uncommitted(self, epoch, token):
+        pass
+
+    def clean_up(self, lineage, epoch, states):
+        self.cleaned_up.append(epoch)
+
+    def finish(self, lineage, states):
+        raise AssertionError("the job was not cancelled")
+
+
+class Clock:
+    """Seconds, moved by hand."""
+
+    def __init__(self):
+        self.now = 1000.0
+
+    def __call__(self):
+        return self.now
