@@ -4,6 +4,7 @@
 """
 
 import shutil
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from stored_state_jobs import HOUR, START, OrderV3, ReorderedStatus, SinkCalls, 
 
 from penstock.datastream import StreamExecutionEnvironment
 from penstock.state.storage import LocalStorage
+from penstock.tables import Checkpoint, Savepoint
 from penstock.testing import JobHarness
 
 DATA = Path(__file__).parents[1] / "data" / "stored_state"
@@ -254,6 +256,18 @@ def test_a_source_continues_at_its_stored_positions(recorded):
         sums = {key: sum(range(key, 60, 3)) for key in range(3)}
         assert job.states("total") == sums
         assert {key: sum(numbers) for key, numbers in job.states("numbers").items()} == sums
+
+
+@pytest.mark.parametrize(("kind", "directory"), [(Checkpoint, "checkpoints"), (Savepoint, "savepoint")])
+def test_stored_state_can_be_read_as_tables(recorded, kind, directory):
+    stored = kind.load(recorded / "states" / directory)
+    assert {row["key"]: row["value"] for row in stored.state("keep", "value").rows()} == KEYED["value"]
+    orders = {(row["key"], row["index"]): row["value"] for row in stored.state("keep", "orders").rows()}
+    assert orders == {
+        (key, index): asdict(order) | {"status": order.status.name}
+        for key, all_of in ORDERS.items()
+        for index, order in enumerate(all_of)
+    }
 
 
 def test_the_data_names_no_directory_of_the_machine_that_recorded_it():
