@@ -182,7 +182,7 @@ def _arrow(
     colour = "#e00000" if upward else _COLOURS[row_of[edge[0]] % len(_COLOURS)]
     stroke = 0.8 + min(edges[edge], 64) ** 0.5 / 2.5
     if edge not in lanes:
-        # A box that has several above or below it is met at a place of its own for each.
+        # Arrows to a box from several boxes end at different places.
         start = importer.x + _WIDTH / 2 + (imported.x - importer.x) / 6
         end = imported.x + _WIDTH / 2 + (importer.x - imported.x) / 6
         path = f"M{start:.1f} {importer.bottom:.1f} L{end:.1f} {imported.y - 5:.1f}"

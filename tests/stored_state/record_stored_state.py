@@ -1,9 +1,9 @@
-"""Record checkpoints and savepoints with the code as it is, for later versions to restore in their tests.
+"""Record checkpoints and savepoints with the current code, for later versions to restore in their tests.
 
     python tests/stored_state/record_stored_state.py 2026-11
 
-writes `tests/data/stored_state/2026-11`. What is recorded stays as it is: a version that stores state in another form
-adds a directory of its own, and `test_stored_state.py` restores them all.
+writes `tests/data/stored_state/2026-11`. Recorded data never changes: a version that stores state in another form
+adds another directory, and `test_stored_state.py` restores them all.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Jobs whose checkpoints and savepoints are kept in `tests/data/stored_state`, and the input that made them.
 
 Stored state names this module's classes, so neither the module nor they are renamed. A later version of Penstock
-adds data of its own with `record_stored_state.py`; it does not replace what an earlier version wrote.
+adds data with `record_stored_state.py`; it does not replace what an earlier version wrote.
 """
 
 from __future__ import annotations
