@@ -23,9 +23,11 @@ class ExecutionConfig:
         self._env = env
 
     def get_parallelism(self) -> int:
+        """Return the number of subtasks of operators without a parallelism."""
         return self._env.get_parallelism()
 
     def set_parallelism(self, parallelism: int) -> ExecutionConfig:
+        """Set the number of subtasks of operators without a parallelism."""
         if parallelism == self.PARALLELISM_DEFAULT:
             self._env.get_configuration().remove_config("parallelism.default")
         elif parallelism != self.PARALLELISM_UNKNOWN:
@@ -33,13 +35,16 @@ class ExecutionConfig:
         return self
 
     def get_max_parallelism(self) -> int:
+        """Return the number of key groups, or -1 if it follows from the parallelism."""
         return self._env.get_max_parallelism()
 
     def set_max_parallelism(self, max_parallelism: int) -> ExecutionConfig:
+        """Set the number of key groups: the largest parallelism that keyed state can ever have."""
         self._env.set_max_parallelism(max_parallelism)
         return self
 
     def enable_auto_generated_uids(self) -> ExecutionConfig:
+        """Allow operators without a uid; theirs follow from their place in the program."""
         self._env.get_configuration().set_boolean(_AUTO_UIDS, True)
         return self
 
@@ -49,9 +54,11 @@ class ExecutionConfig:
         return self
 
     def has_auto_generated_uids_enabled(self) -> bool:
+        """Return whether operators without a uid are allowed."""
         return self._env.get_configuration().get_boolean(_AUTO_UIDS, True)
 
     def get_global_job_parameters(self) -> dict[str, str]:
+        """Return the parameters that every function can read from its runtime context."""
         return dict(self._env._job_parameters)
 
     def set_global_job_parameters(self, global_job_parameters_dict: Mapping[str, Any]) -> ExecutionConfig:

@@ -19,8 +19,11 @@ if TYPE_CHECKING:
 
 
 class JobClient:
-    """Returned by `execute_async`. In a `with` block the job is cancelled at the end, if it still runs; where Ctrl-C or
-    SIGTERM ends the block, it is stopped after the epoch under way, and the next start resumes it."""
+    """A handle on a running job, returned by `execute_async`.
+
+    In a `with` block the job is cancelled at the end, if it still runs. If Ctrl-C or SIGTERM ends the block, the job is
+    stopped after the current epoch, and the next start resumes it.
+    """
 
     def __init__(self, job: Job, savepoint_directory: Callable[[str | None], SharedStorage]) -> None:
         """`savepoint_directory` gives the place for savepoints that is meant by a directory or by none."""
@@ -28,9 +31,11 @@ class JobClient:
         self._savepoint_directory = savepoint_directory
 
     def get_job_id(self) -> JobID:
+        """Return the id of the job."""
         return JobID(self._job.id)
 
     def get_job_status(self) -> CompletableFuture:
+        """Return a future of the job's status."""
         return CompletableFuture(self._job.status, lambda: True)
 
     def cancel(self) -> CompletableFuture:
@@ -72,6 +77,7 @@ class JobClient:
         self._job.rescale(parallelism)
 
     def get_job_execution_result(self) -> CompletableFuture:
+        """Return a future of the job's result; it raises the error of a job that failed."""
         return CompletableFuture(self.result, lambda: self._job.ended)
 
     def get_metrics(self) -> JobMetrics:
@@ -106,9 +112,11 @@ class JobClient:
 
     @property
     def ended(self) -> bool:
+        """Whether the job has ended."""
         return self._job.ended
 
     def status(self) -> JobStatus:
+        """Return the job's status."""
         return self._job.status()
 
     def __enter__(self) -> JobClient:

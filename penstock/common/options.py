@@ -50,6 +50,8 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Option:
+    """A setting: its key, default, meaning and type."""
+
     key: str
     default: str
     meaning: str

@@ -23,6 +23,7 @@ class Frozen:
 
 
 def to_pickle(content: Any) -> bytes:
+    """Return an object as a pickle; what no module holds is written by its name in the program."""
     try:
         return pickle.dumps(content, protocol=5)
     except (pickle.PicklingError, AttributeError):

@@ -108,9 +108,11 @@ class Program:
                 _leave(self)
 
     def find(self, name: str) -> type | None:
+        """Return the program's class of this name, or None."""
         return self._classes.get(name)
 
     def name_of(self, cls: type) -> str | None:
+        """Return the name of a class of the program, or None for any other class."""
         return self._names.get(cls)
 
     def _find_in_rest(self, name: str) -> Any:

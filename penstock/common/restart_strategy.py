@@ -42,7 +42,8 @@ class RestartStrategyConfiguration(ABC):
         """The configuration keys this strategy stands for."""
 
     @abstractmethod
-    def get_description(self) -> str: ...
+    def get_description(self) -> str:
+        """Return the strategy in words."""
 
     def __eq__(self, other: object) -> bool:
         return type(other) is type(self) and isinstance(other, type(self)) and other.settings() == self.settings()
@@ -58,24 +59,33 @@ class RestartStrategies:
     """One function for each strategy; give what it returns to `env.set_restart_strategy`."""
 
     class NoRestartStrategyConfiguration(RestartStrategyConfiguration):
+        """A strategy that never restarts."""
+
         def settings(self) -> dict[str, str]:
+            """Return the settings that select this strategy."""
             return {_TYPE: "none"}
 
         def get_description(self) -> str:
+            """Return the strategy in words."""
             return "No restarts: the first failure ends the job"
 
     class FixedDelayRestartStrategyConfiguration(RestartStrategyConfiguration):
+        """A strategy that restarts a number of times, after the same delay each time."""
+
         def __init__(self, restart_attempts: int, delay_between_attempts_interval: Length) -> None:
             self._attempts = _whole("restart_attempts", restart_attempts, 0)
             self._delay = _time("delay_between_attempts", delay_between_attempts_interval)
 
         def get_restart_attempts(self) -> int:
+            """Return the number of restarts."""
             return self._attempts
 
         def get_delay_between_attempts_interval(self) -> timedelta:
+            """Return the delay before a restart."""
             return timedelta(milliseconds=self._delay)
 
         def settings(self) -> dict[str, str]:
+            """Return the settings that select this strategy."""
             return {
                 _TYPE: "fixed-delay",
                 f"{_FIXED}.attempts": str(self._attempts),
@@ -83,9 +93,12 @@ class RestartStrategies:
             }
 
         def get_description(self) -> str:
+            """Return the strategy in words."""
             return f"Fixed delay: {self._attempts} restarts, {self._delay} ms after a failure"
 
     class FailureRateRestartStrategyConfiguration(RestartStrategyConfiguration):
+        """A strategy that restarts unless too many failures fall into an interval."""
+
         def __init__(
             self, max_failure_rate: int, failure_interval: Length, delay_between_attempts_interval: Length
         ) -> None:
@@ -94,15 +107,19 @@ class RestartStrategies:
             self._delay = _time("delay_interval", delay_between_attempts_interval)
 
         def get_max_failure_rate(self) -> int:
+            """Return how many failures an interval can have."""
             return self._failures
 
         def get_failure_interval(self) -> timedelta:
+            """Return the interval in which failures are counted."""
             return timedelta(milliseconds=self._interval)
 
         def get_delay_between_attempts_interval(self) -> timedelta:
+            """Return the delay before a restart."""
             return timedelta(milliseconds=self._delay)
 
         def settings(self) -> dict[str, str]:
+            """Return the settings that select this strategy."""
             return {
                 _TYPE: "failure-rate",
                 f"{_RATE}.max-failures-per-interval": str(self._failures),
@@ -111,11 +128,14 @@ class RestartStrategies:
             }
 
         def get_description(self) -> str:
+            """Return the strategy in words."""
             return (
                 f"Failure rate: up to {self._failures} failures in {self._interval} ms, restarts after {self._delay} ms"
             )
 
     class ExponentialDelayRestartStrategyConfiguration(RestartStrategyConfiguration):
+        """A strategy that restarts after delays that grow with each failure."""
+
         def __init__(
             self,
             initial_backoff: Length,
@@ -144,24 +164,31 @@ class RestartStrategies:
                 _whole("attempts_before_reset_backoff", self._attempts, 1)
 
         def get_initial_backoff(self) -> timedelta:
+            """Return the delay before the first restart."""
             return timedelta(milliseconds=self._initial)
 
         def get_max_backoff(self) -> timedelta:
+            """Return the longest delay before a restart."""
             return timedelta(milliseconds=self._max)
 
         def get_backoff_multiplier(self) -> float:
+            """Return the factor by which the delay grows."""
             return self._multiplier
 
         def get_reset_backoff_threshold(self) -> timedelta:
+            """Return the failure-free time after which the backoff resets."""
             return timedelta(milliseconds=self._reset)
 
         def get_jitter_factor(self) -> float:
+            """Return the share of a delay by which it varies at random."""
             return self._jitter
 
         def get_attempts_before_reset_backoff(self) -> int | None:
+            """Return how many restarts are allowed before the backoff resets, or None for any number."""
             return self._attempts
 
         def settings(self) -> dict[str, str]:
+            """Return the settings that select this strategy."""
             settings = {
                 _TYPE: "exponential-delay",
                 f"{_EXPONENTIAL}.initial-backoff": f"{self._initial} ms",
@@ -175,35 +202,42 @@ class RestartStrategies:
             return settings
 
         def get_description(self) -> str:
+            """Return the strategy in words."""
             return f"Exponential delay: {self._initial} ms, times {self._multiplier} each time, up to {self._max} ms"
 
     class FallbackRestartStrategyConfiguration(RestartStrategyConfiguration):
         """What the configuration says, and the default where it says nothing."""
 
         def settings(self) -> dict[str, str]:
+            """Return no settings: those of the configuration stay in force."""
             return {}
 
         def get_description(self) -> str:
+            """Return the strategy in words."""
             return "As configured"
 
     @staticmethod
     def no_restart() -> NoRestartStrategyConfiguration:
+        """Return a strategy that never restarts."""
         return RestartStrategies.NoRestartStrategyConfiguration()
 
     @staticmethod
     def fall_back_restart() -> FallbackRestartStrategyConfiguration:
+        """Return a strategy that leaves the choice to the configuration."""
         return RestartStrategies.FallbackRestartStrategyConfiguration()
 
     @staticmethod
     def fixed_delay_restart(
         restart_attempts: int, delay_between_attempts: Length
     ) -> FixedDelayRestartStrategyConfiguration:
+        """Return a strategy that restarts a number of times, after the same delay each time."""
         return RestartStrategies.FixedDelayRestartStrategyConfiguration(restart_attempts, delay_between_attempts)
 
     @staticmethod
     def failure_rate_restart(
         failure_rate: int, failure_interval: Length, delay_interval: Length
     ) -> FailureRateRestartStrategyConfiguration:
+        """Return a strategy that restarts unless too many failures fall into an interval."""
         return RestartStrategies.FailureRateRestartStrategyConfiguration(failure_rate, failure_interval, delay_interval)
 
     @staticmethod
@@ -215,6 +249,16 @@ class RestartStrategies:
         jitter_factor: float,
         attempts_before_reset_backoff: int | None = None,
     ) -> ExponentialDelayRestartStrategyConfiguration:
+        """Return a strategy that restarts after delays that grow with each failure.
+
+        Args:
+            initial_backoff: The delay before the first restart.
+            max_backoff: The longest delay before a restart.
+            backoff_multiplier: The factor by which the delay grows.
+            reset_backoff_threshold: The failure-free time after which the backoff resets.
+            jitter_factor: The share of a delay by which it varies at random.
+            attempts_before_reset_backoff: How many restarts are allowed before that; any number if it is None.
+        """
         return RestartStrategies.ExponentialDelayRestartStrategyConfiguration(
             initial_backoff,
             max_backoff,

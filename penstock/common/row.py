@@ -106,9 +106,11 @@ class Row:
         return dict(zip(self._fields, values))
 
     def get_row_kind(self) -> RowKind:
+        """Return the kind of change that the row stands for."""
         return self._row_kind
 
     def set_row_kind(self, row_kind: RowKind) -> None:
+        """Set the kind of change that the row stands for."""
         self._row_kind = row_kind
 
     def set_field_names(self, field_names: Iterable[str]) -> None:

@@ -49,6 +49,7 @@ class Encoder(ABC):
         return self.encode(value)
 
     def pack(self, prepared: list[Any]) -> bytes:
+        """Return many prepared records as bytes."""
         return b"".join(prepared)
 
     def for_type(self, value_type: TypeSpec) -> Encoder:
@@ -156,14 +157,16 @@ def python_charset(name: str) -> str:
 class OutputFile(Protocol):
     """What a bulk writer writes to."""
 
-    def write(self, data: bytes) -> int: ...
+    def write(self, data: bytes) -> int:
+        """Write bytes, and return how many."""
 
 
 class BulkWriter(ABC):
     """Writes one file of a bulk format: `write` any number of times, then `finish`."""
 
     @abstractmethod
-    def write(self, prepared: list[Any]) -> None: ...
+    def write(self, prepared: list[Any]) -> None:
+        """Write many prepared records."""
 
     @abstractmethod
     def finish(self) -> None:
@@ -181,7 +184,8 @@ class BulkWriterFactory(ABC):
     """How many records the writer gathers before it calls `BulkWriter.write`."""
 
     @abstractmethod
-    def create(self, file: OutputFile) -> BulkWriter: ...
+    def create(self, file: OutputFile) -> BulkWriter:
+        """Return a writer of this file."""
 
     def prepare(self, value: Any) -> Any:
         """Called for each record at once: something that does not change when the record does."""
@@ -257,9 +261,11 @@ class SimpleStringSchema(SerializationSchema, DeserializationSchema):
         self._charset = python_charset(charset)
 
     def serialize(self, value: str) -> bytes:
+        """Return a text as bytes."""
         return value.encode(self._charset, "replace")
 
     def deserialize(self, data: bytes) -> str:
+        """Return bytes as a text."""
         return data.decode(self._charset, "replace")
 
 
@@ -267,9 +273,11 @@ class ByteArraySchema(SerializationSchema, DeserializationSchema):
     """The bytes as they are."""
 
     def serialize(self, value: bytes) -> bytes:
+        """Return the bytes as they are."""
         return value
 
     def deserialize(self, data: bytes) -> bytes:
+        """Return the bytes as they are."""
         return data
 
 
@@ -290,9 +298,11 @@ class JsonSchema(SerializationSchema, DeserializationSchema):
         return JsonSchema, (self._type,)
 
     def serialize(self, value: Any) -> bytes:
+        """Return a value as JSON."""
         return self._encode(value)
 
     def deserialize(self, data: bytes) -> Any:
+        """Return the value of a JSON document."""
         return self._decode(data)
 
 

@@ -31,6 +31,15 @@ class SettingType(ABC):
     """What is accepted, as it follows 'Set it to'."""
 
     def parse(self, key: str, text: str) -> Any:
+        """Return the value of a text.
+
+        Args:
+            key: The setting, for the error.
+            text: What is set; white space around it does not count.
+
+        Raises:
+            BadSetting: If the setting cannot have this value.
+        """
         try:
             return self._read(text.strip(" \t\r\n"))
         except (ValueError, OverflowError):
@@ -42,6 +51,8 @@ class SettingType(ABC):
 
 
 class Whole(SettingType):
+    """An integer within bounds."""
+
     def __init__(self, least: int = 0, most: int = MOST_WHOLE) -> None:
         self.least, self.most = least, most
         self.accepted = f"a whole number from {least:,} to {most:,}"
@@ -54,6 +65,8 @@ class Whole(SettingType):
 
 
 class Number(SettingType):
+    """A number within bounds."""
+
     def __init__(self, least: float, most: float) -> None:
         self.least, self.most = least, most
         self.accepted = f"a number from {least:g} to {most:g}"
@@ -105,6 +118,8 @@ class Size(_WithUnit):
 
 
 class Truth(SettingType):
+    """`true` or `false`."""
+
     accepted = "true or false"
 
     def _read(self, text: str) -> bool:

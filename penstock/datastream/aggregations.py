@@ -24,6 +24,7 @@ class FieldReducer:
         self.combine = _COMBINE.get(what)
 
     def reduce(self, first: Any, second: Any) -> Any:
+        """Combine two records into one, by the field that the reducer was made for."""
         position, combine = self.position, self.combine
         if combine is None:
             ahead = self._field(second) < self._field(first)
@@ -58,6 +59,7 @@ class FieldReducer:
 
 
 def field_reducer(what: str, position: int | str) -> FieldReducer:
+    """Return the reducer behind `sum`, `min`, `max`, `min_by` and `max_by` for one field of records."""
     if not isinstance(position, (int, str)):
         raise PenstockError(f"{what} takes a field's position or name, not {type(position).__name__}.")
     return FieldReducer(what, position)
@@ -70,6 +72,7 @@ class Projection:
         self.positions = positions
 
     def map(self, value: Any) -> Any:
+        """Return the record with the chosen fields only, in the order in which they were chosen."""
         if isinstance(value, Row):
             names = value._fields
             kept = None if names is None else tuple(names[position] for position in self.positions)

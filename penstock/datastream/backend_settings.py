@@ -48,8 +48,10 @@ def backend_settings(config: Configuration) -> tuple[Backend, bool]:
 
 
 def backend_name(given: str) -> tuple[str, bool]:
-    """The name of the engine that `state.backend` asks for, and whether checkpoints are in the driver's memory even
-    where a directory is set."""
+    """Return the engine that `state.backend` names, and whether checkpoints are in the driver's memory.
+
+    The second is True only for `memory`: then checkpoints are there even if a directory is set.
+    """
     backend = OPTIONS["state.backend"].type.parse("state.backend", given)
     return _ENGINES.get(backend, backend), backend == "memory"
 

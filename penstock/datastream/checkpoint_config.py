@@ -43,12 +43,15 @@ class CheckpointConfig:
         self._configuration = env.get_configuration()
 
     def is_checkpointing_enabled(self) -> bool:
+        """Return whether a checkpoint interval is set."""
         return self.get_checkpoint_interval() > 0
 
     def get_checkpointing_mode(self) -> CheckpointingMode:
+        """Return whether sinks commit exactly once or at least once."""
         return checkpointing_mode(self._configuration)
 
     def set_checkpointing_mode(self, checkpointing_mode: CheckpointingMode) -> CheckpointConfig:
+        """Set whether sinks commit exactly once or at least once."""
         self._configuration.set_string(MODE, checkpointing_mode.name)
         return self
 
@@ -57,9 +60,11 @@ class CheckpointConfig:
         return self._env.get_checkpoint_interval()
 
     def set_checkpoint_interval(self, checkpoint_interval: Length) -> CheckpointConfig:
+        """Set the time between checkpoints, and turn them on."""
         return self._set_length(INTERVAL, checkpoint_interval, 1)
 
     def get_checkpoint_timeout(self) -> int:
+        """Return the time after which a checkpoint expires, in milliseconds."""
         return length_of(self._configuration, TIMEOUT, "10 min")
 
     def set_checkpoint_timeout(self, checkpoint_timeout: Length) -> CheckpointConfig:
@@ -67,6 +72,7 @@ class CheckpointConfig:
         return self._set_length(TIMEOUT, checkpoint_timeout, 1)
 
     def get_min_pause_between_checkpoints(self) -> int:
+        """Return the least time from the end of a checkpoint to the next barrier, in milliseconds."""
         return length_of(self._configuration, MIN_PAUSE, "0 ms")
 
     def set_min_pause_between_checkpoints(self, min_pause_between_checkpoints: Length) -> CheckpointConfig:
@@ -74,6 +80,7 @@ class CheckpointConfig:
         return self._set_length(MIN_PAUSE, min_pause_between_checkpoints, 0)
 
     def get_max_concurrent_checkpoints(self) -> int:
+        """Return how many checkpoints can be under way at a time: 1."""
         return whole_number(self._configuration, MAX_CONCURRENT, 1)
 
     def set_max_concurrent_checkpoints(self, max_concurrent_checkpoints: int) -> CheckpointConfig:
@@ -83,6 +90,7 @@ class CheckpointConfig:
         return self
 
     def is_fail_on_checkpointing_errors(self) -> bool:
+        """Return whether the first failed checkpoint fails the job."""
         return self.get_tolerable_checkpoint_failure_number() == 0
 
     def set_fail_on_checkpointing_errors(self, fail_on_checkpointing_errors: bool) -> CheckpointConfig:
@@ -90,6 +98,7 @@ class CheckpointConfig:
         return self.set_tolerable_checkpoint_failure_number(0 if fail_on_checkpointing_errors else MOST)
 
     def get_tolerable_checkpoint_failure_number(self) -> int:
+        """Return how often an epoch whose checkpoint failed is run again."""
         return whole_number(self._configuration, TOLERABLE, 0)
 
     def set_tolerable_checkpoint_failure_number(self, tolerable_checkpoint_failure_number: int) -> CheckpointConfig:
@@ -104,10 +113,12 @@ class CheckpointConfig:
     def set_externalized_checkpoint_retention(
         self, retention_mode: ExternalizedCheckpointRetention
     ) -> CheckpointConfig:
+        """Set whether the checkpoints of a job that has ended are kept."""
         self._configuration.set_string(RETENTION, retention_mode.name)
         return self
 
     def is_externalized_checkpoints_enabled(self) -> bool:
+        """Return whether a retention of externalized checkpoints is set."""
         return retention(self._configuration) is not ExternalizedCheckpointRetention.NO_EXTERNALIZED_CHECKPOINTS
 
     def get_externalized_checkpoint_retention(self) -> ExternalizedCheckpointRetention | None:
@@ -115,9 +126,11 @@ class CheckpointConfig:
         return retention(self._configuration) if self._configuration.contains_key(RETENTION) else None
 
     def is_unaligned_checkpoints_enabled(self) -> bool:
+        """Return whether unaligned checkpoints were asked for."""
         return self._env.is_unaligned_checkpoints_enabled()
 
     def is_force_unaligned_checkpoints(self) -> bool:
+        """Return whether forced unaligned checkpoints were asked for."""
         return self._env.is_force_unaligned_checkpoints()
 
     def _set_length(self, key: str, length: Length, least: int) -> CheckpointConfig:

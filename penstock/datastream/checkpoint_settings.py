@@ -62,15 +62,18 @@ def checkpoint_interval(configuration: Configuration) -> int:
 
 
 def checkpointing_mode(configuration: Configuration) -> CheckpointingMode:
+    """Return the checkpointing mode of a configuration."""
     return CheckpointingMode[value(configuration.to_dict(), MODE, "EXACTLY_ONCE")]
 
 
 def retention(configuration: Configuration) -> ExternalizedCheckpointRetention:
+    """Return what a configuration says about the checkpoints of a job that has ended."""
     name = value(configuration.to_dict(), RETENTION, "NO_EXTERNALIZED_CHECKPOINTS")
     return ExternalizedCheckpointRetention[name]
 
 
 def check_max_concurrent(number: int) -> None:
+    """Refuse any number of concurrent checkpoints but 1."""
     if number != 1:
         raise BadSetting(
             f"{MAX_CONCURRENT} is {number}. Every epoch ends in a checkpoint and the next one builds on it, so there "
@@ -108,10 +111,12 @@ def unnamed_directory(configuration: Configuration) -> Unnamed:
 
 
 def slot_settings(configuration: Configuration) -> SlotSettings:
+    """Return whether and how long a job waits for free slots."""
     return SlotSettings(configuration.get_boolean(WAIT, False), length_of(configuration, SLOT_TIMEOUT, "5 min"))
 
 
 def length_of(configuration: Configuration, key: str, default: str) -> int:
+    """Return a duration of a configuration in milliseconds."""
     return int(value(configuration.to_dict(), key, milliseconds(key, default) if default else 0))
 
 

@@ -14,6 +14,7 @@ from penstock.runtime.sink_operators import SinkFunctionOperator, SinkOperator
 
 
 def check_positive(number: int, what: str) -> None:
+    """Raise GraphError unless a number is an integer of at least 1."""
     if not isinstance(number, int) or number < 1:
         raise GraphError(
             f"The {what} must be a whole number of at least 1, not {number!r}.",
@@ -22,6 +23,7 @@ def check_positive(number: int, what: str) -> None:
 
 
 def check_function(func: Any, kind: type[Function], method: str) -> None:
+    """Raise GraphError for what cannot be the function of an operator, such as a class instead of an object."""
     if isinstance(func, type) and issubclass(func, Function):
         raise GraphError(
             f"{method} got the class {func.__name__}; it needs an object.", fix=f"Write {method}({func.__name__}())."
@@ -74,6 +76,7 @@ def warn_of_missing_sinks(graph: LogicalGraph) -> None:
 
 
 def is_sink(node: Node) -> bool:
+    """Return whether a node of the graph is a sink."""
     return isinstance(node.operator, (SinkOperator, SinkFunctionOperator))
 
 

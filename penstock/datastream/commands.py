@@ -38,6 +38,7 @@ def open_to_commands(job: Job, client: JobClient, configuration: Configuration) 
 
 
 def checkpoints_of(job: Job) -> str:
+    """Return where a job keeps its checkpoints, for people."""
     root = job.spec.checkpoint_root
     return root.where if root is not None and job.spec.checkpointing else ""
 
@@ -72,6 +73,7 @@ class Commands:
         self._client = client
 
     def __call__(self, request: Request) -> Answer:
+        """Carry out a request and return the answer."""
         client = self._client
         match request:
             case Describe():

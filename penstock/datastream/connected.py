@@ -53,11 +53,23 @@ class ConnectedStreams:
         )
 
     def flat_map(self, func: CoFlatMapFunction, output_type: Any = None) -> DataStream:
+        """Apply a `CoFlatMapFunction`: a method for each of the two streams.
+
+        Args:
+            func: The function; each method yields any number of results.
+            output_type: The type of the results.
+        """
         self._expect(func, CoFlatMapFunction, "flat_map")
         output_type = output_type or hints.yielded(func, "flat_map1", "flat_map2")
         return self._add("Co-Flat Map", CoFlatMapOperator(func, self._keyed()), output_type)
 
     def process(self, func: CoProcessFunction | KeyedCoProcessFunction, output_type: Any = None) -> DataStream:
+        """Apply a function with access to time, and to state and timers if the streams are keyed.
+
+        Args:
+            func: A `KeyedCoProcessFunction` if both streams are keyed, otherwise a `CoProcessFunction`.
+            output_type: The type of the results.
+        """
         keyed = self._keyed()
         wanted: type = KeyedCoProcessFunction if keyed else CoProcessFunction
         other: type = CoProcessFunction if keyed else KeyedCoProcessFunction

@@ -110,9 +110,11 @@ class DataStream:
         return self._env._graph.nodes[self._inputs[0].node]
 
     def get_execution_environment(self) -> StreamExecutionEnvironment:
+        """Return the environment that the stream belongs to."""
         return self._env
 
     def get_name(self) -> str:
+        """Return the name of the operator that gives the stream."""
         return self._declared.name
 
     @property
@@ -134,6 +136,7 @@ class DataStream:
         return self
 
     def set_parallelism(self, parallelism: int) -> DataStream:
+        """Set the number of subtasks of the operator that gives the stream."""
         check_positive(parallelism, "parallelism")
         if self._node.source is not None:
             raise GraphError(
@@ -144,11 +147,13 @@ class DataStream:
         return self
 
     def set_max_parallelism(self, max_parallelism: int) -> DataStream:
+        """Set the number of key groups of the operator: the largest parallelism it can ever have."""
         check_positive(max_parallelism, "max parallelism")
         self._node.max_parallelism = max_parallelism
         return self
 
     def get_execution_config(self) -> ExecutionConfig:
+        """Return the execution settings of the environment."""
         return self._env.get_config()
 
     def set_description(self, description: str) -> DataStream:
@@ -157,6 +162,7 @@ class DataStream:
         return self
 
     def force_non_parallel(self) -> DataStream:
+        """Set the parallelism of the operator to 1."""
         return self.set_parallelism(1)
 
     def get_type(self) -> Any:
@@ -167,18 +173,37 @@ class DataStream:
     # -- transformations -------------------------------------------------------------------------------------------
 
     def map(self, func: Callable[[Any], Any] | MapFunction, output_type: Any = None) -> DataStream:
+        """Apply a function to each record; its return value is the result.
+
+        Args:
+            func: A function of one record, or a `MapFunction`.
+            output_type: The type of the results; without it, the function's annotation is a hint.
+        """
         check_function(func, MapFunction, "map")
         return self._add("Map", MapOperator(func), output_type or hints.returned(func, "map"))
 
     def flat_map(self, func: Callable[[Any], Any] | FlatMapFunction, output_type: Any = None) -> DataStream:
+        """Apply a function to each record; it gives any number of results.
+
+        Args:
+            func: A generator function, a function that returns an iterable or None, or a `FlatMapFunction`.
+            output_type: The type of the results; without it, the function's annotation is a hint.
+        """
         check_function(func, FlatMapFunction, "flat_map")
         return self._add("Flat Map", FlatMapOperator(func), output_type or hints.yielded(func, "flat_map"))
 
     def filter(self, func: Callable[[Any], bool] | FilterFunction) -> DataStream:
+        """Keep the records for which a function returns a true value."""
         check_function(func, FilterFunction, "filter")
         return self._add("Filter", FilterOperator(func), self._type())
 
     def process(self, func: ProcessFunction | Callable[[Any, Any], Any], output_type: Any = None) -> DataStream:
+        """Apply a function with access to time and side outputs.
+
+        Args:
+            func: A `ProcessFunction`, or a generator function of a record and its context.
+            output_type: The type of the results; without it, the function's annotation is a hint.
+        """
         if isinstance(func, KeyedProcessFunction):
             raise GraphError(
                 f"{describe(func)} is a KeyedProcessFunction, but the stream is not keyed.",
@@ -308,8 +333,11 @@ class DataStream:
         broadcast_state_descriptor: MapStateDescriptor | None = None,
         *other_broadcast_state_descriptors: MapStateDescriptor,
     ) -> DataStream | BroadcastStream:
-        """Every record to every subtask of the next operator. With descriptors, to be connected to another stream by a
-        function that keeps it in states of these names and types: docs/operator-state.md."""
+        """Send every record to every subtask of the next operator.
+
+        With descriptors, the result is to be connected to another stream, by a function that keeps it in states of
+        these names and types: docs/operator-state.md.
+        """
         stream = self._partitioned(Partitioning(BROADCAST))
         if broadcast_state_descriptor is None:
             return stream
@@ -361,6 +389,7 @@ class DataStream:
         return self._end("Print to Std. Out", PrintSink(sink_identifier))
 
     def sink_to(self, sink: Sink) -> DataStreamSink:
+        """End the stream in a sink."""
         if not isinstance(sink, Sink):
             raise GraphError(f"sink_to needs a Sink, not {type(sink).__name__}.")
         return self._end(type(sink).__name__, sink)
@@ -382,8 +411,11 @@ class DataStream:
         return DataStreamSink(self._env, node)
 
     def to_spark(self, schema: str | StructType) -> ToSpark:
-        """Rows of this schema for any writer of Spark's: `.format("parquet").save(path)`, `.save_as_table(name)` or
-        `.foreach_epoch(function)`. Records may be Rows, tuples, dicts or objects with these fields."""
+        """Give rows of this schema to any writer of Spark.
+
+        Call `.format("parquet").save(path)`, `.save_as_table(name)` or `.foreach_epoch(function)` on the result.
+        Records can be Rows, tuples, dicts or objects with these fields.
+        """
         from penstock.spark.writing import ToSpark
 
         return ToSpark(self._end, lambda: self._env.spark, schema)
@@ -426,18 +458,40 @@ class KeyedStream(DataStream):
         raise GraphError("key_by is no operator: give name, uid and parallelism to the operator after it.")
 
     def map(self, func: Callable[[Any], Any] | MapFunction, output_type: Any = None) -> DataStream:
+        """Apply a function to each record, with access to keyed state in its `open` method.
+
+        Args:
+            func: A function of one record, or a `MapFunction`.
+            output_type: The type of the results; without it, the function's annotation is a hint.
+        """
         check_function(func, MapFunction, "map")
         return self._add("Map", KeyedMapOperator(func), output_type or hints.returned(func, "map"))
 
     def flat_map(self, func: Callable[[Any], Any] | FlatMapFunction, output_type: Any = None) -> DataStream:
+        """Apply a function that gives any number of results, with access to keyed state in its `open` method.
+
+        Args:
+            func: A generator function, a function that returns an iterable or None, or a `FlatMapFunction`.
+            output_type: The type of the results; without it, the function's annotation is a hint.
+        """
         check_function(func, FlatMapFunction, "flat_map")
         return self._add("Flat Map", KeyedFlatMapOperator(func), output_type or hints.yielded(func, "flat_map"))
 
     def filter(self, func: Callable[[Any], bool] | FilterFunction) -> DataStream:
+        """Keep the records for which a function returns a true value.
+
+        The `open` method of a `FilterFunction` has access to keyed state.
+        """
         check_function(func, FilterFunction, "filter")
         return self._add("Filter", KeyedFilterOperator(func), self._type())
 
     def process(self, func: KeyedProcessFunction | Callable[[Any, Any], Any], output_type: Any = None) -> DataStream:  # type: ignore[override]
+        """Apply a function with keyed state and timers.
+
+        Args:
+            func: A `KeyedProcessFunction`, or a generator function of a record and its context.
+            output_type: The type of the results; without it, the function's annotation is a hint.
+        """
         if isinstance(func, ProcessFunction):
             raise GraphError(
                 f"{describe(func)} is a ProcessFunction; a keyed stream needs a KeyedProcessFunction.",
@@ -453,12 +507,15 @@ class KeyedStream(DataStream):
         return self._reduce("Reduce", func)
 
     def sum(self, position_to_sum: int | str = 0) -> DataStream:
+        """Give, for each record, the running sum of a field of its key's records."""
         return self._reduce("Sum", field_reducer("sum", position_to_sum))
 
     def min(self, position_to_min: int | str = 0) -> DataStream:
+        """Give, for each record, the running minimum of a field of its key's records."""
         return self._reduce("Min", field_reducer("min", position_to_min))
 
     def max(self, position_to_max: int | str = 0) -> DataStream:
+        """Give, for each record, the running maximum of a field of its key's records."""
         return self._reduce("Max", field_reducer("max", position_to_max))
 
     def min_by(self, position_to_min_by: int | str = 0) -> DataStream:
@@ -466,6 +523,7 @@ class KeyedStream(DataStream):
         return self._reduce("Min By", field_reducer("min_by", position_to_min_by))
 
     def max_by(self, position_to_max_by: int | str = 0) -> DataStream:
+        """Give, for each record, the record of its key with the largest value in a field so far."""
         return self._reduce("Max By", field_reducer("max_by", position_to_max_by))
 
     def window(self, window_assigner: WindowAssigner[Any, Any]) -> WindowedStream:
@@ -518,6 +576,7 @@ class KeyedStream(DataStream):
         return self._add(name, WithStateOperator(func, how, state_type), output_type)
 
     def key_by(self, key_selector: Callable[[Any], Any] | KeySelector, key_type: Any = None) -> KeyedStream:
+        """Key the stream by something else."""
         return self._origin.key_by(key_selector, key_type)
 
     def _partitioned(self, partitioning: Partitioning) -> DataStream:
@@ -527,9 +586,11 @@ class KeyedStream(DataStream):
         )
 
     def project(self, *field_indexes: int) -> DataStream:
+        """Keep some fields of each record; the result is not keyed."""
         return self._origin.project(*field_indexes)
 
     def union(self, *streams: DataStream) -> DataStream:
+        """Unite the stream with others; the result is not keyed."""
         return self._origin.union(*(s._origin if isinstance(s, KeyedStream) else s for s in streams))
 
     def _reduce(self, name: str, func: Any) -> DataStream:
@@ -547,6 +608,7 @@ class KeyedStream(DataStream):
     def add_sink(
         self, sink_func: SinkFunction | TwoPhaseCommitSinkFunction | GenericWriteAheadSink | Callable[[Any], Any]
     ) -> DataStreamSink:
+        """End the stream in a sink function, a sink or a plain function."""
         return self._origin.add_sink(sink_func)
 
 

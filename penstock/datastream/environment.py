@@ -120,24 +120,37 @@ class StreamExecutionEnvironment:
 
     @staticmethod
     def get_execution_environment(configuration: Configuration | None = None) -> StreamExecutionEnvironment:
+        """Return a new environment.
+
+        Args:
+            configuration: Settings of the program. Those of `penstock run -D` are stronger.
+        """
         return StreamExecutionEnvironment(configuration)
 
     # -- configuration ---------------------------------------------------------------------------------------------
 
     def configure(self, configuration: Configuration) -> None:
+        """Add settings to those of the environment.
+
+        Raises:
+            BadSetting: If a key is unknown, or a value is not one that the key accepts.
+        """
         check_keys(configuration.key_set())
         check_values(configuration.to_dict())
         self._configuration.add_all(Configuration.from_dict(canonical(configuration.to_dict())))
 
     def get_configuration(self) -> Configuration:
+        """Return the settings of the environment; changing them changes it."""
         return self._configuration
 
     def set_parallelism(self, parallelism: int) -> StreamExecutionEnvironment:
+        """Set the number of subtasks of operators without a parallelism."""
         check_positive(parallelism, "parallelism")
         self._configuration.set_integer("parallelism.default", parallelism)
         return self
 
     def get_parallelism(self) -> int:
+        """Return the number of subtasks of operators without a parallelism."""
         given = self._configuration.get_integer("parallelism.default", 0)
         if given:
             return given
@@ -149,12 +162,14 @@ class StreamExecutionEnvironment:
         return os.cpu_count() or 1 if cores[1] == "*" else int(cores[1] or 1)
 
     def set_max_parallelism(self, max_parallelism: int) -> StreamExecutionEnvironment:
+        """Set the number of key groups: the largest parallelism that keyed state can ever have."""
         if not 1 <= max_parallelism <= 32768:
             raise GraphError(f"The max parallelism must be between 1 and 32768, not {max_parallelism!r}.")
         self._configuration.set_integer("pipeline.max-parallelism", max_parallelism)
         return self
 
     def get_max_parallelism(self) -> int:
+        """Return the number of key groups, or -1 if it follows from the parallelism."""
         return self._configuration.get_integer("pipeline.max-parallelism", -1)
 
     def set_runtime_mode(self, execution_mode: RuntimeExecutionMode) -> StreamExecutionEnvironment:
@@ -174,10 +189,12 @@ class StreamExecutionEnvironment:
         return mode is RuntimeExecutionMode.BATCH or (mode is RuntimeExecutionMode.AUTOMATIC and not endless)
 
     def disable_operator_chaining(self) -> StreamExecutionEnvironment:
+        """Run every operator as a task behind an exchange, instead of fusing operators into chains."""
         self._configuration.set_boolean("pipeline.operator-chaining.enabled", False)
         return self
 
     def is_chaining_enabled(self) -> bool:
+        """Return whether operators are fused into chains."""
         return self._configuration.get_boolean("pipeline.operator-chaining.enabled", True)
 
     def enable_checkpointing(self, interval: int, mode: CheckpointingMode | None = None) -> StreamExecutionEnvironment:
@@ -193,9 +210,11 @@ class StreamExecutionEnvironment:
         return checkpoint_interval(self._configuration)
 
     def get_checkpointing_mode(self) -> CheckpointingMode:
+        """Return whether sinks commit exactly once or at least once."""
         return checkpointing_mode(self._configuration)
 
     def get_checkpointing_consistency_mode(self) -> CheckpointingMode:
+        """Return the same as `get_checkpointing_mode`."""
         return self.get_checkpointing_mode()
 
     def get_checkpoint_config(self) -> CheckpointConfig:
@@ -207,6 +226,7 @@ class StreamExecutionEnvironment:
         self._configuration.add_all(Configuration.from_dict(restart_strategy_configuration.settings()))
 
     def get_restart_strategy(self) -> RestartStrategyConfiguration:
+        """Return what the job does after a failure."""
         return configured_strategy(self._configuration)
 
     def is_unaligned_checkpoints_enabled(self) -> bool:
@@ -218,6 +238,7 @@ class StreamExecutionEnvironment:
         return False
 
     def set_state_backend(self, state_backend: StateBackend) -> StreamExecutionEnvironment:
+        """Set where workers keep state while the job runs."""
         self._configuration.add_all(Configuration.from_dict(state_backend.settings()))
         return self
 
@@ -227,6 +248,7 @@ class StreamExecutionEnvironment:
         return self
 
     def get_default_savepoint_directory(self) -> str | None:
+        """Return the directory of savepoints that are made without one, or None."""
         return self._configuration.get_string(SAVEPOINTS, "") or None
 
     @property
@@ -311,6 +333,7 @@ class StreamExecutionEnvironment:
         return self._source("Collection", SourceSpec("chunks", records, bounded=True), type_info)
 
     def from_elements(self, *elements: Any) -> DataStream:
+        """Return a bounded stream of these records."""
         return self.from_collection(elements)
 
     def from_spark(self, df: DataFrame, bounded: bool | None = None) -> DataStream:

@@ -24,6 +24,7 @@ def flow_settings(logical: LogicalGraph, configuration: Configuration, single_ep
 
 
 def flow_guarantee(logical: LogicalGraph, configuration: Configuration, single_epoch: bool) -> FlowGuarantee:
+    """Return what `penstock info` prints about flow control: the target time of an epoch, or why there is none."""
     asked = _asked_for(configuration)
     bounded = all(node.source.bounded for node in logical.nodes.values() if node.source is not None)
     interval = checkpoint_interval(configuration)

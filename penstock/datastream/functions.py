@@ -42,54 +42,79 @@ class Function(ABC):  # noqa: B024  methods to override, none required
     """
 
     def open(self, runtime_context: RuntimeContext) -> None:
-        pass
+        """Prepare the function; called before the first record, in each worker process that runs a subtask of it.
+
+        Args:
+            runtime_context: Gives state, metrics and the number of the subtask.
+        """
 
     def close(self) -> None:
-        pass
+        """Release what `open` acquired; called when the job ends or fails."""
 
 
 class MapFunction(Function):
+    """A function that gives one result for each record."""
+
     @abstractmethod
-    def map(self, value: Any) -> Any: ...
+    def map(self, value: Any) -> Any:
+        """Return the result for a record."""
 
 
 class FlatMapFunction(Function):
+    """A function that gives any number of results for each record."""
+
     @abstractmethod
     def flat_map(self, value: Any) -> Any:
         """Yield any number of results."""
 
 
 class FilterFunction(Function):
+    """A function that says which records stay."""
+
     @abstractmethod
-    def filter(self, value: Any) -> bool: ...
+    def filter(self, value: Any) -> bool:
+        """Return whether the record stays."""
 
 
 class ReduceFunction(Function):
+    """A function that combines two values into one of the same type."""
+
     @abstractmethod
-    def reduce(self, value1: Any, value2: Any) -> Any: ...
+    def reduce(self, value1: Any, value2: Any) -> Any:
+        """Return the combination of two values."""
 
 
 class AggregateFunction(Function):
+    """A function that adds values to an accumulator, which can have another type than values and results."""
+
     @abstractmethod
-    def create_accumulator(self) -> Any: ...
+    def create_accumulator(self) -> Any:
+        """Return a new, empty accumulator."""
 
     @abstractmethod
     def add(self, value: Any, accumulator: Any) -> Any:
         """The accumulator with `value` added; it may be the one given, changed."""
 
     @abstractmethod
-    def get_result(self, accumulator: Any) -> Any: ...
+    def get_result(self, accumulator: Any) -> Any:
+        """Return the result that an accumulator stands for."""
 
     @abstractmethod
-    def merge(self, acc_a: Any, acc_b: Any) -> Any: ...
+    def merge(self, acc_a: Any, acc_b: Any) -> Any:
+        """Return an accumulator that holds what two others do; needed for session windows."""
 
 
 class KeySelector(Function):
+    """A function that gives the key of a record."""
+
     @abstractmethod
-    def get_key(self, value: Any) -> Any: ...
+    def get_key(self, value: Any) -> Any:
+        """Return the key of a record; it must be the same whenever it is called."""
 
 
 class Partitioner(Function):
+    """A function that chooses the subtask for a key, for `partition_custom`."""
+
     @abstractmethod
     def partition(self, key: Any, num_partitions: int) -> int:
         """The number of the partition, from 0 on, that records of this key go to."""
@@ -123,13 +148,17 @@ class CoMapFunction(Function):
     """For connected streams: `map1` sees the first, `map2` the second. A result of None is no record."""
 
     @abstractmethod
-    def map1(self, value: Any) -> Any: ...
+    def map1(self, value: Any) -> Any:
+        """Return the result for a record of the first stream."""
 
     @abstractmethod
-    def map2(self, value: Any) -> Any: ...
+    def map2(self, value: Any) -> Any:
+        """Return the result for a record of the second stream."""
 
 
 class CoFlatMapFunction(Function):
+    """A function that gives any number of results for each record of two connected streams."""
+
     @abstractmethod
     def flat_map1(self, value: Any) -> Any:
         """Yield any number of results."""
@@ -140,6 +169,8 @@ class CoFlatMapFunction(Function):
 
 
 class CoProcessFunction(Function):
+    """A function of two connected streams, with access to time and side outputs."""
+
     Context: TypeAlias = FunctionContext
 
     @abstractmethod
@@ -170,8 +201,11 @@ class KeyedCoProcessFunction(Function):
 
 
 class BaseBroadcastProcessFunction(Function):
-    """For a stream connected to a broadcast one. What is broadcast goes to every subtask, and may change broadcast
-    state: the same way in each, for every subtask has a copy of it. All other records may only read it."""
+    """A function of a stream that is connected to a broadcast one.
+
+    Broadcast records go to every subtask and can change broadcast state. Every subtask has a copy of that state, so
+    each must change it in the same way. All other records can only read it.
+    """
 
     BaseContext: TypeAlias = BroadcastBaseContext
     Context: TypeAlias = BroadcastContext
@@ -213,10 +247,12 @@ class AsyncRetryPredicate(ABC):
     """When to make an asynchronous call again. None in the place of a predicate means: never for that reason."""
 
     @abstractmethod
-    def result_predicate(self) -> Callable[[list[Any]], bool] | None: ...
+    def result_predicate(self) -> Callable[[list[Any]], bool] | None:
+        """Return the test of results that are retried, or None."""
 
     @abstractmethod
-    def exception_predicate(self) -> Callable[[Exception], bool] | None: ...
+    def exception_predicate(self) -> Callable[[Exception], bool] | None:
+        """Return the test of exceptions that are retried, or None."""
 
 
 class AsyncRetryStrategy(ABC):
@@ -231,10 +267,12 @@ class AsyncRetryStrategy(ABC):
         """How long to wait before the next attempt, after this many."""
 
     @abstractmethod
-    def get_retry_predicate(self) -> AsyncRetryPredicate: ...
+    def get_retry_predicate(self) -> AsyncRetryPredicate:
+        """Return the predicate that says which results and exceptions are retried."""
 
     @staticmethod
     def no_restart() -> AsyncRetryStrategy:
+        """Return a strategy that never retries."""
         from penstock.datastream.async_retry_strategies import NO_RETRY_STRATEGY
 
         return NO_RETRY_STRATEGY
@@ -246,6 +284,14 @@ class AsyncRetryStrategy(ABC):
         result_predicate: Callable[[list[Any]], bool] | None,
         exception_predicate: Callable[[Exception], bool] | None,
     ) -> AsyncRetryStrategy:
+        """Return a strategy that waits the same time before each retry.
+
+        Args:
+            max_attempts: How many retries a record has.
+            backoff_time_millis: The time before each of them.
+            result_predicate: Which results are retried.
+            exception_predicate: Which exceptions are retried.
+        """
         from penstock.datastream.async_retry_strategies import FixedDelayRetryStrategy
 
         return FixedDelayRetryStrategy(max_attempts, backoff_time_millis, result_predicate, exception_predicate)
@@ -259,6 +305,16 @@ class AsyncRetryStrategy(ABC):
         result_predicate: Callable[[list[Any]], bool] | None,
         exception_predicate: Callable[[Exception], bool] | None,
     ) -> AsyncRetryStrategy:
+        """Return a strategy that waits longer before each retry.
+
+        Args:
+            max_attempts: How many retries a record has.
+            initial_delay: The time before the first, in milliseconds.
+            max_retry_delay: The longest time before a retry, in milliseconds.
+            multiplier: How the time grows from one retry to the next.
+            result_predicate: Which results are retried.
+            exception_predicate: Which exceptions are retried.
+        """
         from penstock.datastream.async_retry_strategies import ExponentialBackoffDelayRetryStrategy
 
         return ExponentialBackoffDelayRetryStrategy(
@@ -296,7 +352,8 @@ class JoinFunction(Function):
     """For window joins: sees each pair of records of one key and window."""
 
     @abstractmethod
-    def join(self, first: Any, second: Any) -> Any: ...
+    def join(self, first: Any, second: Any) -> Any:
+        """Return the result for a pair of records."""
 
 
 class FlatJoinFunction(Function):
@@ -361,7 +418,8 @@ class SinkFunction(Function):
     """The end of a stream that acts on each record at once. For effects that must happen once, write a `Sink`."""
 
     @abstractmethod
-    def invoke(self, value: Any, context: FunctionContext) -> None: ...
+    def invoke(self, value: Any, context: FunctionContext) -> None:
+        """Write a record."""
 
 
 __all__ = [

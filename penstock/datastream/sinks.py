@@ -23,14 +23,17 @@ class DataStreamSink:
         self._node = node
 
     def name(self, name: str) -> DataStreamSink:
+        """Set the name of the sink, for people."""
         self._node.name = check_name(name, "The name of a sink", GraphError)
         return self
 
     def uid(self, uid: str) -> DataStreamSink:
+        """Set the identifier by which the state of the sink is found again after the program changes."""
         self._node.given_uid = check_name(uid, "A uid", GraphError)
         return self
 
     def set_parallelism(self, parallelism: int) -> DataStreamSink:
+        """Set the number of subtasks of the sink."""
         check_positive(parallelism, "parallelism")
         self._node.parallelism = parallelism
         return self
@@ -76,9 +79,11 @@ class CloseableIterator:
         return next(self._records)
 
     def next(self) -> Any:
+        """Return the next record, or raise StopIteration after the last."""
         return next(self._records)
 
     def close(self) -> None:
+        """Cancel the job if it has not ended."""
         if not self._client.ended:
             self._client.cancel().result()
 

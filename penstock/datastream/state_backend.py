@@ -12,6 +12,8 @@ _FRAME_LIMIT = 10 * 1024 * 1024
 
 
 class StateBackend(ABC):
+    """Where workers keep state while a job runs."""
+
     @abstractmethod
     def settings(self) -> dict[str, str]:
         """The configuration keys this backend stands for; what the program sets wins over the configuration file."""
@@ -32,6 +34,7 @@ class MemoryStateBackend(StateBackend):
         self.using_asynchronous_snapshots = using_asynchronous_snapshots
 
     def settings(self) -> dict[str, str]:
+        """Return the settings that select this backend."""
         return {
             "state.backend": "memory",
             "state.backend.memory.max-state-size": str(self.max_state_size),
@@ -47,6 +50,7 @@ class FsStateBackend(StateBackend):
         self.using_asynchronous_snapshots = using_asynchronous_snapshots
 
     def settings(self) -> dict[str, str]:
+        """Return the settings that select this backend."""
         return {
             "state.backend": "filesystem",
             "state.checkpoints.dir": self.checkpoint_directory_uri,
@@ -58,6 +62,7 @@ class HashMapStateBackend(StateBackend):
     """State in the workers' memory, checkpoints in files where `state.checkpoints.dir` is set."""
 
     def settings(self) -> dict[str, str]:
+        """Return the settings that select this backend."""
         return {"state.backend": "hashmap"}
 
 
@@ -79,15 +84,19 @@ class EmbeddedRocksDBStateBackend(StateBackend):
         self._paths = list(paths)
 
     def get_db_storage_paths(self) -> list[str] | None:
+        """Return the local directories of replicas, or None for the default."""
         return self._paths or None
 
     def is_incremental_checkpoints_enabled(self) -> bool:
+        """Return True: every checkpoint holds only what has changed."""
         return True
 
     def get_number_of_transfer_threads(self) -> int:
+        """Return how many files a task fetches at a time when it builds a replica."""
         return self._threads
 
     def set_number_of_transfer_threads(self, number_of_transfering_threads: int) -> None:
+        """Set how many files a task fetches at a time when it builds a replica."""
         if number_of_transfering_threads < 1:
             raise PenstockError(
                 f"The number of transfer threads must be at least 1, not {number_of_transfering_threads}."
@@ -95,6 +104,7 @@ class EmbeddedRocksDBStateBackend(StateBackend):
         self._threads = number_of_transfering_threads
 
     def settings(self) -> dict[str, str]:
+        """Return the settings that select this backend."""
         settings = {"state.backend": "rocksdb", _TRANSFER_THREADS: str(self._threads)}
         if self._paths:
             settings["state.backend.local-dir"] = ",".join(self._paths)
@@ -109,6 +119,7 @@ class RocksDBStateBackend(EmbeddedRocksDBStateBackend):
         self.checkpoint_data_uri = checkpoint_data_uri
 
     def settings(self) -> dict[str, str]:
+        """Return the settings that select this backend."""
         return super().settings() | {"state.checkpoints.dir": self.checkpoint_data_uri}
 
 
@@ -119,6 +130,7 @@ class CustomStateBackend(StateBackend):
         self.factory = factory
 
     def settings(self) -> dict[str, str]:
+        """Return the settings that select this backend."""
         return {"state.backend": self.factory}
 
 

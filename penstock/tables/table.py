@@ -32,10 +32,12 @@ class StateTable:
 
     @property
     def schema(self) -> pa.Schema:
+        """The columns of the table."""
         return self._content.schema
 
     @property
     def content(self) -> Content:
+        """What the table reads."""
         return self._content
 
     def batches(self) -> Iterator[pa.RecordBatch]:
@@ -83,6 +85,7 @@ class StateTable:
         return [row for batch in self.batches() for row in batch.to_pylist() if row[named] == key]
 
     def rows(self) -> Iterator[dict[str, Any]]:
+        """Yield the rows as dicts."""
         for batch in self.batches():
             yield from batch.to_pylist()
 

@@ -15,6 +15,7 @@ class HarnessClock:
         """What went by on the clock that the test set: a jump is not in it."""
 
     def now(self) -> float:
+        """What the machine's clock shows."""
         return time.time() * 1000 if self.shown is None else self.shown
 
     def elapsed(self) -> float:

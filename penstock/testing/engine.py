@@ -58,6 +58,7 @@ class LocalEngine:
         """Of watermarks, in words: there must be none."""
 
     def execute(self, parameters: EpochParameters) -> list[tuple[int, bytes]]:
+        """Run the tasks of an epoch, and return their reports and metrics."""
         self._measured = []
         self._rescale(parameters.scale)
         rows = list(self._sources(parameters))
@@ -79,6 +80,7 @@ class LocalEngine:
         return reports + [(METRICS, measured) for measured in self._measured]
 
     def prepare(self, parameters: EpochParameters, chains: list[int]) -> list[tuple[int, bytes]]:
+        """Open chains as an epoch does, without records, and return the failures."""
         self._rescale(parameters.scale)
         epoch = self._epoch(parameters, "prepare")
         rows = [row for chain in chains for row in self._task(chain, 0, 0, partial(Task.prepare, epoch=epoch))]
@@ -90,6 +92,7 @@ class LocalEngine:
             self._graph, self._scale = self._shipped.rescaled(scale), scale
 
     def state_access(self, parameters: EpochParameters) -> StateAccess:
+        """Return the committed state that tasks of this epoch start from."""
         return StateAccess(
             ManifestChain(self._storage, parameters.wanted),
             None if self._storage.in_memory else self._storage,

@@ -66,9 +66,11 @@ class Feed:
         return 0 if last is None else last.records.get(uid, 0)
 
     def waiting(self, uid: str) -> int:
+        """How many records of a source's log no checkpoint holds."""
         return len(self.logs[uid]) - self._position(uid)
 
     def anything_waits(self, records: int | None) -> bool:
+        """Whether an epoch of at most `records` per source would read any."""
         self.draw(records)
         return any(self.waiting(uid) for uid in self.logs)
 
@@ -146,5 +148,6 @@ class Feed:
                 self.logs[uid].extend([None] * first.records.get(uid, 0))
 
     def close(self) -> None:
+        """Close the Python sources."""
         for drawn in self._drawn.values():
             drawn.source.close()

@@ -147,6 +147,7 @@ class JobHarness:
 
     @property
     def last_failure(self) -> BaseException | None:
+        """What the job failed with last, whether it was restarted then or not; None if it has not failed."""
         return self._execution.last_failure
 
     def _run(self, records: int | None, ends_input: bool) -> EpochStatistics | None:
@@ -194,13 +195,17 @@ class JobHarness:
         return self
 
     def set_clock(self, milliseconds: int) -> JobHarness:
-        """Let time pass until the machine's clock shows this. If a timer or an idle source is due by then, run the
-        epoch for it. A clock that is set back is as one that is corrected: no time passes."""
+        """Let time pass until the machine's clock shows this, and run the epoch for what is then due.
+
+        A timer or an idle source can be due. A clock that is set back is as one that is corrected: no time passes.
+        """
         return self._set_clock(self.clock.pass_until, milliseconds)
 
     def jump_clock(self, milliseconds: int) -> JobHarness:
-        """Let the machine's clock show this from now on, forward or back, although no time passes: as when a time
-        server or an operator corrects it. If a timer is due by then, run the epoch for it."""
+        """Let the machine's clock show this from now on, forward or back, although no time passes.
+
+        That happens when a time server or an operator corrects it. If a timer is due by then, run the epoch for it.
+        """
         return self._set_clock(self.clock.jump, milliseconds)
 
     def _set_clock(self, change: Callable[[int], bool], milliseconds: int) -> JobHarness:
@@ -217,8 +222,10 @@ class JobHarness:
         return self._driver.next_wakeup
 
     def set_pace(self, seconds: float, operator: str) -> JobHarness:
-        """Let every record take so long in this operator or source, by uid or name. The clock is then the test's own:
-        an epoch takes what its records take at the paces that were set, and nothing else."""
+        """Let every record take this long in an operator or source, named by uid or name.
+
+        The clock is then the test's: an epoch takes what its records take at the paces that were set, and nothing else.
+        """
         if self.clock.shown is None:
             self.set_clock(0)
         self._execution.pace.set(self._names.get(operator, operator), seconds)
@@ -235,8 +242,10 @@ class JobHarness:
         self._feed.partitions[self._feed.uid(source)] = count
 
     def epoch(self, records: int | None = None) -> EpochStatistics | None:
-        """Run one epoch over what waits, at most `records` of each source, and in a program with flow control at most
-        its credits. None if a crash was asked for and came."""
+        """Run one epoch over the records that wait, at most `records` of each source.
+
+        A program with flow control takes at most its credits. Returns None if a crash was asked for and came.
+        """
         return self._run(records, ends_input=False)
 
     def epochs(self, records: int) -> JobHarness:
@@ -294,8 +303,11 @@ class JobHarness:
         return path
 
     def cancel(self) -> None:
-        """End the job as `JobClient.cancel` does: nothing of the epoch in progress is visible, and sinks show and abort
-        what they hold. Raises what they fail with."""
+        """End the job as `JobClient.cancel` does.
+
+        Nothing of the epoch in progress is visible, and sinks show and abort what they hold. Raises what they fail
+        with.
+        """
         self._start_again_if_failed()
         self._execution.life.cancel_requested()
         self._execution.end()
@@ -338,7 +350,7 @@ class JobHarness:
         self._execution.start()
 
     def crash_at(self, point: str) -> None:
-        """Crash when the next epoch reaches a point: `source.processed`, `level1.snapshot`, `driver.published`, …
+        """Crash when the next epoch reaches a point, such as `source.processed` or `driver.published`.
 
         An epoch that does not reach it is an error, which says what points there are.
         """
@@ -346,8 +358,7 @@ class JobHarness:
 
     @property
     def restarts(self) -> int:
-        """How often the program's restart strategy has restarted it after a failure, since the start or the last
-        crash."""
+        """How often the program's restart strategy has restarted it, since the start or the last crash."""
         return self._execution.life.restarts
 
     def lose_replicas(self) -> None:

@@ -90,8 +90,11 @@ class SinkHarness:
         return self
 
     def crash(self, restore: int | None = None) -> SinkHarness:
-        """Lose the task and the driver. The next one goes on from this snapshot, the last one if none is given: it
-        commits that and what was not committed before, and later snapshots are lost with the records since."""
+        """Lose the task and the driver, and continue from a snapshot: this one, or the last.
+
+        The new driver commits that snapshot and what was not committed before. Later snapshots are lost, with
+        the records since.
+        """
         number = self._last if restore is None else restore
         if number < self._completed or number > self._last:
             raise PenstockError(f"Snapshot {number} is not one of {self._completed} to {self._last}.")
@@ -104,6 +107,7 @@ class SinkHarness:
         return self
 
     def close(self) -> None:
+        """Close the writer and the sink, and delete the files."""
         self._operator.close()
         self._committer.close()
         self.storage.close()

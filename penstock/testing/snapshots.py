@@ -28,6 +28,7 @@ def newest_lineage(job: str | Path | SharedStorage) -> Storage:
 
 
 def last_manifest(storage: Storage) -> Manifest:
+    """Return the manifest of the last completed checkpoint."""
     found = latest(storage)
     if found is None:
         raise PenstockError(f"No checkpoint in {storage.where}.")

@@ -26,6 +26,7 @@ class WatchedRun(ChainRun):
         """Where moves backwards are noted. Raised within a task they would pass for errors of the user's code."""
 
     def connect(self, exchanges: dict[int, Exchange]) -> list[Callable[[Records], None]]:
+        """Connect the chain, and watch the watermarks of its operators."""
         for operator in self.operators:
             if "advance" not in vars(operator):
                 operator.advance = self._watched(operator, operator.advance)  # type: ignore[assignment, method-assign]
