@@ -15,9 +15,10 @@ import msgspec
 from penstock.checkpoint.expiry import left_out_of_bases
 from penstock.checkpoint.manifest import BaseHandle, Manifest, Version, load
 from penstock.checkpoint.manifest_chain import ManifestChain
+from penstock.runtime.plan import PhysicalGraph
 from penstock.state.entries import state_id
 from penstock.state.files import GroupChanges, merge_changes, read_changes, write_changes
-from penstock.state.key_groups import block_range
+from penstock.state.key_groups import block_count, block_range
 from penstock.state.replica import StateHistory
 from penstock.state.storage import Storage
 
@@ -40,6 +41,16 @@ class Block(msgspec.Struct, array_like=True, frozen=True):
     uid: str
     number: int
     max_parallelism: int
+
+
+def keyed_blocks(graph: PhysicalGraph) -> list[Block]:
+    """All blocks of all keyed operators."""
+    return [
+        Block(chain.operators[0].uid, number, chain.max_parallelism)
+        for chain in graph.chains
+        if chain.operators and chain.operators[0].keyed
+        for number in range(block_count(chain.max_parallelism))
+    ]
 
 
 def merge_block(storage: Storage, version: Version, block: Block, into: Storage | None = None) -> BaseHandle:

@@ -8,9 +8,12 @@ under a free number finds that the manifest before it is gone, or that there is 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import msgspec
 
-from penstock.checkpoint.manifest import FORMAT, Fenced, Manifest, Version, manifest_name, publish
+from penstock.checkpoint.manifest import FORMAT, Fenced, Manifest, Version, fenced, manifest_name, publish
 from penstock.state.storage import Storage
 
 _BEGUN = "begun"
@@ -79,3 +82,25 @@ def remove_manifests(storage: Storage) -> None:
     storage.delete(_BEGUN)
     for name in storage.list(_MANIFESTS):
         storage.delete(name)
+
+
+def check_unpublished(storage: Storage, number: int) -> None:
+    """Raise Fenced if checkpoint `number` is published.
+
+    A driver that was thought dead may fail for lack of files that its successor has removed.
+    """
+    if storage.exists(manifest_name(number)):
+        raise fenced(storage, number)
+
+
+@contextmanager
+def fenced_if_published(storage: Storage, number: int) -> Iterator[None]:
+    """Raise Fenced in place of what failed within, if checkpoint `number` is published.
+
+    A sink may fail because the driver that came after this one has committed the epoch, and gone on.
+    """
+    try:
+        yield
+    except Exception:
+        check_unpublished(storage, number)
+        raise

@@ -27,11 +27,9 @@ from penstock.common.job import JobCancelled, JobExecutionResult, JobStatus, Job
 from penstock.connectors.guarantees import throttled_sources
 from penstock.driver.clock import StepsBack
 from penstock.driver.epoch_errors import UserFunctionFailed
-from penstock.driver.epochs import (
-    EpochDriver,
-    EpochStatistics,
-    Settings,
-)
+from penstock.driver.epoch_settings import Settings
+from penstock.driver.epoch_statistics import EpochStatistics
+from penstock.driver.epochs import EpochDriver
 from penstock.driver.error_identity import error_identity
 from penstock.driver.flow_control import FlowControl, FlowSettings
 from penstock.driver.restarts import Completed, Failed, Restart, Restarts, RestartStrategy, Resumed
@@ -184,9 +182,9 @@ class Job:
             executor=ThreadPoolExecutor(1, "penstock-commits"),
             await_tasks=self._engine.await_tasks,
             flow=FlowControl(self.spec.flow, held, self._credits) if self.spec.flow is not None and held else None,
+            slots=self._slots,
+            source_lines=self._sources,
         )
-        self.driver.sources = self._sources
-        self.driver.metrics.slots = self._slots
 
     def _open_storage(self) -> tuple[Storage, str]:
         if self._lineages is None:
@@ -484,7 +482,7 @@ class Job:
             self._end_lineage(retain=self._unfinished)
             self._open_lineage()
         self._engine.ship(self.restarts)
-        self.driver.metrics.restarts = self.restarts
+        self.driver.metrics.restarted(self.restarts)
         self._become(JobStatus.RUNNING)
 
     def _session_lives(self) -> bool:

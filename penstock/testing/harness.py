@@ -37,7 +37,10 @@ from penstock.datastream.data_stream import DataStream
 from penstock.datastream.environment import StreamExecutionEnvironment
 from penstock.datastream.flow_settings import flow_if_asked
 from penstock.driver.epoch_errors import UserFunctionFailed
-from penstock.driver.epochs import EpochDriver, EpochParameters, EpochStatistics, Settings
+from penstock.driver.epoch_parameters import EpochParameters
+from penstock.driver.epoch_settings import Settings
+from penstock.driver.epoch_statistics import EpochStatistics
+from penstock.driver.epochs import EpochDriver
 from penstock.driver.error_identity import error_identity
 from penstock.driver.event_time import moved_backwards
 from penstock.driver.flow_control import FlowControl
@@ -327,7 +330,7 @@ class JobHarness:
         if records is None and self._batch and self._driver.last is None and self._restore is None:
             self._anything_waits(None)
             while self._driver.last is None:
-                self._driver.single_epoch = True
+                self._driver.use_single_epoch()
                 self._run(None, ends_input=True)
             return self.output
         if records is not None:
@@ -433,7 +436,7 @@ class JobHarness:
             self._recover()
         except Exception as again:  # a sink may fail again when it is to commit again
             self._restart_after(again)
-        self._driver.metrics.restarts = self.restarts
+        self._driver.metrics.restarted(self.restarts)
 
     def lose_replicas(self) -> None:
         """Delete every local replica; they are caches."""
@@ -660,13 +663,13 @@ class JobHarness:
 
     def _parameters(self) -> EpochParameters:
         return EpochParameters(
-            self._driver.next_number,
-            False,
-            self._driver.version,
-            "",
-            self._driver.lineage,
-            self._backend,
-            self._settings.inline_bytes,
+            number=self._driver.next_number,
+            ends_input=False,
+            wanted=self._driver.version,
+            storage="",
+            lineage=self._driver.lineage,
+            backend=self._backend,
+            inline_bytes=self._settings.inline_bytes,
             timestamp=self._driver.epoch_clock(),
             scale=self._driver.scale,
         )

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from penstock.checkpoint.manifest import Version, load, manifest_name
 from penstock.checkpoint.manifest_chain import ManifestChain, _manifests
 from penstock.checkpoint.retention import Retention
-from penstock.driver.epochs import EpochDriver, Settings
+from penstock.driver.epoch_settings import Settings
+from penstock.driver.epochs import EpochDriver
 from penstock.runtime.report import DeltaHandle, OperatorReport, Report, encode_report
 from penstock.runtime.rows import REPORT
 from penstock.state.access import StateAccess

@@ -11,7 +11,7 @@ import pytest
 from penstock.common.job import JobStatus
 from penstock.datastream import job_report
 from penstock.datastream.job_report import JobReport
-from penstock.driver.epochs import EpochStatistics
+from penstock.driver.epoch_statistics import EpochStatistics
 from penstock.runtime.event_time import ChannelTime, OperatorTime
 from penstock.runtime.metrics import BACKLOG
 from penstock.runtime.watermarks import LEAST
@@ -46,7 +46,15 @@ def checkpoint(number: int, parent: bytes = b"parent", **times: OperatorTime) ->
 
 
 def epoch(number: int, records: int, state_bytes: int = 0) -> EpochStatistics:
-    return EpochStatistics(number, records, 10.0, 10.0, 0, 0, state_bytes)
+    return EpochStatistics(
+        number=number,
+        records=records,
+        duration_ms=10.0,
+        cycle_ms=10.0,
+        delta_bytes=0,
+        delta_entries=0,
+        state_bytes=state_bytes,
+    )
 
 
 @pytest.fixture

@@ -6,13 +6,10 @@ from epoch_jobs import GROUPS, STATES, Clock, CommitLog, program
 from penstock.checkpoint.manifest import Fenced, latest, manifest_name
 from penstock.checkpoint.manifest_chain import ManifestChain
 from penstock.datastream import StreamExecutionEnvironment
-from penstock.driver.epoch_errors import EpochFailed, UserFunctionFailed
-from penstock.driver.epochs import (
-    EngineLost,
-    EpochDriver,
-    Settings,
-    StateTooLarge,
-)
+from penstock.driver.epoch_errors import EngineLost, EpochFailed, UserFunctionFailed
+from penstock.driver.epoch_settings import Settings
+from penstock.driver.epochs import EpochDriver
+from penstock.driver.memory_limit import StateTooLarge
 from penstock.errors import PenstockError
 from penstock.graph.physical import build
 from penstock.runtime.report import DeltaHandle, OperatorReport, Report, encode_report
@@ -425,7 +422,7 @@ class TestTheMemoryBackend:
 
 
 def test_the_driver_remembers_the_statistics_of_the_last_epochs_only(start, engine, monkeypatch):
-    monkeypatch.setattr("penstock.driver.epochs._STATISTICS_KEPT", 5)
+    monkeypatch.setattr("penstock.driver.epoch_statistics._STATISTICS_KEPT", 5)
     driver = start()
     for _ in range(8):
         driver.run_epoch(None, {})
