@@ -63,7 +63,23 @@ def close(
     It is taken by a checkpoint that changes nothing: what is restored from it is what was restored before.
     """
     if last is None or version is None:
-        closing = Manifest(FORMAT, lineage, 1, None, b"", token, 0, False, {}, [], {}, {}, {}, {}, {})
+        closing = Manifest(
+            format=FORMAT,
+            lineage=lineage,
+            id=1,
+            batch=None,
+            parent=b"",
+            token=token,
+            timestamp=0,
+            ended=False,
+            operators={},
+            committables=[],
+            records={},
+            spark_log={},
+            log_index={},
+            bases={},
+            since_base={},
+        )
     else:
         closing = msgspec.structs.replace(
             last,

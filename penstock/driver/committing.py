@@ -227,14 +227,16 @@ class Committer:
     def _by_sink(self, epoch: int, committables: Iterable[Committable], again: bool) -> dict[str, list[Commit]]:
         commits: dict[str, list[Commit]] = {}
         for each in committables:
-            commits.setdefault(each.uid, []).append(Commit(self.lineage, epoch, each.subtask, each.payload, again))
+            commits.setdefault(each.uid, []).append(
+                Commit(lineage=self.lineage, epoch=epoch, subtask=each.subtask, payload=each.payload, again=again)
+            )
         return commits
 
 
 def committables_of(reports: Iterable[Report]) -> list[Committable]:
     """In the order of subtasks, whatever order the reports came in."""
     return [
-        Committable(part.uid, report.subtask, part.committable)
+        Committable(uid=part.uid, subtask=report.subtask, payload=part.committable)
         for report in in_order(reports)
         for part in report.operators
         if part.committable is not None

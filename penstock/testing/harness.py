@@ -119,7 +119,7 @@ class JobHarness:
             stream._end("Collect", self._sink)
         self._directory = tempfile.mkdtemp(prefix="penstock-harness-")
         engine, in_driver = backend_name(backend)
-        self._backend = Backend(engine, [f"{self._directory}/replicas"])
+        self._backend = Backend(name=engine, directories=[f"{self._directory}/replicas"])
         if settings is None and checkpoint_interval(env.get_configuration()) <= 0:
             # As on Spark, the limit is that of checkpoints in the driver's memory; a program without any has none.
             settings = Settings(memory_limit=sys.maxsize)

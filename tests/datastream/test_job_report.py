@@ -192,11 +192,16 @@ class TestProgress:
     def test_has_the_watermark_that_is_furthest_behind(self, least, shown, clock) -> None:
         last = checkpoint(
             1,
-            source=OperatorTime(channels={"0": ChannelTime(2**61, 0), "1": ChannelTime(5, 0, idle=True)}),
-            window=OperatorTime([2**62, least]) if least != 2**62 else OperatorTime([]),
+            source=OperatorTime(
+                channels={
+                    "0": ChannelTime(watermark=2**61, active_at=0),
+                    "1": ChannelTime(watermark=5, active_at=0, idle=True),
+                }
+            ),
+            window=OperatorTime(subtasks=[2**62, least]) if least != 2**62 else OperatorTime(subtasks=[]),
         )
         if least == 2**62:
-            last.times["source"] = OperatorTime(channels={"0": ChannelTime(least, 0)})
+            last.times["source"] = OperatorTime(channels={"0": ChannelTime(watermark=least, active_at=0)})
         report = JobReport(made_job(driver=SimpleNamespace(last=last, flow=None)), None)
         clock(1)
         report.completed(epoch(1, 0))

@@ -32,11 +32,13 @@ def trigger(epoch=1, at=0):
 
 
 def sent(target, buffers=1, records=10, producer=0):
-    return ChannelCount(channel_of(0, producer), target, buffers, records)
+    return ChannelCount(channel=channel_of(0, producer), target=target, buffers=buffers, records=records)
 
 
 def report(chain, subtask, epoch=1, sent=(), received=()):
-    return Report(chain, subtask, epoch, 0, list(sent), list(received), [])
+    return Report(
+        chain=chain, subtask=subtask, epoch=epoch, records_in=0, sent=list(sent), received=list(received), operators=[]
+    )
 
 
 def reports(epoch=1):
@@ -49,7 +51,7 @@ def reports(epoch=1):
 
 
 def failure(error="KeyError: 'x'", from_user=True):
-    return Failure("count", "c", 0, error, "", from_user)
+    return Failure(operator="count", uid="c", subtask=0, error=error, traceback="", from_user=from_user)
 
 
 @pytest.fixture
