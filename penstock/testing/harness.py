@@ -28,7 +28,10 @@ from penstock.datastream.checkpoint_settings import checkpoint_interval, restart
 from penstock.datastream.data_stream import DataStream
 from penstock.datastream.environment import StreamExecutionEnvironment
 from penstock.datastream.flow_settings import flow_if_asked
-from penstock.driver.epochs import EpochDriver, EpochParameters, EpochStatistics, Settings
+from penstock.driver.epoch_parameters import EpochParameters
+from penstock.driver.epoch_settings import Settings
+from penstock.driver.epoch_statistics import EpochStatistics
+from penstock.driver.epochs import EpochDriver
 from penstock.driver.life_cycle import Phase, Refusal, Save
 from penstock.driver.metrics import JobMetrics
 from penstock.driver.statistics import CheckpointLog
@@ -87,7 +90,7 @@ class JobHarness:
             stream._end("Collect", self._sink)
         self._directory = tempfile.mkdtemp(prefix="penstock-harness-")
         engine, in_driver = backend_name(backend)
-        self._backend = Backend(engine, [f"{self._directory}/replicas"])
+        self._backend = Backend(name=engine, directories=[f"{self._directory}/replicas"])
         if settings is None and checkpoint_interval(env.get_configuration()) <= 0:
             # As on Spark, the limit is that of checkpoints in the driver's memory; a program without any has none.
             settings = Settings(memory_limit=sys.maxsize)
@@ -370,13 +373,13 @@ class JobHarness:
     def committed(self) -> CommittedState:
         """What the last checkpoint holds."""
         parameters = EpochParameters(
-            self._driver.next_number,
-            False,
-            self._driver.version,
-            "",
-            self._driver.lineage,
-            self._backend,
-            self._settings.inline_bytes,
+            number=self._driver.next_number,
+            ends_input=False,
+            wanted=self._driver.version,
+            storage="",
+            lineage=self._driver.lineage,
+            backend=self._backend,
+            inline_bytes=self._settings.inline_bytes,
             timestamp=self._driver.epoch_clock(),
             scale=self._driver.scale,
         )
