@@ -20,6 +20,7 @@ from penstock.checkpoint.fencing import begin, publish_as_owner
 from penstock.checkpoint.key_types import check_key_type, declared_key_types
 from penstock.checkpoint.lineages import Lineages, SharedStorage
 from penstock.checkpoint.manifest import FORMAT, BaseHandle, Manifest, NotRestorable, latest
+from penstock.common.options.checkpoints import CLAIM_MODE, IGNORE_UNCLAIMED_STATE
 from penstock.runtime.plan import Chain, PhysicalGraph
 from penstock.savepoint.format import (
     Metadata,
@@ -31,7 +32,7 @@ from penstock.savepoint.positions import Line, Positions, put_together
 from penstock.state.storage import Storage
 
 _THREADS = 4
-_ALLOW = "--allow-non-restored-state, or execution.state-recovery.ignore-unclaimed-state: true"
+_ALLOW = f"--allow-non-restored-state, or {IGNORE_UNCLAIMED_STATE.key}: true"
 
 
 class RecoveryClaimMode(Enum):
@@ -52,8 +53,8 @@ class RestoreSettings:
     """What a job is to begin with."""
 
     path: str
-    allow_non_restored_state: bool = False
-    claim_mode: RecoveryClaimMode = RecoveryClaimMode.NO_CLAIM
+    allow_non_restored_state: bool = IGNORE_UNCLAIMED_STATE.default
+    claim_mode: RecoveryClaimMode = RecoveryClaimMode[CLAIM_MODE.default]
     store_options: Mapping[str, Any] | None = None
     """Of the store that the path names."""
 

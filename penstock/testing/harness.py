@@ -20,14 +20,14 @@ from types import ModuleType
 from typing import Any
 
 from penstock.common.options import check_values
+from penstock.common.options.program import MAX_PARALLELISM, PARALLELISM
 from penstock.common.program import Program
 from penstock.common.watermark_strategy import Watermark
 from penstock.connectors.driver_sinks import CollectSink
-from penstock.datastream.backend_settings import backend_name
-from penstock.datastream.checkpoint_settings import checkpoint_interval, restart_strategy
+from penstock.connectors.flow_settings import flow_if_asked
 from penstock.datastream.data_stream import DataStream
 from penstock.datastream.environment import StreamExecutionEnvironment
-from penstock.datastream.flow_settings import flow_if_asked
+from penstock.driver.checkpoint_settings import checkpoint_interval, restart_strategy
 from penstock.driver.epoch_parameters import EpochParameters
 from penstock.driver.epoch_settings import Settings
 from penstock.driver.epoch_statistics import EpochStatistics
@@ -42,6 +42,7 @@ from penstock.runtime.watermarks import LEAST
 from penstock.savepoint.format import check_savepoint_directory, savepoint_storage
 from penstock.savepoint.restoring import RecoveryClaimMode, RestoreSettings
 from penstock.savepoint.saving import make_savepoint
+from penstock.state.backend_settings import backend_name
 from penstock.state.backends import Backend
 from penstock.state.storage import DriverStorage, LocalStorage, Storage
 from penstock.testing.clock import HarnessClock
@@ -78,7 +79,7 @@ class JobHarness:
         settings: Settings | None = None,
         from_savepoint: str | None = None,
         allow_non_restored_state: bool = False,
-        claim_mode: RecoveryClaimMode = RecoveryClaimMode.NO_CLAIM,
+        claim_mode: RecoveryClaimMode = RestoreSettings.claim_mode,
         commits_late: bool = False,
         main: ModuleType | None = None,
     ) -> None:
@@ -111,8 +112,8 @@ class JobHarness:
         check_values(config.to_dict())
         self._graph = build(
             logical,
-            parallelism or config.get_integer("parallelism.default", 1),
-            max_parallelism or config.get_integer("pipeline.max-parallelism", 0) or None,
+            parallelism or config.get(PARALLELISM) or 1,
+            max_parallelism or config.get(MAX_PARALLELISM),
             env.is_chaining_enabled(),
             env._job_parameters,
             batch=env._is_batch(),

@@ -10,11 +10,11 @@ import pytest
 
 from penstock.common import Configuration
 from penstock.common.job import JobStatus
-from penstock.common.job_client import JobClient
 from penstock.control.client import ask, find_job, running_jobs
 from penstock.control.messages import Cancel, Describe, Description, Done, MakeSavepoint, Rescale, Stop
 from penstock.datastream import StreamExecutionEnvironment, commands
 from penstock.datastream.commands import Commands, open_to_commands
+from penstock.datastream.job_client import LocalJobClient
 from penstock.graph.physical import build
 
 ID = "5f" * 16
@@ -53,8 +53,8 @@ class FakeJob:
         self.done.append(("rescale", parallelism))
 
 
-def client_of(job: Any) -> JobClient:
-    return JobClient(job, lambda given: given or "/set")  # type: ignore[arg-type, return-value]
+def client_of(job: Any) -> LocalJobClient:
+    return LocalJobClient(job, lambda given: given or "/set")  # type: ignore[arg-type, return-value]
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,8 @@ from penstock.datastream import (
     RocksDBStateBackend,
     StreamExecutionEnvironment,
 )
-from penstock.datastream.backend_settings import backend_settings
 from penstock.errors import PenstockError
+from penstock.state.backend_settings import backend_settings
 from penstock.state.backends import Allocation, Backend, EngineFactory, ReplicaStore, replica_directory
 from penstock.state.engines.lmdb import LmdbEngine
 from penstock.state.engines.memory import MemoryEngine
