@@ -173,7 +173,10 @@ class LocalExecution:
         return epoch
 
     def run(self, begin: Callable[[], RunEpoch | Recover]) -> EpochStatistics | None:
-        """Run an epoch, over failures as often as the restart strategy says. None if a crash was asked for and came."""
+        """Run an epoch, over failures as often as the restart strategy says.
+
+        None if a crash was asked for and came: then the program has been started again, but for a batch.
+        """
         self._passed = []
         statistics: EpochStatistics | None = None
         try:
@@ -181,7 +184,8 @@ class LocalExecution:
                 statistics = self._follow(begin())
         except SimulatedCrash:
             self.crash_point = None
-            self.start()
+            if not self.single_epoch:
+                self.start()
             return None
         if self.crash_point is not None:
             points = ", ".join(dict.fromkeys(self._passed))
