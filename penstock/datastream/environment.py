@@ -74,9 +74,9 @@ from penstock.graph.plan_json import execution_plan
 from penstock.runtime.output_tag import OutputTag
 from penstock.runtime.plan import PhysicalGraph
 from penstock.state.backends import check_directory
+from penstock.state.local_storage import LocalStorage
 from penstock.state.object_storage import ObjectStorage
 from penstock.state.serializers import serializer_for
-from penstock.state.storage import LocalStorage
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

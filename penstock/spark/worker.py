@@ -32,7 +32,8 @@ from penstock.spark.given_up import GivenUp, interruptible
 from penstock.spark.metrics import Collected
 from penstock.state.access import StateAccess
 from penstock.state.backends import Backend, ReplicaStore
-from penstock.state.storage import Storage, open_storage
+from penstock.state.storage import Storage
+from penstock.state.storage_uri import open_storage
 
 EPOCH_PROPERTY = "penstock.secret.epoch"
 """Spark local property that carries an epoch's parameters to every task, so that plans need not change.

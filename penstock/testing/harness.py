@@ -40,7 +40,9 @@ from penstock.savepoint.format import check_savepoint_directory, savepoint_stora
 from penstock.savepoint.restoring import RecoveryClaimMode, RestoreSettings
 from penstock.savepoint.saving import make_savepoint
 from penstock.state.backends import Backend
-from penstock.state.storage import DriverStorage, LocalStorage, Storage
+from penstock.state.driver_storage import DriverStorage
+from penstock.state.local_storage import LocalStorage
+from penstock.state.storage import Storage
 from penstock.testing.clock import HarnessClock
 from penstock.testing.committed_state import CommittedState
 from penstock.testing.engine import LocalEngine

@@ -26,8 +26,9 @@ from penstock.runtime.context import RuntimeContext
 from penstock.runtime.metrics import MetricRegistry
 from penstock.runtime.operators import EpochInfo
 from penstock.runtime.sink_operators import WRITERS, SinkOperator
+from penstock.state.driver_storage import DriverStorage
 from penstock.state.shares import Share
-from penstock.state.storage import DriverStorage, Storage
+from penstock.state.storage import Storage
 
 _UID = "sink"
 _LINEAGE = "harness"

@@ -30,7 +30,7 @@ from penstock.datastream import (
 from penstock.driver.epoch_errors import UserFunctionFailed
 from penstock.graph.logical import GraphError
 from penstock.graph.physical import build
-from penstock.state.storage import LocalStorage
+from penstock.state.local_storage import LocalStorage
 from penstock.testing import JobHarness
 
 if TYPE_CHECKING:

@@ -20,11 +20,11 @@ from penstock.runtime.rows import FAILURE, REPORT, Failure, encode_struct
 from penstock.state.access import StateAccess
 from penstock.state.backends import Backend
 from penstock.state.descriptors import ValueStateDescriptor
+from penstock.state.driver_storage import DriverStorage
 from penstock.state.engines.memory import MemoryEngine
 from penstock.state.keys import encode_key
 from penstock.state.overlay import Nothing, Overlay
 from penstock.state.replica import Replicas
-from penstock.state.storage import DriverStorage
 
 
 class Engine:

@@ -28,11 +28,11 @@ from penstock.runtime.inbox import Misaligned
 from penstock.runtime.rows import BARRIER, DATA, FAILURE, decode_barrier, decode_failure
 from penstock.runtime.task import Task, TaskEpoch
 from penstock.state.access import StateAccess
+from penstock.state.driver_storage import DriverStorage
 from penstock.state.engines.base import EngineError
 from penstock.state.engines.memory import MemoryEngine
 from penstock.state.key_groups import key_group_of, owner_of
 from penstock.state.keys import encode_key
-from penstock.state.storage import DriverStorage
 from penstock.testing import JobHarness
 
 OURS = os.path.dirname(penstock.__file__)

@@ -28,9 +28,9 @@ from penstock.datastream.window import CountTrigger, GlobalWindows
 from penstock.driver.epoch_errors import UserFunctionFailed
 from penstock.errors import PenstockError
 from penstock.state.entries import StateTypeChanged
+from penstock.state.local_storage import LocalStorage
 from penstock.state.serializers import OrPickled
 from penstock.state.serializers.migrations import Versions, encode_migration
-from penstock.state.storage import LocalStorage
 from penstock.state.stored_types import StoredType, ways_to
 from penstock.testing import JobHarness
 

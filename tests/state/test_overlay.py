@@ -27,6 +27,7 @@ from penstock.state.descriptors import (
     ReducingStateDescriptor,
     ValueStateDescriptor,
 )
+from penstock.state.driver_storage import DriverStorage
 from penstock.state.engines.lmdb import LmdbEngine
 from penstock.state.engines.memory import MemoryEngine
 from penstock.state.engines.rocksdb import RocksDbEngine
@@ -34,7 +35,6 @@ from penstock.state.entries import StateError, state_id
 from penstock.state.key_groups import block_count
 from penstock.state.keys import encode_key
 from penstock.state.overlay import OVERLAY_BYTES, Nothing, Overlay
-from penstock.state.storage import DriverStorage
 from penstock.testing import keyed_harness
 
 BACKENDS = ["memory", "filesystem", "rocksdb"]

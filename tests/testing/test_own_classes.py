@@ -16,7 +16,7 @@ from penstock.common.program import ClassCollector, Program
 from penstock.datastream import KeyedProcessFunction, MapFunction, StreamExecutionEnvironment
 from penstock.datastream.state import ValueStateDescriptor
 from penstock.graph.ship import NotShippable
-from penstock.state.storage import DriverStorage
+from penstock.state.driver_storage import DriverStorage
 from penstock.testing import JobHarness
 
 
