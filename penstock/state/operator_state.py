@@ -21,7 +21,8 @@ from penstock.state.descriptors import (
     StateDescriptor,
 )
 from penstock.state.entries import StateError, StateTypeChanged
-from penstock.state.keyed import coded, map_key_codec
+from penstock.state.keyed import coded
+from penstock.state.keyed_collections import map_key_codec
 from penstock.state.shares import BROADCAST, SPLIT, UNION, Share
 from penstock.state.stored_types import StoredType, ways_to
 

@@ -14,9 +14,11 @@ from typing import Any, Protocol
 from penstock.errors import PenstockError
 from penstock.state.descriptors import StateDescriptor, ValueStateDescriptor
 from penstock.state.engines.base import Reader
-from penstock.state.entries import HEADER, StateError, key_hash, state_id, stored_keys
+from penstock.state.entries import HEADER, StateError, entry_key, key_hash, state_id, stored_keys
 from penstock.state.files import GroupChanges
-from penstock.state.keyed import STATES, DefaultedValue, KeyedState, entry_key
+from penstock.state.keyed import KeyedState
+from penstock.state.keyed_kinds import STATES
+from penstock.state.keyed_values import DefaultedValue
 from penstock.state.spill import Run
 from penstock.state.stored_types import StoredType, ways_to
 from penstock.state.timers import Timers

@@ -18,7 +18,7 @@ from penstock.common.pickling import Frozen
 from penstock.common.typeinfo import Types
 from penstock.state.descriptors import StateDescriptor
 from penstock.state.files import GroupChanges
-from penstock.state.keyed import STATES, KeyedState
+from penstock.state.keyed import KeyedState
 from penstock.state.serializers import Hinted, OrPickled
 from penstock.state.weight import weigh_nested
 
@@ -189,6 +189,3 @@ class Timeline(KeyedState):
                     entries.append((entry + _TIME.pack(time + _BIAS), None))
             if entries:
                 self._changes_of(groups, key)[0].entries.extend(entries)
-
-
-STATES[TimelineDescriptor] = Timeline
