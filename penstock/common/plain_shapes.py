@@ -40,6 +40,7 @@ def encode_dict(value: dict[Any, Any]) -> bytes:
 
 
 def prefix_of(shape: str) -> bytes:
+    """The bytes that say a value has this shape. Raises NoShape for one that is too long."""
     prefix = _prefixes.get(shape)
     if prefix is None:
         if len(shape) > _LONGEST_SHAPE:
@@ -56,6 +57,7 @@ _prefixes: dict[str, bytes] = {}
 
 
 def ordered_for(shape: str, value: Any) -> Any:
+    """The value as it is written: where the shape has sets, they are in a fixed order."""
     return _ordered(value) if "s" in shape or "f" in shape else value
 
 
@@ -202,6 +204,7 @@ decoders: dict[bytes, Callable[[bytes], Any]] = {}
 
 
 def decoder_for(shape: bytes) -> Callable[[bytes], Any]:
+    """Make the decoder for a shape, and keep it in `decoders`."""
     decode = _new_decoder(shape)
     if len(decoders) < _KNOWN:
         decoders[shape] = decode

@@ -68,11 +68,11 @@ from penstock.datastream.job_report import JobReport
 from penstock.datastream.state_backend import StateBackend
 from penstock.driver.epochs import EpochStatistics, Settings
 from penstock.errors import PenstockError, SourceLocation
+from penstock.graph.builder import build
 from penstock.graph.logical import FORWARD, GraphError, Input, LogicalGraph, Partitioning, SourceSpec
-from penstock.graph.physical import build
+from penstock.graph.physical import PhysicalGraph
 from penstock.graph.plan_json import execution_plan
 from penstock.runtime.output_tag import OutputTag
-from penstock.runtime.plan import PhysicalGraph
 from penstock.state.backends import check_directory
 from penstock.state.local_storage import LocalStorage
 from penstock.state.object_storage import ObjectStorage

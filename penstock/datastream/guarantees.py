@@ -23,7 +23,7 @@ from penstock.datastream.checkpoint_settings import INTERVAL, checkpoint_interva
 from penstock.datastream.checkpointing_mode import CheckpointingMode
 from penstock.datastream.flow_settings import flow_guarantee
 from penstock.graph.logical import LogicalGraph, Node
-from penstock.runtime.plan import PhysicalGraph
+from penstock.graph.physical import PhysicalGraph
 from penstock.runtime.sink_operators import SinkFunctionOperator, SinkOperator
 
 _logger = logging.getLogger("penstock")

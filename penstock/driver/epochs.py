@@ -52,8 +52,8 @@ from penstock.driver.rescaling import Scale, recalled, remembered, scale_for
 from penstock.driver.snapshots import add_deltas, in_order, operator_snapshots, records_since
 from penstock.driver.statistics import CheckpointLog
 from penstock.errors import PenstockError
+from penstock.graph.physical import PhysicalGraph
 from penstock.runtime.metrics import TaskMetrics, decode_metrics
-from penstock.runtime.plan import PhysicalGraph
 from penstock.runtime.report import Report, decode_report
 from penstock.runtime.rows import FAILURE, METRICS, REPORT, Failure, decode_failure
 from penstock.savepoint.format import dispose_claimed, savepoint_storage

@@ -13,7 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from penstock.errors import PenstockError
-from penstock.runtime.plan import Chain, PhysicalGraph
+from penstock.graph.physical import PhysicalGraph
+from penstock.runtime.plan import Chain
 
 WAIT = "penstock.slots.wait"
 TIMEOUT = "slot.request.timeout"

@@ -10,16 +10,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from penstock.common.program import ClassCollector
+from penstock.common.class_collector import ClassCollector
 from penstock.common.typeinfo import PickledBytesTypeInfo
 from penstock.errors import PenstockError
 from penstock.graph.inspect import KEYED_STATE, SUBTASK_IDENTITY, asks_context_for
 from penstock.graph.logical import CUSTOM, FORWARD, KEY, REBALANCE, RESCALE, GraphError, Input, LogicalGraph, Node
+from penstock.graph.physical import PhysicalGraph
 from penstock.graph.ship import dump_named
 from penstock.runtime.assigning import TimestampsOperator
 from penstock.runtime.context import KEY_BY_FIX, not_keyed
 from penstock.runtime.output_tag import OutputTag
-from penstock.runtime.plan import Chain, ChainedOperator, Edge, PhysicalGraph
+from penstock.runtime.plan import Chain, ChainedOperator, Edge
 from penstock.state.key_groups import (
     MAX_PARALLELISM,
     ParallelismError,
@@ -78,8 +79,8 @@ class _Builder:
             try:
                 self._add_operator(node)
             except PenstockError as error:
-                if not error.locations and node.location is not None:
-                    error.locations = (node.location,)
+                if node.location is not None:
+                    error.locate(node.location)
                 raise
         if not self.chains:
             raise GraphError(
@@ -94,31 +95,33 @@ class _Builder:
         graph.program = self.classes.pack()
         return graph
 
-    def _new_chain(self, level: int, parallelism: int, max_parallelism: int) -> Chain:
-        chain = Chain(len(self.chains), level, parallelism, max_parallelism)
-        self.chains.append(chain)
-        return chain
-
     def _add_source(self, node: Node) -> None:
         assert node.source is not None
-        chain = self._new_chain(0, 0, 0)
-        chain.source_uid = node.uid
-        chain.source_name = node.name
-        chain.source_location = node.location
-        chain.reader = node.source.reader
-        chain.copied = chain.reader == "chunks" or not getattr(node.source.origin, "isStreaming", True)
-        origin = node.source.origin
-        if chain.reader == "splits" and not self.assigns_time:
+        reader, origin = node.source.reader, node.source.origin
+        copied = reader == "chunks" or not getattr(origin, "isStreaming", True)
+        if reader == "splits" and not self.assigns_time:
             origin = origin.without_time()
-        chain.gives_time = getattr(origin, "gives_time", False)
         if node.source.dead_letters is not None:
             self._check_read(node, node.source.dead_letters)
-            chain.dead_letters = True
-        if node.source.reader == "chunks":
+        if reader == "chunks":
             for kind in dict.fromkeys(map(type, origin)):
                 dump_named(self.classes, kind, kind, node.name, node.uid, node.location)
-        if node.source.reader == "splits":
-            chain.pickled_source = dump_named(self.classes, origin, origin, node.name, node.uid)
+        pickled = dump_named(self.classes, origin, origin, node.name, node.uid) if reader == "splits" else None
+        chain = Chain(
+            id=len(self.chains),
+            level=0,
+            parallelism=0,
+            max_parallelism=0,
+            source_uid=node.uid,
+            source_name=node.name,
+            source_location=node.location,
+            reader=reader,
+            copied=copied,
+            gives_time=getattr(origin, "gives_time", False),
+            dead_letters=node.source.dead_letters is not None,
+            pickled_source=pickled,
+        )
+        self.chains.append(chain)
         self.location[node.id] = chain, None
 
     def _check_read(self, node: Node, tag: OutputTag) -> None:
@@ -139,8 +142,7 @@ class _Builder:
             chain, parent = self.location[node.inputs[0].node]
         else:
             chain, parent = self._head_of_new_chain(node, parallelism), None
-        operator.name, operator.uid, operator.location = node.name, node.uid, node.location
-        operator.batch = self.batch
+        operator.declare(node.name, node.uid, node.location, self.batch)
         chained = ChainedOperator(
             node.uid,
             node.name,
@@ -153,8 +155,7 @@ class _Builder:
             operator.strategy.idle_timeout_ms if isinstance(operator, TimestampsOperator) else None,
             _tag_id(node.inputs[0]) if parent is not None or chain.source_uid is not None else None,
         )
-        chain.operators.append(chained)
-        chain.own_parallelism |= node.parallelism is not None
+        chain.add(chained, node.parallelism is not None)
         self.location[node.id] = chain, len(chain.operators) - 1
 
     def _check(self, node: Node) -> None:
@@ -183,11 +184,15 @@ class _Builder:
 
     def _head_of_new_chain(self, node: Node, parallelism: int) -> Chain:
         level = 1 + max(self.location[edge.node][0].level for edge in node.inputs)
-        chain = self._new_chain(
-            level,
-            parallelism,
-            node.max_parallelism or self.max_parallelism or default_max_parallelism(min(parallelism, MAX_PARALLELISM)),
+        chain = Chain(
+            id=len(self.chains),
+            level=level,
+            parallelism=parallelism,
+            max_parallelism=node.max_parallelism
+            or self.max_parallelism
+            or default_max_parallelism(min(parallelism, MAX_PARALLELISM)),
         )
+        self.chains.append(chain)
         try:
             check_parallelism(parallelism, chain.max_parallelism)
         except ParallelismError as error:

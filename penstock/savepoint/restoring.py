@@ -20,7 +20,8 @@ from penstock.checkpoint.fencing import begin, publish_as_owner
 from penstock.checkpoint.key_types import check_key_type, declared_key_types
 from penstock.checkpoint.lineages import Lineages, SharedStorage
 from penstock.checkpoint.manifest import FORMAT, BaseHandle, Manifest, NotRestorable, latest
-from penstock.runtime.plan import Chain, PhysicalGraph
+from penstock.graph.physical import PhysicalGraph
+from penstock.runtime.plan import Chain
 from penstock.savepoint.format import (
     Metadata,
     SavedBlock,

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from penstock.common.garbage import Collector
 from penstock.driver.epochs import EpochParameters, TookTooLong
 from penstock.driver.rescaling import Scale
-from penstock.runtime.plan import PhysicalGraph
+from penstock.graph.physical import PhysicalGraph
 from penstock.runtime.rows import METRICS
 from penstock.spark.lost import brief, lost
 from penstock.spark.metrics import collect_metrics

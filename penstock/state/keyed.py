@@ -18,7 +18,8 @@ from penstock.state.files import GroupChanges
 from penstock.state.serializers.migrations import versions_of
 
 if TYPE_CHECKING:
-    from penstock.state.overlay import Namespaced, Overlay
+    from penstock.state.namespaced import Namespaced
+    from penstock.state.overlay import Overlay
 
 MISSING: Any = object()
 """Marks what a dict does not hold, for None means that a key has no value."""

@@ -18,7 +18,8 @@ from penstock.state.serializers.leaves import Pickled, pickled
 from penstock.state.weight import MEMBER_BYTES, weigh, weigh_nested
 
 if TYPE_CHECKING:
-    from penstock.state.overlay import Namespaced, Overlay
+    from penstock.state.namespaced import Namespaced
+    from penstock.state.overlay import Overlay
 
 _SEQUENCE = struct.Struct(">Q")
 

@@ -19,7 +19,8 @@ from penstock.state.keyed import INT_MAX, INT_MIN, MISSING, KeyedState
 from penstock.state.weight import weigh
 
 if TYPE_CHECKING:
-    from penstock.state.overlay import Namespaced, Overlay
+    from penstock.state.namespaced import Namespaced
+    from penstock.state.overlay import Overlay
 
 
 class KeyedValue(KeyedState, ValueState[Any]):

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from penstock.checkpoint.manifest import Committable
 from penstock.checkpoint.wal import WriteAheadLog
-from penstock.common.program import dump_by_name
+from penstock.common.class_pickling import dump_by_name
 from penstock.connectors.sink import Sink
 from penstock.connectors.two_phase import TwoPhaseCommitSink
 from penstock.datastream.two_phase_commit import TwoPhaseCommitSinkFunction

@@ -14,7 +14,7 @@ from penstock.driver.epochs import (
     StateTooLarge,
 )
 from penstock.errors import PenstockError
-from penstock.graph.physical import build
+from penstock.graph.builder import build
 from penstock.runtime.report import DeltaHandle, OperatorReport, Report, encode_report
 from penstock.runtime.rows import FAILURE, REPORT, Failure, encode_struct
 from penstock.state.access import StateAccess

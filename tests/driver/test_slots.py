@@ -12,8 +12,8 @@ from penstock.datastream import StreamExecutionEnvironment
 from penstock.datastream.checkpoint_settings import slot_settings
 from penstock.driver.rescaling import scale_for
 from penstock.driver.slots import Slots, SlotSettings, TooFewSlots, slots_needed
-from penstock.graph.physical import build
-from penstock.runtime.plan import PhysicalGraph
+from penstock.graph.builder import build
+from penstock.graph.physical import PhysicalGraph
 
 
 class Cluster:

@@ -101,7 +101,7 @@ class TtlJob:
     def start(self):
         """A new process: functions are opened anew, with the configuration of now."""
         self.overlay = Overlay(self.max_parallelism)
-        self.overlay.ttl.clock = self.clock
+        self.overlay.ttl.go_by(self.clock)
         self._restore(ManifestChain(self.storage, self.version))
         for descriptor in descriptors():
             if self.config is not None:

@@ -12,7 +12,8 @@ import own_classes
 import pytest
 
 from penstock.common import JsonSchema, Types
-from penstock.common.program import ClassCollector, Program
+from penstock.common.class_collector import ClassCollector
+from penstock.common.program import Program
 from penstock.datastream import KeyedProcessFunction, MapFunction, StreamExecutionEnvironment
 from penstock.datastream.state import ValueStateDescriptor
 from penstock.graph.ship import NotShippable
