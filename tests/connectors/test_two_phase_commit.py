@@ -168,7 +168,7 @@ class TestAJobThatEnds:
     def test_by_a_cancel_commits_what_its_last_checkpoint_holds(self, target, storage):
         with job(Renamed(target), storage=storage) as harness:
             harness.epoch(10)
-            harness._driver._committer.publish = lambda manifest, records: None
+            harness._driver._committer.commit = lambda manifest, records: None
             harness.epoch(10)
             assert len(unfinished(target)) == 2
             harness.cancel()
@@ -246,7 +246,7 @@ class TestAJobThatEnds:
                 raise ConnectionError("the server is down")
 
         with job(Closed(target), storage=storage) as harness:
-            harness._driver._committer.publish = lambda manifest, records: None
+            harness._driver._committer.commit = lambda manifest, records: None
             harness.epoch(10)
             prepared = unfinished(target)
             with pytest.raises(ConnectionError):
@@ -256,7 +256,7 @@ class TestAJobThatEnds:
 
     def test_without_checkpoints_aborts_all_there_is(self, target, storage):
         with job(Renamed(target), storage=storage) as harness:
-            harness._driver._committer.publish = lambda manifest, records: None
+            harness._driver._committer.commit = lambda manifest, records: None
             harness.epoch(10)
             assert len(unfinished(target)) == 2
             harness._driver.abort_uncommitted(everything=True)
