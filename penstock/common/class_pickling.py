@@ -48,7 +48,11 @@ def dump_by_name(thing: Any) -> bytes:
 
 def dump_records(records: list[Any], shipped: bytes) -> bytes:
     """Pickle records in the driver, for tasks of a program whose classes are `shipped`."""
-    parts = msgspec.msgpack.decode(shipped, type=Shipped) if shipped else Shipped([MAIN], [], b"", {}, b"")
+    parts = (
+        msgspec.msgpack.decode(shipped, type=Shipped)
+        if shipped
+        else Shipped(modules=[MAIN], names=[], classes=b"", annotated={}, rest=b"")
+    )
     try:
         data = pickle.dumps(records, protocol=5)
         # A function of the program's file must travel by value, as tasks do not have it.

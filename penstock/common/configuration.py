@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
-from penstock.common.options import OPTIONS, BadSetting
+from penstock.common.options import OPTIONS, BadSetting, Option
+from penstock.common.options.checkpoints import STORE_OPTIONS
+
+V = TypeVar("V")
 
 
 class Configuration:
@@ -25,6 +28,10 @@ class Configuration:
     def _set(self, key: str, value: Any) -> Configuration:
         self._values[key] = str(value).lower() if isinstance(value, bool) else str(value)
         return self
+
+    def get(self, option: Option[V]) -> V:
+        """The value of one of Penstock's own settings, or its default."""
+        return option.read(self._values)
 
     def get_string(self, key: str, default_value: str) -> str:
         """Return a setting as text, or the default if it is not set."""
@@ -118,7 +125,7 @@ def shown(key: str, value: str) -> str:
 
 
 def _secret(key: str) -> bool:
-    if key.startswith("state.checkpoints.fs."):
+    if key.startswith(STORE_OPTIONS):
         # A store's options are its own affair; which of them are secret, nobody here knows.
         return True
     return any(word in key.lower() for word in ("password", "secret", "token", "access.key", "credential"))

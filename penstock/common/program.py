@@ -49,7 +49,7 @@ class NoSuchClass(PenstockError):
     """A pickle names a class that the program does not have."""
 
 
-class Shipped(msgspec.Struct, array_like=True):
+class Shipped(msgspec.Struct, array_like=True, kw_only=True):
     """A program's classes as they travel."""
 
     modules: list[str]

@@ -4,34 +4,31 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
 from datetime import timedelta
-from typing import Any
 
 from penstock.common.configuration import Configuration
-from penstock.common.options import BadSetting, value
+from penstock.common.options import BadSetting
+from penstock.common.options.restarts import (
+    ATTEMPTS_BEFORE_RESET_BACKOFF,
+    BACKOFF_MULTIPLIER,
+    EXPONENTIAL_DELAY,
+    FAILURE_RATE,
+    FAILURE_RATE_DELAY,
+    FAILURE_RATE_INTERVAL,
+    FAILURE_RATE_MAX_FAILURES,
+    FIXED_DELAY,
+    FIXED_DELAY_ATTEMPTS,
+    FIXED_DELAY_DELAY,
+    INITIAL_BACKOFF,
+    JITTER_FACTOR,
+    MAX_BACKOFF,
+    RESET_BACKOFF_THRESHOLD,
+    RESTART_STRATEGY,
+)
 from penstock.common.time import Duration, Time, to_millis
 
 Length = Time | Duration | timedelta | int
 """A length of time; a plain int is milliseconds."""
-
-_TYPE = "restart-strategy.type"
-_FIXED = "restart-strategy.fixed-delay"
-_RATE = "restart-strategy.failure-rate"
-_EXPONENTIAL = "restart-strategy.exponential-delay"
-
-_DEFAULTS = {
-    f"{_FIXED}.attempts": "1",
-    f"{_FIXED}.delay": "1 s",
-    f"{_RATE}.max-failures-per-interval": "1",
-    f"{_RATE}.failure-rate-interval": "1 min",
-    f"{_RATE}.delay": "1 s",
-    f"{_EXPONENTIAL}.initial-backoff": "1 s",
-    f"{_EXPONENTIAL}.max-backoff": "1 min",
-    f"{_EXPONENTIAL}.backoff-multiplier": "1.5",
-    f"{_EXPONENTIAL}.reset-backoff-threshold": "1 h",
-    f"{_EXPONENTIAL}.jitter-factor": "0.1",
-}
 
 
 class RestartStrategyConfiguration(ABC):
@@ -63,7 +60,7 @@ class RestartStrategies:
 
         def settings(self) -> dict[str, str]:
             """Return the settings that select this strategy."""
-            return {_TYPE: "none"}
+            return {RESTART_STRATEGY.key: "none"}
 
         def get_description(self) -> str:
             """Return the strategy in words."""
@@ -87,9 +84,9 @@ class RestartStrategies:
         def settings(self) -> dict[str, str]:
             """Return the settings that select this strategy."""
             return {
-                _TYPE: "fixed-delay",
-                f"{_FIXED}.attempts": str(self._attempts),
-                f"{_FIXED}.delay": f"{self._delay} ms",
+                RESTART_STRATEGY.key: "fixed-delay",
+                FIXED_DELAY_ATTEMPTS.key: str(self._attempts),
+                FIXED_DELAY_DELAY.key: f"{self._delay} ms",
             }
 
         def get_description(self) -> str:
@@ -121,10 +118,10 @@ class RestartStrategies:
         def settings(self) -> dict[str, str]:
             """Return the settings that select this strategy."""
             return {
-                _TYPE: "failure-rate",
-                f"{_RATE}.max-failures-per-interval": str(self._failures),
-                f"{_RATE}.failure-rate-interval": f"{self._interval} ms",
-                f"{_RATE}.delay": f"{self._delay} ms",
+                RESTART_STRATEGY.key: "failure-rate",
+                FAILURE_RATE_MAX_FAILURES.key: str(self._failures),
+                FAILURE_RATE_INTERVAL.key: f"{self._interval} ms",
+                FAILURE_RATE_DELAY.key: f"{self._delay} ms",
             }
 
         def get_description(self) -> str:
@@ -190,15 +187,15 @@ class RestartStrategies:
         def settings(self) -> dict[str, str]:
             """Return the settings that select this strategy."""
             settings = {
-                _TYPE: "exponential-delay",
-                f"{_EXPONENTIAL}.initial-backoff": f"{self._initial} ms",
-                f"{_EXPONENTIAL}.max-backoff": f"{self._max} ms",
-                f"{_EXPONENTIAL}.backoff-multiplier": str(self._multiplier),
-                f"{_EXPONENTIAL}.reset-backoff-threshold": f"{self._reset} ms",
-                f"{_EXPONENTIAL}.jitter-factor": str(self._jitter),
+                RESTART_STRATEGY.key: "exponential-delay",
+                INITIAL_BACKOFF.key: f"{self._initial} ms",
+                MAX_BACKOFF.key: f"{self._max} ms",
+                BACKOFF_MULTIPLIER.key: str(self._multiplier),
+                RESET_BACKOFF_THRESHOLD.key: f"{self._reset} ms",
+                JITTER_FACTOR.key: str(self._jitter),
             }
             if self._attempts is not None:
-                settings[f"{_EXPONENTIAL}.attempts-before-reset-backoff"] = str(self._attempts)
+                settings[ATTEMPTS_BEFORE_RESET_BACKOFF.key] = str(self._attempts)
             return settings
 
         def get_description(self) -> str:
@@ -271,52 +268,51 @@ class RestartStrategies:
 
 def configured_strategy(configuration: Configuration) -> RestartStrategyConfiguration:
     """The strategy that a configuration says; FallbackRestartStrategyConfiguration where it says nothing."""
-    values = configuration.to_dict()
-
-    def of(key: str) -> Any:
-        return value(_DEFAULTS | values, key, None)
-
-    kind = _kind(values)
+    of = configuration.get
+    kind = _kind(configuration)
     if kind is None:
         return RestartStrategies.fall_back_restart()
     if kind == "none":
         return RestartStrategies.no_restart()
     if kind == "fixed-delay":
-        return RestartStrategies.fixed_delay_restart(of(f"{_FIXED}.attempts"), of(f"{_FIXED}.delay"))
+        return RestartStrategies.fixed_delay_restart(of(FIXED_DELAY_ATTEMPTS), of(FIXED_DELAY_DELAY))
     if kind == "failure-rate":
         return RestartStrategies.failure_rate_restart(
-            of(f"{_RATE}.max-failures-per-interval"), of(f"{_RATE}.failure-rate-interval"), of(f"{_RATE}.delay")
+            of(FAILURE_RATE_MAX_FAILURES), of(FAILURE_RATE_INTERVAL), of(FAILURE_RATE_DELAY)
         )
-    initial, most = f"{_EXPONENTIAL}.initial-backoff", f"{_EXPONENTIAL}.max-backoff"
-    if of(most) < of(initial):
+    initial, most = of(INITIAL_BACKOFF), of(MAX_BACKOFF)
+    if most < initial:
         raise BadSetting(
-            f"{most} is {of(most)} ms, and {initial} is {of(initial)} ms.",
-            fix=f"Set {most} to no less than {initial}.",
+            f"{MAX_BACKOFF.key} is {most} ms, and {INITIAL_BACKOFF.key} is {initial} ms.",
+            fix=f"Set {MAX_BACKOFF.key} to no less than {INITIAL_BACKOFF.key}.",
         )
     return RestartStrategies.exponential_delay_restart(
-        of(initial),
-        of(most),
-        of(f"{_EXPONENTIAL}.backoff-multiplier"),
-        of(f"{_EXPONENTIAL}.reset-backoff-threshold"),
-        of(f"{_EXPONENTIAL}.jitter-factor"),
-        of(f"{_EXPONENTIAL}.attempts-before-reset-backoff"),
+        initial,
+        most,
+        of(BACKOFF_MULTIPLIER),
+        of(RESET_BACKOFF_THRESHOLD),
+        of(JITTER_FACTOR),
+        of(ATTEMPTS_BEFORE_RESET_BACKOFF),
     )
 
 
-def _kind(values: Mapping[str, str]) -> str | None:
+def _kind(configuration: Configuration) -> str | None:
     """The type that is set; where none is, the one whose settings are. None: nothing is said."""
-    if _TYPE in values:
-        return str(value(values, _TYPE, None))
+    chosen = configuration.get(RESTART_STRATEGY)
+    if chosen is not None:
+        return chosen
     given = {
-        prefix.removeprefix("restart-strategy."): sorted(key for key in values if key.startswith(f"{prefix}."))
-        for prefix in (_FIXED, _RATE, _EXPONENTIAL)
+        prefix.removeprefix("restart-strategy.").removesuffix("."): sorted(
+            key for key in configuration.key_set() if key.startswith(prefix)
+        )
+        for prefix in (FIXED_DELAY, FAILURE_RATE, EXPONENTIAL_DELAY)
     }
     named = [kind for kind, keys in given.items() if keys]
     if len(named) > 1:
         keys = ", ".join(given[kind][0] for kind in named)
         raise BadSetting(
-            f"{keys} are settings of different restart strategies, and {_TYPE} is not set.",
-            fix=f"Set {_TYPE} to {', '.join(named[:-1])} or {named[-1]}.",
+            f"{keys} are settings of different restart strategies, and {RESTART_STRATEGY.key} is not set.",
+            fix=f"Set {RESTART_STRATEGY.key} to {', '.join(named[:-1])} or {named[-1]}.",
         )
     return named[0] if named else None
 

@@ -78,10 +78,9 @@ from penstock.state.descriptors import MapStateDescriptor, ValueStateDescriptor
 from penstock.state.serializers import Hinted
 
 if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
-
     from penstock.common.execution_config import ExecutionConfig
     from penstock.datastream.environment import StreamExecutionEnvironment
+    from penstock.spark.types import StructType
     from penstock.spark.writing import ToSpark
 
 _FORWARD = Partitioning(FORWARD)

@@ -8,10 +8,10 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlparse
 
-from penstock.checkpoint.job_directories import claim, find_directory, passing_storage
+from penstock.checkpoint.job_directories import claim, find_directory, passing_storage, unnamed_directory
 from penstock.checkpoint.lineages import SharedStorage
 from penstock.common.configuration import Configuration, shown
 from penstock.common.console import console
@@ -19,70 +19,74 @@ from penstock.common.error_format import ShortExceptHook
 from penstock.common.execution_config import ExecutionConfig
 from penstock.common.interrupts import Interrupt, stop_to_resume, watch
 from penstock.common.job import JobExecutionResult
-from penstock.common.job_client import JobClient
 from penstock.common.names import check_job_name
 from penstock.common.options import (
-    QUIET,
     BadSetting,
     canonical,
     check_keys,
     check_values,
-    command_line_settings,
     store_options,
     surrounding_settings,
-    value,
 )
+from penstock.common.options.checkpoints import (
+    CHECKPOINT_INTERVAL,
+    CHECKPOINTING_MODE,
+    CHECKPOINTS_DIRECTORY,
+    SAVEPOINTS_DIRECTORY,
+)
+from penstock.common.options.program import (
+    AUTO_GENERATE_UIDS,
+    JOB_NAME,
+    MAX_PARALLELISM,
+    OPERATOR_CHAINING,
+    PARALLELISM,
+    RUNTIME_MODE,
+    SEGMENT_SIZE,
+)
+from penstock.common.options.running import MAX_EPOCH_RECORDS, QUIET
 from penstock.common.overridden import Overridden, ProgramConfiguration
 from penstock.common.restart_strategy import RestartStrategyConfiguration, configured_strategy
 from penstock.common.source_locations import calling_location, warn
 from penstock.common.typeinfo import Types
 from penstock.common.watermark_strategy import WatermarkStrategy
 from penstock.connectors.driver_sinks import CollectSink
+from penstock.connectors.flow_settings import flow_settings
 from penstock.connectors.generated import NumberSequenceSource
 from penstock.connectors.socket_text import SocketTextSource
 from penstock.connectors.source import Source
-from penstock.datastream.backend_settings import backend_settings
-from penstock.datastream.checkpoint_config import CheckpointConfig
-from penstock.datastream.checkpoint_settings import (
-    SAVEPOINTS,
-    checkpoint_interval,
-    checkpoint_settings,
-    checkpointing_mode,
-    restart_strategy,
-    restore_settings,
-    retention,
-    savepoint_directory,
-    slot_settings,
-    unnamed_directory,
-    whole_number,
-)
+from penstock.datastream.checkpoint_config import CheckpointConfig, checkpointing_mode, retention
 from penstock.datastream.checkpointing_mode import CheckpointingMode
 from penstock.datastream.checks import check_positive, warn_of_missing_sinks
 from penstock.datastream.commands import open_to_commands, warn_of_other_drivers
 from penstock.datastream.data_stream import DataStream
 from penstock.datastream.execution_mode import RuntimeExecutionMode
 from penstock.datastream.externalized_checkpoint_retention import ExternalizedCheckpointRetention
-from penstock.datastream.flow_settings import flow_settings
 from penstock.datastream.guarantees import guarantee_of, is_single_epoch, log_guarantee
+from penstock.datastream.job_client import LocalJobClient
 from penstock.datastream.job_report import JobReport
+from penstock.datastream.launch import launch_context
 from penstock.datastream.state_backend import StateBackend
-from penstock.driver.epochs import EpochStatistics, Settings
-from penstock.errors import PenstockError, SourceLocation
+from penstock.driver.checkpoint_settings import checkpoint_interval, driver_settings, restart_strategy
+from penstock.driver.epoch_settings import Settings
+from penstock.driver.epoch_statistics import EpochStatistics
+from penstock.driver.slots import slot_settings
+from penstock.errors import PenstockError
 from penstock.graph.builder import build
 from penstock.graph.logical import FORWARD, GraphError, Input, LogicalGraph, Partitioning, SourceSpec
 from penstock.graph.physical import PhysicalGraph
 from penstock.graph.plan_json import execution_plan
 from penstock.runtime.output_tag import OutputTag
+from penstock.savepoint.settings import restore_settings, savepoint_directory
+from penstock.state.backend_settings import backend_settings
 from penstock.state.backends import check_directory
 from penstock.state.local_storage import LocalStorage
 from penstock.state.object_storage import ObjectStorage
 from penstock.state.serializers import serializer_for
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from penstock.spark.types import DataFrame, SparkSession
 
 _logger = logging.getLogger("penstock")
-_RUNTIME_MODE = "execution.runtime-mode"
 _NEVER_MS = 10 * 365 * 24 * 3600 * 1000
 """A batch is one epoch, which may take as long as it takes."""
 
@@ -90,17 +94,12 @@ _NEVER_MS = 10 * 365 * 24 * 3600 * 1000
 class StreamExecutionEnvironment:
     """Build a program with `from_…` and the methods of its streams; run it with `execute`."""
 
-    _instead_of_running: ClassVar[list[Callable[[str, LogicalGraph, PhysicalGraph, Configuration], NoReturn]]] = []
-    """Filled by commands that look at a program's job and do not run it; what they raise ends the program."""
-
-    _not_executed: ClassVar[dict[int, SourceLocation | None] | None] = None
-    """By environment, the line of its first source, until the program executes it; None: no command asks for it."""
-
     def __init__(self, configuration: Configuration | None = None) -> None:
         ShortExceptHook.install()
         program = configuration.to_dict() if configuration is not None else {}
         settings: dict[str, str] = {}
-        given = command_line_settings()
+        self._launch = launch_context()
+        given = self._launch.settings
         for source in (surrounding_settings(), program, given):
             check_keys(source)
             settings |= canonical(source)
@@ -146,12 +145,12 @@ class StreamExecutionEnvironment:
     def set_parallelism(self, parallelism: int) -> StreamExecutionEnvironment:
         """Set the number of subtasks of operators without a parallelism."""
         check_positive(parallelism, "parallelism")
-        self._configuration.set_integer("parallelism.default", parallelism)
+        self._configuration.set_integer(PARALLELISM.key, parallelism)
         return self
 
     def get_parallelism(self) -> int:
         """Return the number of subtasks of operators without a parallelism."""
-        given = self._configuration.get_integer("parallelism.default", 0)
+        given = self._configuration.get(PARALLELISM)
         if given:
             return given
         if self._spark is not None:
@@ -165,20 +164,20 @@ class StreamExecutionEnvironment:
         """Set the number of key groups: the largest parallelism that keyed state can ever have."""
         if not 1 <= max_parallelism <= 32768:
             raise GraphError(f"The max parallelism must be between 1 and 32768, not {max_parallelism!r}.")
-        self._configuration.set_integer("pipeline.max-parallelism", max_parallelism)
+        self._configuration.set_integer(MAX_PARALLELISM.key, max_parallelism)
         return self
 
     def get_max_parallelism(self) -> int:
         """Return the number of key groups, or -1 if it follows from the parallelism."""
-        return self._configuration.get_integer("pipeline.max-parallelism", -1)
+        return self._configuration.get(MAX_PARALLELISM) or -1
 
     def set_runtime_mode(self, execution_mode: RuntimeExecutionMode) -> StreamExecutionEnvironment:
         """BATCH: keyed reduces give only the last value of each key, at the end of the input."""
-        self._configuration.set_string(_RUNTIME_MODE, execution_mode.name)
+        self._configuration.set_string(RUNTIME_MODE.key, execution_mode.name)
         return self
 
     def _is_batch(self) -> bool:
-        mode = RuntimeExecutionMode[value(self._configuration.to_dict(), _RUNTIME_MODE, "STREAMING")]
+        mode = RuntimeExecutionMode[self._configuration.get(RUNTIME_MODE)]
         endless = [node for node in self._graph.nodes.values() if node.source is not None and not node.source.bounded]
         if mode is RuntimeExecutionMode.BATCH and endless:
             raise GraphError(
@@ -190,19 +189,19 @@ class StreamExecutionEnvironment:
 
     def disable_operator_chaining(self) -> StreamExecutionEnvironment:
         """Run every operator as a task behind an exchange, instead of fusing operators into chains."""
-        self._configuration.set_boolean("pipeline.operator-chaining.enabled", False)
+        self._configuration.set_boolean(OPERATOR_CHAINING.key, False)
         return self
 
     def is_chaining_enabled(self) -> bool:
         """Return whether operators are fused into chains."""
-        return self._configuration.get_boolean("pipeline.operator-chaining.enabled", True)
+        return self._configuration.get(OPERATOR_CHAINING)
 
     def enable_checkpointing(self, interval: int, mode: CheckpointingMode | None = None) -> StreamExecutionEnvironment:
         """Publish a checkpoint every `interval` milliseconds, and go on from the last one after a failure."""
         check_positive(interval, "checkpoint interval (milliseconds)")
-        self._configuration.set_string("execution.checkpointing.interval", f"{interval} ms")
+        self._configuration.set_string(CHECKPOINT_INTERVAL.key, f"{interval} ms")
         if mode is not None:
-            self._configuration.set_string("execution.checkpointing.mode", mode.name)
+            self._configuration.set_string(CHECKPOINTING_MODE.key, mode.name)
         return self
 
     def get_checkpoint_interval(self) -> int:
@@ -244,12 +243,12 @@ class StreamExecutionEnvironment:
 
     def set_default_savepoint_directory(self, directory: str) -> StreamExecutionEnvironment:
         """Where savepoints go that are given no directory: a path, or a URI such as s3://bucket/path."""
-        self._configuration.set_string(SAVEPOINTS, directory)
+        self._configuration.set_string(SAVEPOINTS_DIRECTORY.key, directory)
         return self
 
     def get_default_savepoint_directory(self) -> str | None:
         """Return the directory of savepoints that are made without one, or None."""
-        return self._configuration.get_string(SAVEPOINTS, "") or None
+        return self._configuration.get(SAVEPOINTS_DIRECTORY) or None
 
     @property
     def spark(self) -> SparkSession:
@@ -266,7 +265,7 @@ class StreamExecutionEnvironment:
 
     def get_config(self) -> ExecutionConfig:
         """This environment's settings as an object."""
-        return ExecutionConfig(self)
+        return ExecutionConfig(self, self._job_parameters)
 
     def is_chaining_of_operators_with_different_max_parallelism_enabled(self) -> bool:
         """True: only an operator behind an exchange has key groups, so a max parallelism never parts a chain."""
@@ -401,8 +400,7 @@ class StreamExecutionEnvironment:
 
     def _source(self, name: str, source: SourceSpec, output_type: Any) -> DataStream:
         node = self._graph.add(name, source=source, output_type=output_type)
-        if self._not_executed is not None:
-            self._not_executed.setdefault(id(self), node.location)
+        self._launch.declared(self, node.location)
         return DataStream(self, [Input(node.id, Partitioning(FORWARD))])
 
     # -- running ---------------------------------------------------------------------------------------------------
@@ -420,15 +418,14 @@ class StreamExecutionEnvironment:
             # Where the program waited is of no interest.
             raise interrupt.with_traceback(None) from None
 
-    def execute_async(self, job_name: str | None = None) -> JobClient:
+    def execute_async(self, job_name: str | None = None) -> LocalJobClient:
         """Start the program and return at once."""
         check_keys(self._configuration.key_set())
-        if self._not_executed is not None:
-            self._not_executed.pop(id(self), None)
-        name = check_job_name(job_name or self._configuration.get_string("pipeline.name", "penstock-job"), GraphError)
+        self._launch.executed(self)
+        name = check_job_name(job_name or self._configuration.get(JOB_NAME), GraphError)
         physical = self._physical()
-        if self._instead_of_running:
-            self._instead_of_running[-1](name, self._graph, physical, self._configuration)
+        if self._launch.inspect is not None:
+            self._launch.inspect(name, self._graph, physical, self._configuration)
         settings, root = self._settings(name)
         interval = self.get_checkpoint_interval()
         restore = restore_settings(self._configuration)
@@ -457,7 +454,7 @@ class StreamExecutionEnvironment:
             retain=retention(self._configuration) is ExternalizedCheckpointRetention.RETAIN_ON_CANCELLATION,
             restart_strategy=restart_strategy(self._configuration, interval > 0),
             parallelism=self.get_parallelism(),
-            records_per_epoch=self._configuration.get_integer("penstock.epoch.max-records", 0),
+            records_per_epoch=self._configuration.get(MAX_EPOCH_RECORDS),
             restore=restore,
             store_options=store_options(self._configuration.to_dict()),
             slots=slot_settings(self._configuration),
@@ -468,7 +465,7 @@ class StreamExecutionEnvironment:
         check_savepoint_of(spec)
         if spec.checkpointing and root is not None:
             claim(root, name)
-        quiet = self._configuration.get_boolean(QUIET, False)
+        quiet = self._configuration.get(QUIET)
         console(quiet)
         if spec.checkpointing and root is not None:
             warn_of_other_drivers(name, root.where, self._configuration)
@@ -482,7 +479,7 @@ class StreamExecutionEnvironment:
         spec.on_epoch.insert(0, report.completed)
         job.at_end.append(report.ended)
         configuration = Configuration.from_dict(self._configuration.to_dict())
-        client = JobClient(job, partial(savepoint_directory, configuration))
+        client = LocalJobClient(job, partial(savepoint_directory, configuration))
         job.at_end.append(open_to_commands(job, client, configuration))
         job.start()
         watch(job)
@@ -499,10 +496,10 @@ class StreamExecutionEnvironment:
         physical = build(
             self._graph,
             self.get_parallelism(),
-            self._configuration.get_integer("pipeline.max-parallelism", 0) or None,
+            self._configuration.get(MAX_PARALLELISM),
             self.is_chaining_enabled(),
             self._job_parameters,
-            self._configuration.get_integer("taskmanager.memory.segment-size", 32 * 1024),
+            self._configuration.get(SEGMENT_SIZE),
             self._is_batch(),
         )
         self._require_uids()
@@ -512,9 +509,9 @@ class StreamExecutionEnvironment:
         """Say which settings of the command line have no effect, because the program decides otherwise."""
         for setting in self._configuration.overridden():
             _logger.warning("%s", setting)
-        named = self._given.get("pipeline.name")
+        named = self._given.get(JOB_NAME.key)
         if named is not None and job_name and job_name != named:
-            _logger.warning("%s", Overridden("pipeline.name", named, job_name, calling_location()))
+            _logger.warning("%s", Overridden(JOB_NAME.key, named, job_name, calling_location()))
         for_spark = {key: value for key, value in self._given.items() if key.startswith("spark.")}
         if for_spark:
             conf = self.spark.sparkContext.getConf()
@@ -527,7 +524,7 @@ class StreamExecutionEnvironment:
                     )
 
     def _require_uids(self) -> None:
-        if self._configuration.get_boolean("pipeline.auto-generate-uids", True):
+        if self._configuration.get(AUTO_GENERATE_UIDS):
             return
         collecting = {uid for uid, sink in self._graph.sinks().items() if isinstance(sink, CollectSink)}
         without = [
@@ -536,22 +533,16 @@ class StreamExecutionEnvironment:
         if without:
             names = ", ".join(f"'{name}'" for name in without)
             raise GraphError(
-                f"pipeline.auto-generate-uids is false, and these operators have no uid: {names}. "
+                f"{AUTO_GENERATE_UIDS.key} is false, and these operators have no uid: {names}. "
                 f"Give each one: stream.uid('name')."
             )
 
     def _settings(self, name: str) -> tuple[Settings, SharedStorage | None]:
         config = self._configuration
-        directory = config.get_string("state.checkpoints.dir", "")
+        directory = config.get(CHECKPOINTS_DIRECTORY)
         backend, in_files = backend_settings(config)
         check_directory(backend)
-        settings = Settings(
-            backend=backend,
-            memory_limit=whole_number(config, "state.backend.memory.max-state-size", Settings.memory_limit),
-            base_bytes=whole_number(config, "penstock.checkpoint.base.min-bytes", Settings.base_bytes),
-            overlay_bytes=whole_number(config, "penstock.state.overlay.memory", Settings.overlay_bytes),
-            **checkpoint_settings(config),
-        )
+        settings = driver_settings(config, backend)
         root = None
         if in_files:
             checkpoints = self._checkpoint_storage(directory)
@@ -567,7 +558,7 @@ class StreamExecutionEnvironment:
         options = store_options(self._configuration.to_dict())
         scheme = urlparse(directory).scheme
         if scheme in ("", "file"):
-            return LocalStorage(local_path("state.checkpoints.dir", directory))
+            return LocalStorage(local_path(CHECKPOINTS_DIRECTORY.key, directory))
         if scheme == "memory":
             raise BadSetting(
                 "state.checkpoints.dir is a memory: URI, and that memory is one process's: no task would see it.",

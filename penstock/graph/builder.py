@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from penstock.common.class_collector import ClassCollector
+from penstock.common.options.program import SEGMENT_SIZE
 from penstock.common.typeinfo import PickledBytesTypeInfo
 from penstock.errors import PenstockError
 from penstock.graph.inspect import KEYED_STATE, SUBTASK_IDENTITY, asks_context_for
@@ -36,7 +37,7 @@ def build(
     max_parallelism: int | None = None,
     chaining: bool = True,
     job_parameters: dict[str, str] | None = None,
-    buffer_bytes: int = 32 * 1024,
+    buffer_bytes: int = SEGMENT_SIZE.default,
     batch: bool = False,
     own_modules: Iterable[str] = (),
 ) -> PhysicalGraph:
@@ -46,7 +47,7 @@ def build(
     """
     graph.resolve_uids()
     builder = _Builder(graph, parallelism, max_parallelism, chaining, batch, ClassCollector(own_modules))
-    return builder.build(job_parameters or {}, buffer_bytes)
+    return builder.build(dict(job_parameters or {}), buffer_bytes)
 
 
 class _Builder:

@@ -6,6 +6,7 @@ import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from penstock.common.options.program import SEGMENT_SIZE
 from penstock.runtime.plan import Chain, Edge
 
 
@@ -16,7 +17,7 @@ class PhysicalGraph:
     levels: list[list[int]]
     """Chain ids by level; level 0 holds the sources' chains."""
     job_parameters: dict[str, str] = field(default_factory=dict)
-    buffer_bytes: int = 32 * 1024
+    buffer_bytes: int = SEGMENT_SIZE.default
     timed: bool = False
     """Whether records have event time: then timestamps and watermarks travel with them."""
     batch: bool = False

@@ -277,17 +277,17 @@ class Task:
         epoch.probe("snapshot")
         yield from out.drain()
         report = Report(
-            run.chain.id,
-            self._producer,
-            epoch.number,
-            records,
-            sent,
-            counts,
-            reports,
-            reported_watermarks(run, self._source_time.reached),
-            idle_operators(run, self._inflow),
-            active_operators(run),
-            shown_watermarks(run),
+            chain=run.chain.id,
+            subtask=self._producer,
+            epoch=epoch.number,
+            records_in=records,
+            sent=sent,
+            received=counts,
+            operators=reports,
+            watermarks=reported_watermarks(run, self._source_time.reached),
+            idle=idle_operators(run, self._inflow),
+            active=active_operators(run),
+            shown=shown_watermarks(run),
         )
         busy_ms = (time.perf_counter() - began) * 1000
         epoch.metrics(encode_metrics(replace(measured, acknowledged_at=int(time.time() * 1000), busy_ms=busy_ms)))
@@ -308,7 +308,14 @@ class Task:
         run = self._run
         sent = [exchange.measure() for exchange in exchanges.values()]
         operators = [measured for registry in run.metrics if (measured := registry.measure()) is not None]
-        return TaskMetrics(run.chain.id, self._producer, epoch.number, records, sent, operators)
+        return TaskMetrics(
+            chain=run.chain.id,
+            subtask=self._producer,
+            epoch=epoch.number,
+            records_in=records,
+            sent=sent,
+            operators=operators,
+        )
 
     def _restored(self, epoch: TaskEpoch, uid: str) -> Restored:
         return restored(self._run.chain, self._producer, uid, epoch.number - 1, epoch.state.history)

@@ -60,14 +60,33 @@ def snapshot(run: ChainRun, epoch: TaskEpoch) -> list[OperatorReport]:
             changes = run.overlay.changes()
             if changes:
                 written = epoch.state.write_delta(epoch.number, changes, run.chain.max_parallelism)
-                deltas.append(DeltaHandle(written.name, written.size, written.entries, written.blocks, written.inline))
+                deltas.append(
+                    DeltaHandle(
+                        name=written.name,
+                        size=written.size,
+                        entries=written.entries,
+                        blocks=written.blocks,
+                        inline=written.inline,
+                    )
+                )
             timers = run.overlay.least()
         committable = operator.snapshot()
         kept: dict[str, Share] = {}
         if operator.stateful and not (epoch.single_epoch and operator.keeps_state):
             kept = held[operator.uid] = operator.operator_state(epoch.info)
         if states or deltas or kept or timers or committable is not None:
-            reports.append(OperatorReport(operator.uid, states, deltas, committable, kept, timers, forms, migrations))
+            reports.append(
+                OperatorReport(
+                    uid=operator.uid,
+                    states=states,
+                    deltas=deltas,
+                    committable=committable,
+                    operator_state=kept,
+                    timers=timers,
+                    ttl=forms,
+                    migrations=migrations,
+                )
+            )
     if run.stateful:
         run.reported = Reported(epoch.lineage, epoch.number, held)
     return reports

@@ -15,7 +15,8 @@ from penstock.checkpoint.manifest import Fenced, Manifest
 from penstock.common.error_format import short_form
 from penstock.common.job import JobCancelled, JobStatus, JobSuspended
 from penstock.driver.clock import StepsBack
-from penstock.driver.epochs import EpochDriver, EpochStatistics
+from penstock.driver.epoch_statistics import EpochStatistics
+from penstock.driver.epochs import EpochDriver
 from penstock.driver.life_cycle import (
     AwaitRestart,
     End,
@@ -217,7 +218,7 @@ class JobExecution:
                 self.lineage.end(retain=self._unfinished)
                 self.lineage = self._open_lineage()
             self._engine.ship(restart.number)
-            self.driver.metrics.restarts = restart.number
+            self.driver.metrics.restarted(restart.number)
         return instruction
 
     def _failed(self, error: BaseException) -> AwaitRestart | End:

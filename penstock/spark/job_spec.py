@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.checkpoint.lineages import Lineages, SharedStorage
-from penstock.driver.epochs import EpochStatistics, Settings
+from penstock.driver.epoch_settings import Settings
+from penstock.driver.epoch_statistics import EpochStatistics
 from penstock.driver.flow_control import FlowSettings
 from penstock.driver.life_cycle import JobTraits
 from penstock.driver.restarts import RestartStrategy

@@ -77,9 +77,9 @@ class OpenLineage:
             executor=ThreadPoolExecutor(1, "penstock-commits"),
             await_tasks=engine.await_tasks,
             flow=FlowControl(spec.flow, held, self.credits) if spec.flow is not None and held else None,
+            slots=slots,
+            source_lines=sources,
         )
-        self.driver.sources = sources
-        self.driver.metrics.slots = slots
 
     def _open(self, sources: list[str]) -> tuple[Storage, str]:
         spec = self._spec

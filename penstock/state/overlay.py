@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Protocol
 
+from penstock.common.options.state import OVERLAY_MEMORY
 from penstock.errors import PenstockError
 from penstock.state.descriptors import StateDescriptor, ValueStateDescriptor
 from penstock.state.engines.base import Reader
@@ -51,7 +52,7 @@ class Holder(Protocol):
         """Bring all of it to the states and timers."""
 
 
-OVERLAY_BYTES = 128 * 1024 * 1024
+OVERLAY_BYTES = OVERLAY_MEMORY.default
 """Where an overlay spills, if nothing else is set. While it does, about twice as much is in memory."""
 
 _PART = struct.Struct(">I")

@@ -9,7 +9,7 @@ from typing import Any
 from penstock.checkpoint.manifest import Manifest
 from penstock.common.pickling import Frozen
 from penstock.common.program import Program
-from penstock.driver.epochs import EpochParameters
+from penstock.driver.epoch_parameters import EpochParameters
 from penstock.errors import PenstockError
 from penstock.graph.physical import PhysicalGraph
 from penstock.runtime.watermarks import GREATEST, LEAST

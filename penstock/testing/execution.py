@@ -7,7 +7,9 @@ from collections.abc import Callable
 from penstock.common.job import JobStatus
 from penstock.common.program import Program
 from penstock.driver.committing import CommittingSink
-from penstock.driver.epochs import EpochDriver, EpochStatistics, Settings
+from penstock.driver.epoch_settings import Settings
+from penstock.driver.epoch_statistics import EpochStatistics
+from penstock.driver.epochs import EpochDriver
 from penstock.driver.event_time import moved_backwards
 from penstock.driver.flow_control import FlowControl, FlowSettings
 from penstock.driver.life_cycle import (
@@ -124,7 +126,7 @@ class LocalExecution:
                     case AwaitRestart(number, delay_ms):
                         self._clock.wait(delay_ms / 1000)
                         self._open_engine()
-                        self.driver.metrics.restarts = number
+                        self.driver.metrics.restarted(number)
                         instruction = self.life.delay_over()
                     case StartQuery():
                         self.life.query_started()

@@ -20,15 +20,18 @@ from types import ModuleType
 from typing import Any
 
 from penstock.common.options import check_values
+from penstock.common.options.program import MAX_PARALLELISM, PARALLELISM
 from penstock.common.program import Program
 from penstock.common.watermark_strategy import Watermark
 from penstock.connectors.driver_sinks import CollectSink
-from penstock.datastream.backend_settings import backend_name
-from penstock.datastream.checkpoint_settings import checkpoint_interval, restart_strategy
+from penstock.connectors.flow_settings import flow_if_asked
 from penstock.datastream.data_stream import DataStream
 from penstock.datastream.environment import StreamExecutionEnvironment
-from penstock.datastream.flow_settings import flow_if_asked
-from penstock.driver.epochs import EpochDriver, EpochParameters, EpochStatistics, Settings
+from penstock.driver.checkpoint_settings import checkpoint_interval, restart_strategy
+from penstock.driver.epoch_parameters import EpochParameters
+from penstock.driver.epoch_settings import Settings
+from penstock.driver.epoch_statistics import EpochStatistics
+from penstock.driver.epochs import EpochDriver
 from penstock.driver.life_cycle import Phase, Refusal, Save
 from penstock.driver.metrics import JobMetrics
 from penstock.driver.statistics import CheckpointLog
@@ -39,6 +42,7 @@ from penstock.runtime.watermarks import LEAST
 from penstock.savepoint.format import check_savepoint_directory, savepoint_storage
 from penstock.savepoint.restoring import RecoveryClaimMode, RestoreSettings
 from penstock.savepoint.saving import make_savepoint
+from penstock.state.backend_settings import backend_name
 from penstock.state.backends import Backend
 from penstock.state.driver_storage import DriverStorage
 from penstock.state.local_storage import LocalStorage
@@ -77,7 +81,7 @@ class JobHarness:
         settings: Settings | None = None,
         from_savepoint: str | None = None,
         allow_non_restored_state: bool = False,
-        claim_mode: RecoveryClaimMode = RecoveryClaimMode.NO_CLAIM,
+        claim_mode: RecoveryClaimMode = RestoreSettings.claim_mode,
         commits_late: bool = False,
         main: ModuleType | None = None,
     ) -> None:
@@ -89,7 +93,7 @@ class JobHarness:
             stream._end("Collect", self._sink)
         self._directory = tempfile.mkdtemp(prefix="penstock-harness-")
         engine, in_driver = backend_name(backend)
-        self._backend = Backend(engine, [f"{self._directory}/replicas"])
+        self._backend = Backend(name=engine, directories=[f"{self._directory}/replicas"])
         if settings is None and checkpoint_interval(env.get_configuration()) <= 0:
             # As on Spark, the limit is that of checkpoints in the driver's memory; a program without any has none.
             settings = Settings(memory_limit=sys.maxsize)
@@ -110,8 +114,8 @@ class JobHarness:
         check_values(config.to_dict())
         self._graph = build(
             logical,
-            parallelism or config.get_integer("parallelism.default", 1),
-            max_parallelism or config.get_integer("pipeline.max-parallelism", 0) or None,
+            parallelism or config.get(PARALLELISM) or 1,
+            max_parallelism or config.get(MAX_PARALLELISM),
             env.is_chaining_enabled(),
             env._job_parameters,
             batch=env._is_batch(),
@@ -372,13 +376,13 @@ class JobHarness:
     def committed(self) -> CommittedState:
         """What the last checkpoint holds."""
         parameters = EpochParameters(
-            self._driver.next_number,
-            False,
-            self._driver.version,
-            "",
-            self._driver.lineage,
-            self._backend,
-            self._settings.inline_bytes,
+            number=self._driver.next_number,
+            ends_input=False,
+            wanted=self._driver.version,
+            storage="",
+            lineage=self._driver.lineage,
+            backend=self._backend,
+            inline_bytes=self._settings.inline_bytes,
             timestamp=self._driver.epoch_clock(),
             scale=self._driver.scale,
         )

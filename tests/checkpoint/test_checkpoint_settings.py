@@ -8,8 +8,9 @@ import pytest
 from penstock.datastream import RuntimeContext, StreamExecutionEnvironment
 from penstock.datastream.connectors import Sink, SinkWriter
 from penstock.driver.coordinator import CheckpointStatus
-from penstock.driver.epoch_errors import EpochFailed
-from penstock.driver.epochs import EngineLost, EpochParameters, Settings, TookTooLong
+from penstock.driver.epoch_errors import EngineLost, EpochFailed, TookTooLong
+from penstock.driver.epoch_parameters import EpochParameters
+from penstock.driver.epoch_settings import Settings
 from penstock.testing import JobHarness
 
 

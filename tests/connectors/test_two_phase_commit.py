@@ -11,7 +11,7 @@ from penstock.checkpoint.manifest import Fenced
 from penstock.common import RestartStrategies
 from penstock.connectors.two_phase import NotAborted
 from penstock.datastream import StreamExecutionEnvironment, TwoPhaseCommitSinkFunction
-from penstock.driver.epochs import Settings
+from penstock.driver.epoch_settings import Settings
 from penstock.state.local_storage import LocalStorage
 from penstock.testing import JobHarness, SinkHarness
 

@@ -14,7 +14,8 @@ from penstock.datastream.state import StateTtlConfig, ValueStateDescriptor
 from penstock.datastream.window import TumblingProcessingTimeWindows
 from penstock.driver.clock import Jumps, ProcessingClock
 from penstock.driver.epoch_errors import UserFunctionFailed
-from penstock.driver.epochs import EpochParameters, Settings
+from penstock.driver.epoch_parameters import EpochParameters
+from penstock.driver.epoch_settings import Settings
 from penstock.testing import JobHarness
 from penstock.testing.engine import LocalEngine
 

@@ -32,7 +32,8 @@ from penstock.datastream import (
 from penstock.datastream.state import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
 from penstock.datastream.window import TumblingEventTimeWindows
 from penstock.driver.epoch_errors import UserFunctionFailed
-from penstock.driver.epochs import Settings, StateTooLarge
+from penstock.driver.epoch_settings import Settings
+from penstock.driver.memory_limit import StateTooLarge
 from penstock.graph.logical import GraphError
 from penstock.testing import JobHarness
 

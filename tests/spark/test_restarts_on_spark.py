@@ -207,7 +207,7 @@ def test_by_default_an_error_from_the_start_ends_the_job_the_fifth_time(
     make_env: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     quickly = replace(WITH_CHECKPOINTS, initial_ms=1, max_ms=1)
-    monkeypatch.setattr("penstock.datastream.checkpoint_settings.WITH_CHECKPOINTS", quickly)
+    monkeypatch.setattr("penstock.driver.checkpoint_settings.WITH_CHECKPOINTS", quickly)
     env = make_env(checkpoints=True)
     env.from_source(Unreachable(), WatermarkStrategy.no_watermarks(), "orders").sink_to(DiscardingSink())
     client = env.execute_async("unreachable")

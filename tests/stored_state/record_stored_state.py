@@ -19,7 +19,7 @@ from pathlib import Path
 from stored_state_jobs import HOUR, START, OrderV1, OrderV2, OrderV3, PowerCut, SinkCalls, deliveries, states, totals
 
 from penstock.datastream import StreamExecutionEnvironment
-from penstock.driver.epochs import Settings
+from penstock.driver.epoch_settings import Settings
 from penstock.state.local_storage import LocalStorage
 from penstock.testing import JobHarness
 

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import rocksdict
 
+from penstock.common.options.state import ROCKSDB_CACHE, ROCKSDB_THREADS, ROCKSDB_WRITE_BUFFERS
 from penstock.state.engines.base import EngineError
 
 __all__ = [
@@ -56,9 +57,9 @@ class LockedDatabase(Exception):
 class RocksDbOptions:
     """What RocksDB may take in one process, over all replicas that are open there."""
 
-    block_cache_bytes: int = 128 << 20
-    write_buffer_bytes: int = 32 << 20
-    background_threads: int = 2
+    block_cache_bytes: int = ROCKSDB_CACHE.default
+    write_buffer_bytes: int = ROCKSDB_WRITE_BUFFERS.default
+    background_threads: int = ROCKSDB_THREADS.default
 
 
 class MemoryUsage(NamedTuple):
