@@ -15,7 +15,7 @@ import msgspec
 from penstock.checkpoint.expiry import left_out_of_bases
 from penstock.checkpoint.manifest import BaseHandle, Manifest, Version, load
 from penstock.checkpoint.manifest_chain import ManifestChain
-from penstock.runtime.plan import PhysicalGraph
+from penstock.graph.physical import PhysicalGraph
 from penstock.state.entries import state_id
 from penstock.state.files import GroupChanges, merge_changes, read_changes, write_changes
 from penstock.state.key_groups import block_count, block_range

@@ -13,7 +13,7 @@ import typer
 from penstock.cli.first_job import first_job
 from penstock.common.configuration import Configuration
 from penstock.graph.logical import LogicalGraph
-from penstock.runtime.plan import PhysicalGraph
+from penstock.graph.physical import PhysicalGraph
 from penstock.savepoint.comparison import INCOMPATIBLE, RESTORED, Comparison, OperatorVerdict, SourceVerdict, compare
 from penstock.savepoint.settings import restore_settings
 

@@ -12,7 +12,7 @@ from penstock.cli.program import run_program
 from penstock.common.configuration import Configuration
 from penstock.datastream.launch import LaunchContext, launch
 from penstock.graph.logical import LogicalGraph
-from penstock.runtime.plan import PhysicalGraph
+from penstock.graph.physical import PhysicalGraph
 
 Seen = TypeVar("Seen")
 Look = Callable[[str, LogicalGraph, PhysicalGraph, Configuration], Seen]

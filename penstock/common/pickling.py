@@ -5,8 +5,8 @@ from __future__ import annotations
 import pickle
 from typing import Any
 
+from penstock.common.class_pickling import dump_by_name
 from penstock.common.plain import decode_plain, encode_plain
-from penstock.common.program import dump_by_name
 
 
 class Frozen:

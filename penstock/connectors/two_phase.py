@@ -186,7 +186,7 @@ class _TransactionWriter(SinkWriter):
     def __init__(self, function: Transactions, context: RuntimeContext) -> None:
         assert context.of_record is not None
         self._function = function
-        self._uid = context._uid
+        self._uid = context.uid
         self._given = context.of_record
         self._invoke = function.invoke
         self._handles = _Handles(function)

@@ -68,7 +68,7 @@ class WriteAhead:
     """A writer's half, for many epochs. In each: `begin`, `add` for every chunk, `seal`."""
 
     def __init__(self, context: RuntimeContext) -> None:
-        self._whose = context._described()
+        self._whose = context.described()
         self._epoch: EpochInfo | None = None
 
     def begin(self, epoch: EpochInfo) -> None:

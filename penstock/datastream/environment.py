@@ -71,17 +71,17 @@ from penstock.driver.epoch_settings import Settings
 from penstock.driver.epoch_statistics import EpochStatistics
 from penstock.driver.slots import slot_settings
 from penstock.errors import PenstockError
+from penstock.graph.builder import build
 from penstock.graph.logical import FORWARD, GraphError, Input, LogicalGraph, Partitioning, SourceSpec
-from penstock.graph.physical import build
+from penstock.graph.physical import PhysicalGraph
 from penstock.graph.plan_json import execution_plan
 from penstock.runtime.output_tag import OutputTag
-from penstock.runtime.plan import PhysicalGraph
 from penstock.savepoint.settings import restore_settings, savepoint_directory
 from penstock.state.backend_settings import backend_settings
 from penstock.state.backends import check_directory
+from penstock.state.local_storage import LocalStorage
 from penstock.state.object_storage import ObjectStorage
 from penstock.state.serializers import serializer_for
-from penstock.state.storage import LocalStorage
 
 if TYPE_CHECKING:
     from penstock.spark.types import DataFrame, SparkSession

@@ -25,7 +25,7 @@ from penstock.datastream.checkpoint_config import checkpointing_mode
 from penstock.datastream.checkpointing_mode import CheckpointingMode
 from penstock.driver.checkpoint_settings import checkpoint_interval
 from penstock.graph.logical import LogicalGraph, Node
-from penstock.runtime.plan import PhysicalGraph
+from penstock.graph.physical import PhysicalGraph
 from penstock.runtime.sink_operators import SinkFunctionOperator, SinkOperator
 from penstock.savepoint.settings import restore_settings
 from penstock.state.backend_settings import backend_settings

@@ -9,7 +9,7 @@ from typing import NoReturn
 from penstock.common.configuration import Configuration
 from penstock.errors import SourceLocation
 from penstock.graph.logical import LogicalGraph
-from penstock.runtime.plan import PhysicalGraph
+from penstock.graph.physical import PhysicalGraph
 
 Inspect = Callable[[str, LogicalGraph, PhysicalGraph, Configuration], NoReturn]
 """Takes the name, the graphs and the settings of a job; what it raises ends the program."""

@@ -20,8 +20,8 @@ from penstock.driver.epoch_errors import EngineLost, TookTooLong, failed
 from penstock.driver.epoch_settings import Settings
 from penstock.driver.epoch_steps import CollectedEpoch
 from penstock.driver.statistics import CheckpointLog
+from penstock.graph.physical import PhysicalGraph
 from penstock.runtime.metrics import TaskMetrics, decode_metrics
-from penstock.runtime.plan import PhysicalGraph
 from penstock.runtime.report import decode_report
 from penstock.runtime.rows import FAILURE, METRICS, REPORT, Failure, decode_failure
 

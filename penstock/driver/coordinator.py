@@ -14,7 +14,7 @@ from typing import NoReturn, overload
 
 from penstock.errors import PenstockError
 from penstock.runtime.report import ChannelCount, Report
-from penstock.runtime.rows import Failure
+from penstock.runtime.rows import Failure, edge_of, producer_of
 
 
 class CheckpointStatus(Enum):
@@ -244,7 +244,7 @@ def _disagreement(reports: list[Report]) -> str | None:
         return None
     for channel in sorted(sent.keys() | received.keys()):
         if sent.get(channel) != received.get(channel):
-            edge, producer = channel[0] >> 32, channel[0] & 0xFFFFFFFF
+            edge, producer = edge_of(channel[0]), producer_of(channel[0])
             return (
                 f"edge {edge}, producer {producer}: sent {sent.get(channel, 'nothing')} (buffers, records), "
                 f"received {received.get(channel, 'nothing')}"

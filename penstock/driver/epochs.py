@@ -33,7 +33,7 @@ from penstock.driver.rescaling import Scale, recalled, scale_for
 from penstock.driver.slots import Slots
 from penstock.driver.statistics import CheckpointLog
 from penstock.errors import PenstockError
-from penstock.runtime.plan import PhysicalGraph
+from penstock.graph.physical import PhysicalGraph
 from penstock.savepoint.format import dispose_claimed, savepoint_storage
 from penstock.state.storage import Storage
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from msgspec.structs import replace
 
 from penstock.checkpoint.manifest import Manifest
+from penstock.graph.physical import PhysicalGraph
 from penstock.runtime.event_time import (
     ChannelTime,
     OperatorTime,
@@ -19,7 +20,7 @@ from penstock.runtime.event_time import (
     standing,
     where_channels_stood,
 )
-from penstock.runtime.plan import Chain, PhysicalGraph
+from penstock.runtime.plan import Chain
 from penstock.runtime.report import Report
 from penstock.runtime.watermarks import GREATEST, LEAST
 from penstock.state.ttl_timers import EXPIRY_KINDS

@@ -11,7 +11,7 @@ from penstock.driver.epoch_steps import TriggeredEpoch
 from penstock.driver.event_time import times_after
 from penstock.driver.rescaling import Scale, remembered
 from penstock.driver.snapshots import add_deltas, in_order, operator_snapshots, records_since
-from penstock.runtime.plan import PhysicalGraph
+from penstock.graph.physical import PhysicalGraph
 from penstock.runtime.report import Report
 
 

@@ -12,6 +12,7 @@ from typing import Any
 from penstock.driver.flow_control import FlowControl
 from penstock.driver.slots import Slots
 from penstock.errors import PenstockError
+from penstock.graph.physical import PhysicalGraph
 from penstock.runtime.metrics import (
     BUFFER_FILL,
     BUFFERS_OUT,
@@ -22,7 +23,6 @@ from penstock.runtime.metrics import (
     Number,
     TaskMetrics,
 )
-from penstock.runtime.plan import PhysicalGraph
 
 _STEPS = 60
 """A meter's time span is kept in so many steps: its rate is that exact, and holds no more in memory."""

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from penstock.common.configuration import Configuration
 from penstock.common.options.running import SLOT_TIMEOUT, SLOTS_WAIT
 from penstock.errors import PenstockError
-from penstock.runtime.plan import Chain, PhysicalGraph
+from penstock.graph.physical import PhysicalGraph
+from penstock.runtime.plan import Chain
 
 _logger = logging.getLogger("penstock")
 

@@ -8,7 +8,7 @@ import msgspec
 
 from penstock.checkpoint.manifest import Manifest, OperatorSnapshot
 from penstock.checkpoint.redistribution import add_report, stored_once
-from penstock.runtime.plan import PhysicalGraph
+from penstock.graph.physical import PhysicalGraph
 from penstock.runtime.report import OperatorReport, Report
 
 

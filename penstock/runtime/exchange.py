@@ -23,6 +23,7 @@ from penstock.runtime.rows import (
     Codec,
     ExchangeRow,
     add_checksum,
+    edge_of,
     encode_struct,
 )
 from penstock.runtime.tracks import Tracks
@@ -176,7 +177,7 @@ class Exchange:
     def measure(self) -> EdgeMetrics:
         """What was sent so far, over all targets, without barriers."""
         return EdgeMetrics(
-            edge=self._channel >> 32,
+            edge=edge_of(self._channel),
             records=sum(self._sent_records),
             buffers=sum(self._sent_buffers),
             bytes=self._sent_bytes,

@@ -56,6 +56,14 @@ def channel_of(edge: int, producer: int) -> int:
     return edge << 32 | producer
 
 
+def edge_of(channel: int) -> int:
+    return channel >> 32
+
+
+def producer_of(channel: int) -> int:
+    return channel & 0xFFFFFFFF
+
+
 class WatermarkAt(msgspec.Struct, array_like=True, kw_only=True):
     position: int
     """Records of the buffer before it."""

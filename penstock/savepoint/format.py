@@ -28,8 +28,9 @@ from penstock.runtime.event_time import OperatorTime
 from penstock.savepoint.positions import Positions
 from penstock.savepoint.validation import contradiction
 from penstock.state.files import content_name
+from penstock.state.local_storage import LocalStorage
 from penstock.state.object_storage import ObjectStorage
-from penstock.state.storage import LocalStorage, MissingObject, StorageError
+from penstock.state.storage import MissingObject, StorageError
 
 FORMAT = 2
 """Before 2, no state's type had versions. All are read."""

@@ -21,7 +21,8 @@ from penstock.checkpoint.key_types import check_key_type, declared_key_types
 from penstock.checkpoint.lineages import Lineages, SharedStorage
 from penstock.checkpoint.manifest import FORMAT, BaseHandle, Manifest, NotRestorable, latest
 from penstock.common.options.checkpoints import CLAIM_MODE, IGNORE_UNCLAIMED_STATE
-from penstock.runtime.plan import Chain, PhysicalGraph
+from penstock.graph.physical import PhysicalGraph
+from penstock.runtime.plan import Chain
 from penstock.savepoint.format import (
     Metadata,
     SavedBlock,

@@ -16,7 +16,7 @@ from penstock.checkpoint.job_directories import readable_part
 from penstock.checkpoint.lineages import SharedStorage
 from penstock.checkpoint.manifest import Manifest, OperatorSnapshot, Version, load
 from penstock.common.source_locations import warn
-from penstock.runtime.plan import PhysicalGraph
+from penstock.graph.physical import PhysicalGraph
 from penstock.savepoint.format import (
     FORMAT,
     PREFIX,

@@ -16,7 +16,7 @@ from penstock.common.garbage import Collector
 from penstock.driver.epoch_errors import TookTooLong
 from penstock.driver.epoch_parameters import EpochParameters
 from penstock.driver.rescaling import Scale
-from penstock.runtime.plan import PhysicalGraph
+from penstock.graph.physical import PhysicalGraph
 from penstock.runtime.rows import METRICS
 from penstock.spark.lost import brief, lost
 from penstock.spark.metrics import collect_metrics

@@ -14,7 +14,7 @@ from penstock.driver.life_cycle import JobTraits
 from penstock.driver.restarts import RestartStrategy
 from penstock.driver.slots import SlotSettings
 from penstock.graph.logical import LogicalGraph
-from penstock.runtime.plan import PhysicalGraph
+from penstock.graph.physical import PhysicalGraph
 from penstock.savepoint.restoring import RestoreSettings, check_savepoint
 from penstock.spark.sources import sources_in_log
 

@@ -30,7 +30,9 @@ from penstock.spark.job_spec import JobSpec
 from penstock.spark.log import SparkLog
 from penstock.spark.sources import sources_in_log
 from penstock.state.backends import remove_replicas
-from penstock.state.storage import DriverStorage, LocalStorage, Storage, StorageError
+from penstock.state.driver_storage import DriverStorage
+from penstock.state.local_storage import LocalStorage
+from penstock.state.storage import Storage, StorageError
 
 _logger = logging.getLogger("penstock")
 

@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 
 from penstock.common.names import check_name
 from penstock.errors import PenstockError
-from penstock.state.serializers import Serializer, serializer_for
+from penstock.state.serializers import OrPickled, Serializer, serializer_for
 from penstock.state.ttl_config import StateTtlConfig
 
 T = TypeVar("T")
@@ -165,6 +165,10 @@ class StateDescriptor(ABC):  # noqa: B024  only its kinds are made
 
     def get_name(self) -> str:
         return self.name
+
+    def use_hint(self, spec: Any) -> None:
+        """Write values as `spec` says, and pickle those that are not of it: an annotation does not bind a program."""
+        self.serializer = OrPickled(spec)
 
     def enable_time_to_live(self, ttl_config: StateTtlConfig) -> None:
         """Let values expire: docs/state-ttl.md. Call it before the state is asked for with this descriptor."""

@@ -188,7 +188,7 @@ class KeyedBootstrap:
         """What is known of the operator, and its state by key group, to be read at once. For SavepointWriter."""
         overlay = Overlay(max_parallelism)
         now = int(time.time() * 1000)
-        overlay.ttl.clock = _Clock(now)
+        overlay.ttl.go_by(_Clock(now))
         context = RuntimeContext(
             task_name=name,
             uid=uid,

@@ -13,7 +13,8 @@ from penstock.checkpoint.manifest_chain import ManifestChain
 from penstock.savepoint.format import SavedBlock
 from penstock.state.files import GroupChanges, read_changes
 from penstock.state.key_groups import block_count
-from penstock.state.storage import MissingObject, Storage, open_storage
+from penstock.state.storage import MissingObject, Storage
+from penstock.state.storage_uri import open_storage
 
 _FAR_SAMPLE = 2
 """Blocks that are fetched over a network for a look at their keys."""

@@ -11,7 +11,7 @@ from penstock.common.pickling import Frozen
 from penstock.common.program import Program
 from penstock.driver.epoch_parameters import EpochParameters
 from penstock.errors import PenstockError
-from penstock.runtime.plan import PhysicalGraph
+from penstock.graph.physical import PhysicalGraph
 from penstock.runtime.watermarks import GREATEST, LEAST
 from penstock.state.descriptors import AggregatingState, ListState, MapState, ReducingState
 from penstock.state.entries import stored_keys
@@ -44,7 +44,7 @@ class CommittedState:
         """Of a key: a value, a list, or a dict. `operator` is a uid or name, if several hold it."""
         with self.reading(name, operator) as (overlay, _):
             overlay.key = encode_key(key)
-            return from_inside(self._program, lambda: _plain(overlay._states[name]))
+            return from_inside(self._program, lambda: _plain(overlay.states[name]))
 
     def states(self, name: str, operator: str | None = None) -> dict[Any, Any]:
         """Of every key that has any, by key."""
@@ -60,7 +60,7 @@ class CommittedState:
             result = {}
             for key in sorted(keys):
                 overlay.key = key
-                held = from_inside(self._program, lambda: _plain(overlay._states[name]))
+                held = from_inside(self._program, lambda: _plain(overlay.states[name]))
                 if timed and held in (None, [], {}):
                     # Stored, but expired.
                     keys.discard(key)
@@ -130,17 +130,16 @@ class CommittedState:
         overlays = [
             (run, run.overlay)
             for run in runs
-            if run.overlay is not None and (state is None or state in run.overlay._states)
+            if run.overlay is not None and (state is None or state in run.overlay.states)
         ]
         if len(overlays) != 1:
             what = "keyed state" if state is None else f"a state '{state}'"
-            known = {run.chain.operators[0].uid: sorted(run.overlay._states) for run in runs if run.overlay is not None}
+            known = {run.chain.operators[0].uid: sorted(run.overlay.states) for run in runs if run.overlay is not None}
             raise PenstockError(f"{len(overlays)} operators hold {what}; there are {known}. Say which: operator=uid.")
         run, overlay = overlays[0]
         access = self._engine.state_access(parameters)
         # What has expired by now is not there, though it may be stored.
-        run.moment.processing_time = parameters.timestamp
-        run.operators[0].watermark = self.watermark_of(run.chain.operators[0].uid)
+        run.set_time(parameters.timestamp, self.watermark_of(run.chain.operators[0].uid))
         replicas = access.replicas(run.chain.operators[0].uid, run.chain.max_parallelism)
         try:
             overlay.begin(0, replicas)

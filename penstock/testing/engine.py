@@ -9,18 +9,20 @@ from functools import partial
 from typing import Any
 
 from penstock.checkpoint.manifest_chain import ManifestChain
-from penstock.common.program import Program, dump_records
+from penstock.common.class_pickling import dump_records
+from penstock.common.program import Program
 from penstock.driver.epoch_errors import EngineLost
 from penstock.driver.epoch_parameters import EpochParameters
 from penstock.driver.event_time import reported_backwards
 from penstock.driver.rescaling import Scale
 from penstock.errors import PenstockError
+from penstock.graph.physical import PhysicalGraph, pack, unpack
 from penstock.runtime.chain import ChainRun
 from penstock.runtime.moment import OfSplit
-from penstock.runtime.plan import PhysicalGraph, pack, unpack
 from penstock.runtime.report import decode_report
 from penstock.runtime.rows import METRICS, REPORT, ExchangeRow
-from penstock.runtime.task import Task, TaskEpoch
+from penstock.runtime.task import Task
+from penstock.runtime.task_epoch import TaskEpoch
 from penstock.state.access import StateAccess
 from penstock.state.backends import Backend, ReplicaStore
 from penstock.state.storage import Storage

@@ -24,8 +24,8 @@ from penstock.driver.life_cycle import (
 )
 from penstock.driver.restarts import RestartStrategy
 from penstock.errors import PenstockError
+from penstock.graph.physical import PhysicalGraph
 from penstock.runtime.event_time import Times
-from penstock.runtime.plan import PhysicalGraph
 from penstock.savepoint.restoring import RestoreSettings, restore_savepoint
 from penstock.state.storage import Storage
 from penstock.testing.clock import HarnessClock

@@ -13,7 +13,7 @@ from penstock.common.program import Program
 from penstock.connectors.source import at_end
 from penstock.errors import PenstockError
 from penstock.graph.logical import LogicalGraph
-from penstock.runtime.plan import PhysicalGraph
+from penstock.graph.physical import PhysicalGraph
 from penstock.state.storage import Storage
 from penstock.testing.credits import Credits
 from penstock.testing.drawing import DrawnSource

@@ -36,7 +36,7 @@ from penstock.driver.life_cycle import Phase, Refusal, Save
 from penstock.driver.metrics import JobMetrics
 from penstock.driver.statistics import CheckpointLog
 from penstock.errors import PenstockError
-from penstock.graph.physical import build
+from penstock.graph.builder import build
 from penstock.runtime.moment import Timestamped
 from penstock.runtime.watermarks import LEAST
 from penstock.savepoint.format import check_savepoint_directory, savepoint_storage
@@ -44,7 +44,9 @@ from penstock.savepoint.restoring import RecoveryClaimMode, RestoreSettings
 from penstock.savepoint.saving import make_savepoint
 from penstock.state.backend_settings import backend_name
 from penstock.state.backends import Backend
-from penstock.state.storage import DriverStorage, LocalStorage, Storage
+from penstock.state.driver_storage import DriverStorage
+from penstock.state.local_storage import LocalStorage
+from penstock.state.storage import Storage
 from penstock.testing.clock import HarnessClock
 from penstock.testing.committed_state import CommittedState
 from penstock.testing.engine import LocalEngine
@@ -238,7 +240,7 @@ class JobHarness:
     def _give_time(self, uid: str) -> None:
         chain = next(chain for chain in self._graph.sources() if chain.source_uid == uid)
         if not chain.gives_time:
-            chain.gives_time = self._graph.timed = True
+            self._graph.give_time(chain)
             self._execution.start()
 
     def set_partitions(self, count: int, source: str | None = None) -> None:

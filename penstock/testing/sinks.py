@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from penstock.checkpoint.manifest import Committable
 from penstock.checkpoint.wal import WriteAheadLog
-from penstock.common.program import dump_by_name
+from penstock.common.class_pickling import dump_by_name
 from penstock.connectors.sink import Sink
 from penstock.connectors.two_phase import TwoPhaseCommitSink
 from penstock.datastream.two_phase_commit import TwoPhaseCommitSinkFunction
@@ -26,8 +26,9 @@ from penstock.runtime.context import RuntimeContext
 from penstock.runtime.metrics import MetricRegistry
 from penstock.runtime.operators import EpochInfo
 from penstock.runtime.sink_operators import WRITERS, SinkOperator
+from penstock.state.driver_storage import DriverStorage
 from penstock.state.shares import Share
-from penstock.state.storage import DriverStorage, Storage
+from penstock.state.storage import Storage
 
 _UID = "sink"
 _LINEAGE = "harness"

@@ -17,9 +17,9 @@ from penstock.state.access import StateAccess
 from penstock.state.descriptors import ValueStateDescriptor
 from penstock.state.engines.memory import MemoryEngine
 from penstock.state.keys import encode_key
+from penstock.state.local_storage import LocalStorage
 from penstock.state.overlay import Nothing, Overlay
 from penstock.state.replica import Replicas
-from penstock.state.storage import LocalStorage
 
 FILES = ("manifests/", "deltas/", "bases/")
 

@@ -28,8 +28,8 @@ from penstock.checkpoint.lineages import Lineages, SharedStorage
 from penstock.common.configuration import Configuration
 from penstock.common.options import BadSetting
 from penstock.datastream import StreamExecutionEnvironment
+from penstock.state.local_storage import LocalStorage
 from penstock.state.object_storage import ObjectStorage
-from penstock.state.storage import LocalStorage
 from penstock.testing import JobHarness
 
 SAME_TO_EARLIER_VERSIONS = ["orders/eu", "orders eu", "orders-eu", "orders:eu", " orders/eu ", "orders/eu."]

@@ -20,7 +20,9 @@ from penstock.checkpoint.manifest import (
     publish,
 )
 from penstock.runtime.report import DeltaHandle
-from penstock.state.storage import DriverStorage, LocalStorage, MissingObject
+from penstock.state.driver_storage import DriverStorage
+from penstock.state.local_storage import LocalStorage
+from penstock.state.storage import MissingObject
 
 
 def manifest(number=1, parent=b"", token="driver", **fields):

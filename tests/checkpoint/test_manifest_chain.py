@@ -20,11 +20,12 @@ from penstock.checkpoint.manifest import (
 from penstock.checkpoint.manifest_chain import ManifestChain
 from penstock.runtime.report import DeltaHandle
 from penstock.state.access import StateAccess
+from penstock.state.driver_storage import DriverStorage
 from penstock.state.engines.memory import MemoryEngine
 from penstock.state.files import GroupChanges
 from penstock.state.key_groups import block_count, block_of
 from penstock.state.replica import Replicas, StaleAttempt
-from penstock.state.storage import DriverStorage, MissingObject
+from penstock.state.storage import MissingObject
 
 UID = "count"
 GROUPS = 4

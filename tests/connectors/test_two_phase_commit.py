@@ -12,7 +12,7 @@ from penstock.common import RestartStrategies
 from penstock.connectors.two_phase import NotAborted
 from penstock.datastream import StreamExecutionEnvironment, TwoPhaseCommitSinkFunction
 from penstock.driver.epoch_settings import Settings
-from penstock.state.storage import LocalStorage
+from penstock.state.local_storage import LocalStorage
 from penstock.testing import JobHarness, SinkHarness
 
 POINTS = [

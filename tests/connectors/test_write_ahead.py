@@ -15,9 +15,11 @@ from penstock.driver.committing import Commit
 from penstock.driver.epoch_settings import Settings
 from penstock.errors import PenstockError
 from penstock.runtime.operators import EpochInfo
+from penstock.state.driver_storage import DriverStorage
 from penstock.state.files import CorruptFile
+from penstock.state.local_storage import LocalStorage
 from penstock.state.object_storage import ObjectStorage
-from penstock.state.storage import DriverStorage, LocalStorage, MissingObject
+from penstock.state.storage import MissingObject
 from penstock.testing import JobHarness
 
 NUMBERS = range(60)

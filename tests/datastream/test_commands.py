@@ -15,7 +15,7 @@ from penstock.control.messages import Cancel, Describe, Description, Done, MakeS
 from penstock.datastream import StreamExecutionEnvironment, commands
 from penstock.datastream.commands import Commands, open_to_commands
 from penstock.datastream.job_client import LocalJobClient
-from penstock.graph.physical import build
+from penstock.graph.builder import build
 
 ID = "5f" * 16
 

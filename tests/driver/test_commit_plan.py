@@ -7,7 +7,7 @@ from penstock.checkpoint.manifest import Committable
 from penstock.checkpoint.wal import WriteAheadLog
 from penstock.driver.committing import Committer
 from penstock.runtime.report import OperatorReport, Report
-from penstock.state.storage import DriverStorage
+from penstock.state.driver_storage import DriverStorage
 
 
 class OfKind(CommitLog):

@@ -4,7 +4,7 @@ import pytest
 
 from penstock.datastream import StreamExecutionEnvironment
 from penstock.driver.metrics import MetricTotals
-from penstock.graph.physical import build
+from penstock.graph.builder import build
 from penstock.runtime.metrics import OperatorMetrics, TaskMetrics
 
 

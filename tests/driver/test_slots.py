@@ -11,8 +11,8 @@ from penstock.common.options import BadSetting
 from penstock.datastream import StreamExecutionEnvironment
 from penstock.driver.rescaling import scale_for
 from penstock.driver.slots import Slots, SlotSettings, TooFewSlots, slot_settings, slots_needed
-from penstock.graph.physical import build
-from penstock.runtime.plan import PhysicalGraph
+from penstock.graph.builder import build
+from penstock.graph.physical import PhysicalGraph
 
 
 class Cluster:

@@ -7,13 +7,14 @@ from penstock.common.watermark_strategy import Watermark, WatermarkGenerator
 from penstock.datastream import KeyedProcessFunction, ProcessFunction, StreamExecutionEnvironment
 from penstock.datastream.connectors import Source
 from penstock.errors import PenstockError
-from penstock.graph.physical import build
+from penstock.graph.builder import build
 from penstock.runtime.chain import ChainRun
 from penstock.runtime.event_time import ChannelTime, OperatorTime
 from penstock.runtime.moment import OfSplit, Timestamped
 from penstock.runtime.report import decode_report
 from penstock.runtime.rows import BARRIER, REPORT, decode_barrier
-from penstock.runtime.task import Task, TaskEpoch
+from penstock.runtime.task import Task
+from penstock.runtime.task_epoch import TaskEpoch
 from penstock.state.access import StateAccess
 from penstock.testing import JobHarness
 

@@ -11,8 +11,8 @@ from penstock.common import Types
 from penstock.datastream import CheckpointedFunction, KeyedProcessFunction, MapFunction, StreamExecutionEnvironment
 from penstock.datastream.state import ListStateDescriptor, MapStateDescriptor
 from penstock.state.key_groups import owner_of
+from penstock.state.local_storage import LocalStorage
 from penstock.state.shares import BROADCAST, GROUPED, SPLIT, UNION, Shares, in_group
-from penstock.state.storage import LocalStorage
 from penstock.testing import JobHarness
 
 

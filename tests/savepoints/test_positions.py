@@ -14,7 +14,7 @@ from penstock.savepoint.positions import Positions, UnknownLog, put_together, ta
 from penstock.savepoint.restoring import RestoreSettings, restore_savepoint
 from penstock.spark.log import SparkLog
 from penstock.spark.sources import _write_rest
-from penstock.state.storage import DriverStorage
+from penstock.state.driver_storage import DriverStorage
 from penstock.testing import JobHarness
 
 

@@ -17,7 +17,7 @@ from penstock.datastream import KeyedProcessFunction
 from penstock.datastream.state import StateTtlConfig, ValueStateDescriptor
 from penstock.datastream.window import TumblingEventTimeWindows
 from penstock.driver.epoch_settings import Settings
-from penstock.state.storage import LocalStorage
+from penstock.state.local_storage import LocalStorage
 from penstock.testing import JobHarness
 
 BACKENDS = ["memory", "filesystem", "rocksdb"]

@@ -8,7 +8,7 @@ from stored_samples import METADATA, SAMPLES
 
 from penstock.checkpoint.manifest import digest_of, load, manifest_name
 from penstock.savepoint.format import load_savepoint
-from penstock.state.storage import LocalStorage
+from penstock.state.local_storage import LocalStorage
 
 STORED = {
     "manifest": """

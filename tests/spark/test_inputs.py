@@ -12,8 +12,10 @@ from penstock.checkpoint.manifest import Manifest
 from penstock.common.options import BadSetting
 from penstock.spark.inputs import CopiedInputs, LocalInputs, inputs_of
 from penstock.spark.log import SparkLog
+from penstock.state.driver_storage import DriverStorage
+from penstock.state.local_storage import LocalStorage
 from penstock.state.object_storage import ObjectStorage
-from penstock.state.storage import DriverStorage, LocalStorage, StorageError
+from penstock.state.storage import StorageError
 
 MakeStorage = Callable[..., ObjectStorage]
 

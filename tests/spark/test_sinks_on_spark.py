@@ -16,7 +16,7 @@ from penstock.datastream import RuntimeExecutionMode, StreamExecutionEnvironment
 from penstock.datastream.connectors import Sink, SinkWriter
 from penstock.driver.epoch_settings import Settings
 from penstock.spark.writing import SparkWriterFailed
-from penstock.state.storage import LocalStorage
+from penstock.state.local_storage import LocalStorage
 from penstock.testing import JobHarness
 
 pytestmark = pytest.mark.spark

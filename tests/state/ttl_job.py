@@ -20,6 +20,7 @@ from penstock.datastream.state import (
 from penstock.runtime.event_time import OperatorTime
 from penstock.runtime.report import DeltaHandle
 from penstock.state.access import StateAccess
+from penstock.state.driver_storage import DriverStorage
 from penstock.state.engines.lmdb import LmdbEngine
 from penstock.state.engines.memory import MemoryEngine
 from penstock.state.engines.rocksdb import RocksDbEngine
@@ -27,7 +28,6 @@ from penstock.state.entries import HEADER, state_id
 from penstock.state.key_groups import block_count
 from penstock.state.keys import decode_key, encode_key
 from penstock.state.overlay import Overlay
-from penstock.state.storage import DriverStorage
 from penstock.state.ttl import timed_name
 
 ENGINES = {"memory": lambda path: MemoryEngine(), "lmdb": LmdbEngine, "rocksdb": RocksDbEngine}
@@ -101,7 +101,7 @@ class TtlJob:
     def start(self):
         """A new process: functions are opened anew, with the configuration of now."""
         self.overlay = Overlay(self.max_parallelism)
-        self.overlay.ttl.clock = self.clock
+        self.overlay.ttl.go_by(self.clock)
         self._restore(ManifestChain(self.storage, self.version))
         for descriptor in descriptors():
             if self.config is not None:

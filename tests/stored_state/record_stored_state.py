@@ -20,7 +20,7 @@ from stored_state_jobs import HOUR, START, OrderV1, OrderV2, OrderV3, PowerCut, 
 
 from penstock.datastream import StreamExecutionEnvironment
 from penstock.driver.epoch_settings import Settings
-from penstock.state.storage import LocalStorage
+from penstock.state.local_storage import LocalStorage
 from penstock.testing import JobHarness
 
 DATA = Path(__file__).parents[1] / "data" / "stored_state"

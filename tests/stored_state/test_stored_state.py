@@ -11,7 +11,7 @@ import pytest
 from stored_state_jobs import HOUR, START, OrderV3, ReorderedStatus, SinkCalls, deliveries, states, totals
 
 from penstock.datastream import StreamExecutionEnvironment
-from penstock.state.storage import LocalStorage
+from penstock.state.local_storage import LocalStorage
 from penstock.tables import Checkpoint, Savepoint
 from penstock.testing import JobHarness
 

@@ -24,8 +24,8 @@ from penstock.runtime.rows import BARRIER, DATA
 from penstock.runtime.task import Task
 from penstock.state.engines import lmdb as lmdb_module
 from penstock.state.engines import memory as memory_module
+from penstock.state.local_storage import LocalStorage
 from penstock.state.serializers import serializer_for
-from penstock.state.storage import LocalStorage
 from penstock.testing import JobHarness, keyed_harness
 
 BACKENDS = ["memory", "filesystem"]

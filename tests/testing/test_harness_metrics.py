@@ -10,7 +10,7 @@ from penstock.driver.epoch_errors import UserFunctionFailed
 from penstock.errors import PenstockError
 from penstock.metrics import Counter, Distribution, DistributionValue, Meter, MetricGroup
 from penstock.runtime.metrics import TaskMetrics
-from penstock.runtime.task import TaskEpoch
+from penstock.runtime.task_epoch import TaskEpoch
 from penstock.testing import JobHarness
 
 WORDS = ["a", "bb", "a", "ccc", "dd", "a", "eeee"]

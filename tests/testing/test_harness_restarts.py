@@ -10,7 +10,8 @@ from penstock.datastream.connectors import Sink, SinkWriter
 from penstock.datastream.state import ValueStateDescriptor
 from penstock.driver.epoch_errors import EpochFailed, UserFunctionFailed
 from penstock.driver.restarts import WITH_CHECKPOINTS
-from penstock.state.storage import DriverStorage, StorageError
+from penstock.state.driver_storage import DriverStorage
+from penstock.state.storage import StorageError
 from penstock.testing import JobHarness
 
 FAILURES: list[str] = []

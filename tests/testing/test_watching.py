@@ -5,7 +5,7 @@ import pytest
 from penstock.common import WatermarkStrategy
 from penstock.datastream import StreamExecutionEnvironment
 from penstock.driver.event_time import moved_backwards, times_after
-from penstock.graph.physical import build
+from penstock.graph.builder import build
 from penstock.runtime.assigning import TimestampsOperator
 from penstock.runtime.event_time import ChannelTime, OperatorTime
 from penstock.runtime.map_operators import MapOperator

@@ -57,7 +57,7 @@ class FileWriter(SinkWriter):
     """Between two epochs it holds nothing: every epoch begins with `restore`."""
 
     def __init__(self, sink: FileSink, context: RuntimeContext) -> None:
-        self._uid = context._uid
+        self._uid = context.uid
         self._subtask = context.get_index_of_this_subtask()
         self._whose = f"Sink '{context.get_task_name()}' (uid '{self._uid}')"
         self._base = sink.base_path

@@ -19,7 +19,7 @@ from penstock.state.engines.base import EngineError
 __all__ = [
     "LockedDatabase",
     "MemoryUsage",
-    "Record",
+    "ReplicaRecord",
     "RocksDbOptions",
     "UnusableDatabase",
     "close_database",
@@ -125,7 +125,7 @@ def memory_usage() -> MemoryUsage:
     return MemoryUsage(memory.cache.get_usage(), memory.cache.get_pinned_usage(), memory.write_buffers.get_usage())
 
 
-class Record(NamedTuple):
+class ReplicaRecord(NamedTuple):
     """What a replica stands on, and the value of the empty key."""
 
     position: bytes | None
@@ -137,7 +137,7 @@ class Record(NamedTuple):
         batch.put(_RECORD_KEY, head + position + (self.empty or b""))
 
     @classmethod
-    def read(cls, db: rocksdict.Rdict) -> Record:
+    def read(cls, db: rocksdict.Rdict) -> ReplicaRecord:
         data = db.get(_RECORD_KEY)
         if data is None:
             return cls(None, None)
