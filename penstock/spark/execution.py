@@ -17,17 +17,8 @@ from penstock.common.job import JobCancelled, JobStatus, JobSuspended
 from penstock.driver.clock import StepsBack
 from penstock.driver.epoch_statistics import EpochStatistics
 from penstock.driver.epochs import EpochDriver
-from penstock.driver.life_cycle import (
-    AwaitRestart,
-    End,
-    JobFailure,
-    LifeCycle,
-    Recover,
-    RunEpoch,
-    StartQuery,
-    StopQuery,
-    Wish,
-)
+from penstock.driver.instructions import AwaitRestart, End, JobFailure, Recover, RunEpoch, StartQuery, StopQuery
+from penstock.driver.life_cycle import LifeCycle, Wish
 from penstock.driver.slots import Slots
 from penstock.errors import PenstockError
 from penstock.spark.engine import SparkEngine

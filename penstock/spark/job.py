@@ -15,7 +15,7 @@ from penstock.checkpoint.lineages import SharedStorage
 from penstock.checkpoint.manifest import Manifest
 from penstock.common.job import JobExecutionResult, JobStatus
 from penstock.driver.epochs import EpochDriver
-from penstock.driver.life_cycle import AwaitRecovery, Refusal, RunEpoch, Save, StopQuery
+from penstock.driver.instructions import AwaitRecovery, Refusal, RunEpoch, Save, StopQuery
 from penstock.errors import PenstockError
 from penstock.spark.execution import JobExecution
 from penstock.spark.job_spec import JobSpec

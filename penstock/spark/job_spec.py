@@ -10,7 +10,7 @@ from penstock.checkpoint.lineages import Lineages, SharedStorage
 from penstock.driver.epoch_settings import Settings
 from penstock.driver.epoch_statistics import EpochStatistics
 from penstock.driver.flow_control import FlowSettings
-from penstock.driver.life_cycle import JobTraits
+from penstock.driver.instructions import JobTraits
 from penstock.driver.restarts import RestartStrategy
 from penstock.driver.slots import SlotSettings
 from penstock.graph.logical import LogicalGraph

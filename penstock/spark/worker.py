@@ -6,20 +6,19 @@ import gc
 import hashlib
 import pickle
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
 from typing import Any
 
 import msgspec
 import pyarrow as pa
 from pyspark import TaskContext
 
-from penstock.checkpoint.manifest_chain import ManifestChain
 from penstock.common.garbage import Collector
 from penstock.common.program import enter_program
 from penstock.connectors.dead_letters import LetterBox
 from penstock.connectors.source import Source, read_split
 from penstock.driver.epoch_parameters import EpochParameters
 from penstock.driver.rescaling import Scale
+from penstock.driver.tasks import TaskRuns, state_access, task_epoch
 from penstock.graph.physical import PhysicalGraph, pack, unpack
 from penstock.runtime.chain import ChainRun
 from penstock.runtime.columns import RowBatch
@@ -32,7 +31,6 @@ from penstock.runtime.task import Task
 from penstock.runtime.task_epoch import TaskEpoch
 from penstock.spark.given_up import GivenUp, interruptible
 from penstock.spark.metrics import Collected
-from penstock.state.access import StateAccess
 from penstock.state.backends import Backend, ReplicaStore
 from penstock.state.storage import Storage
 from penstock.state.storage_uri import open_storage
@@ -61,7 +59,7 @@ _CAUGHT = (Exception, SystemExit, KeyboardInterrupt)
 # Per worker process. Spark hands partitions to workers as it likes, so nothing here is trusted without a check:
 # graphs are known by their hash, chains compare what they last reported, replicas carry the version they stand at.
 _graphs: dict[str, PhysicalGraph] = {}
-_runs: dict[tuple[str, int, int | None], ChainRun] = {}
+_runs: TaskRuns[tuple[str, int, int | None]] = TaskRuns(_CAUGHT, given_up=(GivenUp, GeneratorExit))
 _sources: dict[tuple[str, int], Source] = {}
 _storages: dict[str, Storage] = {}
 _replicas: dict[bytes, ReplicaStore] = {}
@@ -98,11 +96,9 @@ class ShippedGraph:
         graph = _graphs.get(name)
         if graph is None:
             # A worker serves one job at a time, at one scale; the chains of what was before are of no more use.
-            for run in _runs.values():
-                run.close()
+            _runs.close()
             for source in _sources.values():
                 source.close()
-            _runs.clear()
             _sources.clear()
             _graphs.clear()
             program = unpack(self.data)
@@ -212,29 +208,20 @@ def _with_run(
     rows: Callable[[Task], Iterator[ExchangeRow]],
 ) -> Iterator[ExchangeRow]:
     """Run a task of an open graph with the chain kept from an earlier epoch, if any; keep it unless the task failed."""
-    name = (graph, chain, subtask)
-    run = _runs.pop(name, None) or ChainRun(_graphs[graph], _graphs[graph].chains[chain], subtask)
-    task = Task(run, producer, _CAUGHT)
-    try:
-        with interruptible():
-            yield from rows(task)
-    except (GivenUp, GeneratorExit):
-        # Spark has given the task up.
-        with suppress(*_CAUGHT):
-            run.close()
-        raise
-    except BaseException:
-        # The run is lost, but the process may be used again.
-        run.abandon()
-        raise
+    open_graph = _graphs[graph]
+    yield from _runs.run_task(
+        (graph, chain, subtask),
+        lambda: ChainRun(open_graph, open_graph.chains[chain], subtask),
+        producer,
+        lambda task: _interruptible(rows(task)),
+    )
     if _garbage is not None:
         _garbage.work_done()
-    if task.failed:
-        # The failure is on its way to the driver; another one while closing would only hide it.
-        with suppress(*_CAUGHT):
-            run.close()
-    else:
-        _runs[name] = run
+
+
+def _interruptible(rows: Iterator[ExchangeRow]) -> Iterator[ExchangeRow]:
+    with interruptible():
+        yield from rows
 
 
 def _parameters() -> EpochParameters:
@@ -252,24 +239,11 @@ def _epoch(parameters: EpochParameters, scope: str, metrics: Collected) -> TaskE
     storage = _storages.get(parameters.storage)
     if storage is None:
         storage = _storages[parameters.storage] = open_storage(parameters.storage)
-    state = StateAccess(
-        ManifestChain(storage, parameters.wanted, parameters.backend.transfer_threads),
-        None if storage.in_memory else storage,
-        _replica_store(parameters.backend).opener(parameters.lineage),
-        parameters.inline_bytes,
-        parameters.overlay_bytes,
-    )
-    return TaskEpoch(
-        parameters.number,
-        parameters.ends_input,
-        state,
-        parameters.lineage,
-        parameters.timestamp,
+    return task_epoch(
+        parameters,
+        state_access(parameters, storage, _replica_store(parameters.backend)),
         crash_probe("task", lambda: parameters.number, scope),
         lambda measured: metrics.add([measured]),
-        parameters.single_epoch,
-        parameters.token,
-        parameters.jumped,
     )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -15,6 +14,7 @@ from penstock.driver.epoch_errors import EngineLost
 from penstock.driver.epoch_parameters import EpochParameters
 from penstock.driver.event_time import reported_backwards
 from penstock.driver.rescaling import Scale
+from penstock.driver.tasks import TaskRuns, state_access, task_epoch
 from penstock.errors import PenstockError
 from penstock.graph.physical import PhysicalGraph, pack, unpack
 from penstock.runtime.chain import ChainRun
@@ -55,7 +55,7 @@ class LocalEngine:
         self._pending = pending
         self._probe = probe
         self._pace = pace
-        self.runs: dict[tuple[int, int | None], ChainRun] = {}
+        self._kept: TaskRuns[tuple[int, int | None]] = TaskRuns()
         self._measured: list[bytes] = []
         self.moves_backwards: list[str] = []
         """Of watermarks, in words: there must be none."""
@@ -94,15 +94,14 @@ class LocalEngine:
             self.close()
             self._graph, self._scale = self._shipped.rescaled(scale), scale
 
+    @property
+    def runs(self) -> dict[tuple[int, int | None], ChainRun]:
+        """Those that are open, by chain and subtask."""
+        return self._kept.runs
+
     def state_access(self, parameters: EpochParameters) -> StateAccess:
-        """Return the committed state that tasks of this epoch start from."""
-        return StateAccess(
-            ManifestChain(self._storage, parameters.wanted),
-            None if self._storage.in_memory else self._storage,
-            self._replicas.opener(parameters.lineage),
-            parameters.inline_bytes,
-            parameters.overlay_bytes,
-        )
+        """Committed state, as tasks reach it."""
+        return state_access(parameters, self._storage, self._replicas)
 
     def _sources(self, parameters: EpochParameters) -> Iterator[ExchangeRow]:
         producer = 0
@@ -123,26 +122,14 @@ class LocalEngine:
     def _task(
         self, chain: int, subtask: int | None, producer: int, rows: Callable[[Task], Iterator[ExchangeRow]]
     ) -> list[ExchangeRow]:
-        name = chain, subtask
         with self._program.entered():
-            run = self.runs.pop(name, None) or self._new_run(chain, subtask)
-            task = Task(run, producer)
             try:
-                result = list(rows(task))
+                return list(
+                    self._kept.run_task((chain, subtask), lambda: self._new_run(chain, subtask), producer, rows)
+                )
             except PenstockError as error:
                 # What a task does not report itself is on Spark a lost task.
-                run.abandon()
                 raise EngineLost(str(error)) from error
-            except BaseException:
-                run.abandon()
-                raise
-            if task.failed:
-                # As on Spark: another failure while closing would only hide the one that is on its way to the driver.
-                with suppress(Exception, SystemExit):
-                    run.close()
-            else:
-                self.runs[name] = run
-            return result
 
     def _new_run(self, chain: int, subtask: int | None) -> ChainRun:
         return WatchedRun(self._graph, self._graph.chains[chain], subtask, self.moves_backwards)
@@ -162,29 +149,19 @@ class LocalEngine:
     def close(self) -> None:
         """Close every function that is open, as when a job ends."""
         with self._program.entered():
-            for run in self.runs.values():
-                run.close()
-        self.runs.clear()
+            self._kept.close()
 
     def abandon(self) -> None:
         """Lose every task, as when processes are killed: no function is closed."""
-        for run in self.runs.values():
-            run.abandon()
-        self.runs.clear()
+        self._kept.abandon()
 
     def _epoch(self, parameters: EpochParameters, scope: str) -> TaskEpoch:
         def probe(point: str) -> None:
             self._probe(f"{scope}.{point}")
 
-        return TaskEpoch(
-            parameters.number,
-            parameters.ends_input,
+        return task_epoch(
+            parameters,
             self.state_access(parameters),
-            parameters.lineage,
-            parameters.timestamp,
             probe,
             lambda measured: self._measured.append(self._pace.of_task(self._graph, measured)),
-            parameters.single_epoch,
-            parameters.token,
-            parameters.jumped,
         )

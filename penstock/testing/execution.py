@@ -4,29 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from penstock.checkpoint.lineages import SharedStorage
 from penstock.common.job import JobStatus
 from penstock.common.program import Program
 from penstock.driver.committing import CommittingSink
+from penstock.driver.epoch_parameters import EpochParameters
 from penstock.driver.epoch_settings import Settings
 from penstock.driver.epoch_statistics import EpochStatistics
 from penstock.driver.epochs import EpochDriver
 from penstock.driver.event_time import moved_backwards
 from penstock.driver.flow_control import FlowControl, FlowSettings
-from penstock.driver.life_cycle import (
-    AwaitRestart,
-    End,
-    JobFailure,
-    JobTraits,
-    LifeCycle,
-    Recover,
-    RunEpoch,
-    StartQuery,
-)
+from penstock.driver.instructions import AwaitRestart, End, JobFailure, JobTraits, Recover, RunEpoch, StartQuery
+from penstock.driver.life_cycle import LifeCycle
 from penstock.driver.restarts import RestartStrategy
 from penstock.errors import PenstockError
 from penstock.graph.physical import PhysicalGraph
 from penstock.runtime.event_time import Times
 from penstock.savepoint.restoring import RestoreSettings, restore_savepoint
+from penstock.savepoint.saving import make_savepoint
 from penstock.state.storage import Storage
 from penstock.testing.clock import HarnessClock
 from penstock.testing.engine import LocalEngine
@@ -213,3 +208,23 @@ class LocalExecution:
         end = self.life.query_ended()
         assert isinstance(end, End)
         self._end(end)
+
+    def save(self, directory: SharedStorage, derived: frozenset[str]) -> str:
+        """Make a savepoint of the last checkpoint. `derived` are the uids that the program did not give."""
+        with self.driver.pinned_last() as (manifest, version):
+            held = self._feed.with_positions(manifest, self.driver.sources)
+            return make_savepoint(directory, "harness", self._graph, self._storage, held, version, derived)
+
+    def parameters(self) -> EpochParameters:
+        """Those of an epoch that would begin now."""
+        return EpochParameters(
+            number=self.driver.next_number,
+            ends_input=False,
+            wanted=self.driver.version,
+            storage="",
+            lineage=self.driver.lineage,
+            backend=self._settings.backend,
+            inline_bytes=self._settings.inline_bytes,
+            timestamp=self.driver.epoch_clock(),
+            scale=self.driver.scale,
+        )

@@ -28,11 +28,11 @@ from penstock.connectors.flow_settings import flow_if_asked
 from penstock.datastream.data_stream import DataStream
 from penstock.datastream.environment import StreamExecutionEnvironment
 from penstock.driver.checkpoint_settings import checkpoint_interval, restart_strategy
-from penstock.driver.epoch_parameters import EpochParameters
 from penstock.driver.epoch_settings import Settings
 from penstock.driver.epoch_statistics import EpochStatistics
 from penstock.driver.epochs import EpochDriver
-from penstock.driver.life_cycle import Phase, Refusal, Save
+from penstock.driver.instructions import Refusal, Save
+from penstock.driver.life_cycle import Phase
 from penstock.driver.metrics import JobMetrics
 from penstock.driver.statistics import CheckpointLog
 from penstock.errors import PenstockError
@@ -41,7 +41,6 @@ from penstock.runtime.moment import Timestamped
 from penstock.runtime.watermarks import LEAST
 from penstock.savepoint.format import check_savepoint_directory, savepoint_storage
 from penstock.savepoint.restoring import RecoveryClaimMode, RestoreSettings
-from penstock.savepoint.saving import make_savepoint
 from penstock.state.backend_settings import backend_name
 from penstock.state.backends import Backend
 from penstock.state.driver_storage import DriverStorage
@@ -296,13 +295,13 @@ class JobHarness:
         """Make a savepoint of the last checkpoint below this directory, and give its path. The job goes on."""
         check_savepoint_directory(savepoint_storage(os.fspath(directory)))
         self._run_epochs_before(self._granted(lambda: self._execution.life.savepoint_requested()))
-        return self._save(directory)
+        return self._execution.save(savepoint_storage(os.fspath(directory)), self._derived)
 
     def stop_with_savepoint(self, directory: str | os.PathLike[str], drain: bool = False) -> str:
         """End the job with a savepoint. `drain`: end its input first, so that all timers and windows fire."""
         check_savepoint_directory(savepoint_storage(os.fspath(directory)))
         self._run_epochs_before(self._granted(lambda: self._execution.life.stop_requested(drain)))
-        path = self._save(directory)
+        path = self._execution.save(savepoint_storage(os.fspath(directory)), self._derived)
         self._execution.life.stopped()
         self._execution.end()
         self.close()
@@ -337,18 +336,6 @@ class JobHarness:
         if save.drain:
             self._run(None, ends_input=True)
 
-    def _save(self, directory: str | os.PathLike[str]) -> str:
-        with self._driver.pinned_last() as (manifest, version):
-            return make_savepoint(
-                savepoint_storage(os.fspath(directory)),
-                "harness",
-                self._graph,
-                self.storage,
-                self._feed.with_positions(manifest, self._driver.sources),
-                version,
-                self._derived,
-            )
-
     # -- failures --------------------------------------------------------------------------------------------------
 
     def crash(self) -> None:
@@ -375,18 +362,9 @@ class JobHarness:
 
     def committed(self) -> CommittedState:
         """What the last checkpoint holds."""
-        parameters = EpochParameters(
-            number=self._driver.next_number,
-            ends_input=False,
-            wanted=self._driver.version,
-            storage="",
-            lineage=self._driver.lineage,
-            backend=self._backend,
-            inline_bytes=self._settings.inline_bytes,
-            timestamp=self._driver.epoch_clock(),
-            scale=self._driver.scale,
+        return CommittedState(
+            self._graph, self._program, self._names, self._engine, self._execution.parameters(), self._driver.last
         )
-        return CommittedState(self._graph, self._program, self._names, self._engine, parameters, self._driver.last)
 
     def state(self, name: str, key: Any, operator: str | None = None) -> Any:
         """Committed state of a key: a value, a list, or a dict. `operator` is a uid or name, if several hold it."""

@@ -11,15 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.common.job import JobStatus
-from penstock.driver.life_cycle import (
+from penstock.driver.instructions import (
     AwaitRecovery,
     AwaitRestart,
     End,
-    InvalidEvent,
     JobFailure,
     JobTraits,
-    LifeCycle,
-    Phase,
     Recover,
     Refusal,
     Rescale,
@@ -27,8 +24,8 @@ from penstock.driver.life_cycle import (
     Save,
     StartQuery,
     StopQuery,
-    Wish,
 )
+from penstock.driver.life_cycle import InvalidEvent, LifeCycle, Phase, Wish
 from penstock.driver.restarts import FixedDelay, NoRestart
 from penstock.errors import PenstockError
 

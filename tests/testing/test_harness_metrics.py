@@ -351,9 +351,8 @@ def test_a_job_without_metrics_sends_a_few_bytes_per_task(env, monkeypatch):
     sizes = []
     made = TaskEpoch.__init__
 
-    def spy(self, *fields):
-        *others, metrics, whole, token, jumped = fields
-        made(self, *others, lambda data: (sizes.append(len(data)), metrics(data)), whole, token, jumped)
+    def spy(self, metrics, **fields):
+        made(self, metrics=lambda data: (sizes.append(len(data)), metrics(data)), **fields)
 
     monkeypatch.setattr(TaskEpoch, "__init__", spy)
     stream = env.from_collection([]).key_by(lambda word: word).map(len).key_by(lambda size: size).map(str)

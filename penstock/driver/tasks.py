@@ -1,0 +1,101 @@
+"""What every engine does for a task: on Spark in a worker (`spark/worker.py`), in the harness in the test's process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Generic, TypeVar
+
+from penstock.checkpoint.manifest_chain import ManifestChain
+from penstock.driver.epoch_parameters import EpochParameters
+from penstock.runtime.chain import ChainRun
+from penstock.runtime.rows import ExchangeRow
+from penstock.runtime.task import Task
+from penstock.runtime.task_epoch import TaskEpoch
+from penstock.state.access import StateAccess
+from penstock.state.backends import ReplicaStore
+from penstock.state.storage import Storage
+
+Name = TypeVar("Name")
+
+
+def state_access(parameters: EpochParameters, storage: Storage, replicas: ReplicaStore) -> StateAccess:
+    """Committed state, as the tasks of an epoch reach it."""
+    return StateAccess(
+        ManifestChain(storage, parameters.wanted, parameters.backend.transfer_threads),
+        None if storage.in_memory else storage,
+        replicas.opener(parameters.lineage),
+        parameters.inline_bytes,
+        parameters.overlay_bytes,
+    )
+
+
+def task_epoch(
+    parameters: EpochParameters, state: StateAccess, probe: Callable[[str], None], metrics: Callable[[bytes], None]
+) -> TaskEpoch:
+    """An epoch, as its tasks know it."""
+    return TaskEpoch(
+        number=parameters.number,
+        ends_input=parameters.ends_input,
+        state=state,
+        lineage=parameters.lineage,
+        timestamp=parameters.timestamp,
+        probe=probe,
+        metrics=metrics,
+        single_epoch=parameters.single_epoch,
+        token=parameters.token,
+        jumped=parameters.jumped,
+    )
+
+
+class TaskRuns(Generic[Name]):
+    """The runs of chains in one process, by a name of the engine's: their functions stay open from epoch to epoch."""
+
+    def __init__(
+        self,
+        caught: tuple[type[BaseException], ...] = (Exception, SystemExit),
+        given_up: tuple[type[BaseException], ...] = (),
+    ) -> None:
+        """`caught` are what user code can raise, `given_up` what ends a task that the engine has given up."""
+        self._caught = caught
+        self._given_up = given_up
+        self.runs: dict[Name, ChainRun] = {}
+
+    def run_task(
+        self,
+        name: Name,
+        open_run: Callable[[], ChainRun],
+        producer: int,
+        rows: Callable[[Task], Iterator[ExchangeRow]],
+    ) -> Iterator[ExchangeRow]:
+        """Run a task with the run that was kept from an earlier epoch, or a new one; keep it unless the task failed."""
+        run = self.runs.pop(name, None) or open_run()
+        task = Task(run, producer, self._caught)
+        try:
+            yield from rows(task)
+        except self._given_up:
+            with suppress(*self._caught):
+                run.close()
+            raise
+        except BaseException:
+            # The run is lost, but the process may be used again.
+            run.abandon()
+            raise
+        if task.failed:
+            # The failure is on its way to the driver; another one while closing would only hide it.
+            with suppress(*self._caught):
+                run.close()
+        else:
+            self.runs[name] = run
+
+    def close(self) -> None:
+        """Close every function that is open, as when a job ends."""
+        for run in self.runs.values():
+            run.close()
+        self.runs.clear()
+
+    def abandon(self) -> None:
+        """Lose every run, as when a process is killed: no function is closed."""
+        for run in self.runs.values():
+            run.abandon()
+        self.runs.clear()
