@@ -10,7 +10,7 @@ _LEAST_RATIO = 100
 """A collection that took one second is followed by 100 seconds without one: it costs 1 % of the time at most."""
 
 
-class Collector:
+class GarbageCollector:
     """Collects after every `every` units of work, more rarely where that takes long. Used by one thread at a time."""
 
     def __init__(

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 from pyspark.sql import DataFrame, SparkSession
 
-from penstock.common.garbage import Collector
+from penstock.common.garbage import GarbageCollector
 from penstock.driver.epoch_errors import TookTooLong
 from penstock.driver.epoch_parameters import EpochParameters
 from penstock.driver.rescaling import Scale
@@ -45,7 +45,7 @@ class SparkEngine:
         self._check_cancelled = check_cancelled
         self._metrics = collect_metrics(spark)
         self._warm_up = WarmUp(spark.sparkContext)
-        self._garbage = Collector(_EPOCHS_PER_COLLECTION)
+        self._garbage = GarbageCollector(_EPOCHS_PER_COLLECTION)
         self._tag: str | None = None
         self._given_up: list[str] = []
         """Tags of jobs whose tasks may still run."""

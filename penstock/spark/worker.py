@@ -12,7 +12,7 @@ import msgspec
 import pyarrow as pa
 from pyspark import TaskContext
 
-from penstock.common.garbage import Collector
+from penstock.common.garbage import GarbageCollector
 from penstock.common.program import enter_program
 from penstock.connectors.dead_letters import LetterBox
 from penstock.connectors.source import Source, read_split
@@ -67,7 +67,7 @@ _replicas: dict[bytes, ReplicaStore] = {}
 _TASKS_PER_COLLECTION = 100
 """With the thresholds of `tune_collector` cycles would stay until there are half a million objects in them."""
 
-_garbage: Collector | None = None
+_garbage: GarbageCollector | None = None
 
 
 def tune_collector() -> None:
@@ -79,7 +79,7 @@ def tune_collector() -> None:
     """
     global _garbage
     gc.set_threshold(500_000, 20, 20)
-    _garbage = Collector(_TASKS_PER_COLLECTION)
+    _garbage = GarbageCollector(_TASKS_PER_COLLECTION)
 
 
 class ShippedGraph:

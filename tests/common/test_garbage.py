@@ -5,10 +5,10 @@ import subprocess
 import sys
 from collections.abc import Callable
 
-from penstock.common.garbage import Collector
+from penstock.common.garbage import GarbageCollector
 
 
-def collector(every: int, costs: float) -> tuple[Collector, list[float], Callable[[float], None]]:
+def collector(every: int, costs: float) -> tuple[GarbageCollector, list[float], Callable[[float], None]]:
     now = [0.0]
     collected: list[float] = []
 
@@ -19,7 +19,7 @@ def collector(every: int, costs: float) -> tuple[Collector, list[float], Callabl
     def later(seconds: float) -> None:
         now[0] += seconds
 
-    return Collector(every, collect, lambda: now[0]), collected, later
+    return GarbageCollector(every, collect, lambda: now[0]), collected, later
 
 
 def test_a_collection_follows_every_so_many_units_of_work() -> None:
@@ -52,7 +52,7 @@ def test_a_collection_needs_no_automatic_one() -> None:
     enabled = gc.isenabled()
     gc.disable()
     try:
-        garbage = Collector(every=10)
+        garbage = GarbageCollector(every=10)
         for _ in range(10):
             Node()
             garbage.work_done()

@@ -19,7 +19,7 @@ import lmdb
 from xxhash import xxh32_digest
 
 from penstock.state.engines.base import Engine, EngineError, Reader
-from penstock.state.engines.lmdb_environment import MAP_SIZE, UNUSABLE, Environment, discard, pinned
+from penstock.state.engines.lmdb_environment import MAP_SIZE, UNUSABLE, LmdbEnvironment, discard, pinned
 from penstock.state.files import GroupChanges
 
 __all__ = ["LmdbEngine"]
@@ -77,7 +77,7 @@ class LmdbEngine(Engine):
         if iter(changes) is changes:
             changes = list(changes)
 
-        def work(environment: Environment, txn: lmdb.Transaction[bytes]) -> bool:
+        def work(environment: LmdbEnvironment, txn: lmdb.Transaction[bytes]) -> bool:
             if _position(environment, txn) != expect:
                 return False
             for change in changes:
@@ -88,7 +88,7 @@ class LmdbEngine(Engine):
         return self._write(work, False)
 
     def reset(self) -> None:
-        def work(environment: Environment, txn: lmdb.Transaction[bytes]) -> None:
+        def work(environment: LmdbEnvironment, txn: lmdb.Transaction[bytes]) -> None:
             txn.drop(environment.entries, delete=False)
             txn.drop(environment.odd, delete=False)
             txn.delete(_POSITION, db=environment.meta)
@@ -114,10 +114,10 @@ class LmdbEngine(Engine):
     def close(self) -> None:
         """Nothing to do: the open file is kept for the next engine of this process, until others displace it."""
 
-    def _pinned(self) -> AbstractContextManager[Environment]:
+    def _pinned(self) -> AbstractContextManager[LmdbEnvironment]:
         return pinned(self._directory, self._map_size)
 
-    def _write(self, work: Callable[[Environment, lmdb.Transaction[bytes]], T], if_damaged: T) -> T:
+    def _write(self, work: Callable[[LmdbEnvironment, lmdb.Transaction[bytes]], T], if_damaged: T) -> T:
         with self._pinned() as environment:
             try:
                 return environment.write(lambda txn: work(environment, txn))
@@ -128,7 +128,7 @@ class LmdbEngine(Engine):
 
 
 class _LmdbReader(Reader):
-    def __init__(self, environment: Environment, txn: lmdb.Transaction[bytes]) -> None:
+    def __init__(self, environment: LmdbEnvironment, txn: lmdb.Transaction[bytes]) -> None:
         self._environment = environment
         self._txn = txn
         self.position = _position(environment, txn)
@@ -219,7 +219,7 @@ class _LmdbReader(Reader):
                 yield key, _split(odd_key, record)[1]
 
 
-def _apply_group(environment: Environment, txn: lmdb.Transaction[bytes], change: GroupChanges) -> None:
+def _apply_group(environment: LmdbEnvironment, txn: lmdb.Transaction[bytes], change: GroupChanges) -> None:
     for prefix in change.cleared:
         _clear(environment, txn, prefix)
     puts = [
@@ -247,7 +247,7 @@ def _apply_group(environment: Environment, txn: lmdb.Transaction[bytes], change:
                 cursor.putmulti(puts)
 
 
-def _clear(environment: Environment, txn: lmdb.Transaction[bytes], prefix: bytes) -> None:
+def _clear(environment: LmdbEnvironment, txn: lmdb.Transaction[bytes], prefix: bytes) -> None:
     if not prefix:
         txn.drop(environment.entries, delete=False)
         txn.drop(environment.odd, delete=False)
@@ -285,7 +285,7 @@ def _unsealed(key: bytes, sealed: bytes) -> bytes:
     return value
 
 
-def _position(environment: Environment, txn: lmdb.Transaction[bytes]) -> bytes | None:
+def _position(environment: LmdbEnvironment, txn: lmdb.Transaction[bytes]) -> bytes | None:
     sealed = txn.get(_POSITION, db=environment.meta)
     return None if sealed is None else _unsealed(_POSITION, sealed)
 
@@ -309,7 +309,7 @@ def _common_prefix(first: bytes, second: bytes) -> bytes:
     return first[: next((place for place, (one, other) in pairs if one != other), min(len(first), len(second)))]
 
 
-def _broken(environment: Environment) -> EngineError:
+def _broken(environment: LmdbEnvironment) -> EngineError:
     discard(environment)
     return EngineError(
         f"The replica in {environment.directory} is damaged. It was deleted, and the next attempt of this "

@@ -20,7 +20,7 @@ from penstock.state.engines.base import EngineError
 from penstock.state.engines.boot import boot_id, pid_namespace
 from penstock.state.engines.lmdb_witness import Marker, Stamp, is_read
 
-__all__ = ["MAP_SIZE", "UNUSABLE", "Environment", "discard", "pinned"]
+__all__ = ["MAP_SIZE", "UNUSABLE", "LmdbEnvironment", "discard", "pinned"]
 
 T = TypeVar("T")
 
@@ -54,7 +54,7 @@ _LOCK_FILE_BYTES = 64 << 10
 _FORMAT_KEY, _FORMAT = b"format", b"penstock 2"
 
 
-class Environment:
+class LmdbEnvironment:
     """One open LMDB file, shared by all threads of this process. Got from `pinned`, never made elsewhere."""
 
     def __init__(self, directory: str, path: Path, map_size: int) -> None:
@@ -244,9 +244,9 @@ class Environment:
 class _Open:
     """The environments this process has open, least recently used first."""
 
-    def __init__(self, inherited: dict[str, Environment]) -> None:
+    def __init__(self, inherited: dict[str, LmdbEnvironment]) -> None:
         self.lock = threading.Lock()
-        self.environments: OrderedDict[str, Environment] = OrderedDict()
+        self.environments: OrderedDict[str, LmdbEnvironment] = OrderedDict()
         # A forked child must not use its parent's, and keeps them from being collected, which would end the parent's
         # transactions.
         self.inherited = inherited
@@ -264,7 +264,7 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 @contextmanager
-def pinned(directory: str, map_size: int) -> Iterator[Environment]:
+def pinned(directory: str, map_size: int) -> Iterator[LmdbEnvironment]:
     """The environment of this replica, opened or kept from before, and not closed within the `with` block."""
     with _open.lock:
         environment = _current(directory, map_size)
@@ -280,7 +280,7 @@ def pinned(directory: str, map_size: int) -> Iterator[Environment]:
                     environment.close()
 
 
-def discard(environment: Environment) -> None:
+def discard(environment: LmdbEnvironment) -> None:
     """Delete the files of a replica that turned out damaged. Who holds a pin may finish."""
     environment.retired = True
     try:
@@ -291,7 +291,7 @@ def discard(environment: Environment) -> None:
         pass
 
 
-def _current(directory: str, map_size: int) -> Environment:
+def _current(directory: str, map_size: int) -> LmdbEnvironment:
     environments = _open.environments
     environment = environments.get(directory)
     if environment is not None:
@@ -319,7 +319,7 @@ def _current(directory: str, map_size: int) -> Environment:
     return environment
 
 
-def _opened(directory: str, map_size: int) -> Environment:
+def _opened(directory: str, map_size: int) -> LmdbEnvironment:
     # LMDB tells readers apart by their process numbers, which are those of one namespace.
     boot, namespace = boot_id(), pid_namespace()
     path = Path(directory, f"{boot}-{namespace}" if namespace else boot)
@@ -331,7 +331,7 @@ def _opened(directory: str, map_size: int) -> Environment:
             with _guard(directory, fcntl.LOCK_SH):
                 if lock_file.exists():
                     try:
-                        return Environment(directory, path, map_size)
+                        return LmdbEnvironment(directory, path, map_size)
                     except UNUSABLE:
                         pass
         with _guard(directory, fcntl.LOCK_EX):
@@ -354,13 +354,13 @@ def _opened(directory: str, map_size: int) -> Environment:
         ) from error
 
 
-def _made(directory: str, path: Path, lock_file: Path, map_size: int) -> Environment:
+def _made(directory: str, path: Path, lock_file: Path, map_size: int) -> LmdbEnvironment:
     path.mkdir(exist_ok=True)
     if not lock_file.exists():
         # LMDB would leave holes in this file and map it: a full disk would be a SIGBUS, not an error.
         with open(lock_file, "xb", opener=_for_this_user) as file:
             os.posix_fallocate(file.fileno(), 0, _LOCK_FILE_BYTES)
-    return Environment(directory, path, map_size)
+    return LmdbEnvironment(directory, path, map_size)
 
 
 @contextmanager
