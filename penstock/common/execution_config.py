@@ -9,7 +9,7 @@ from penstock.common.configuration import Configuration
 from penstock.common.options.program import AUTO_GENERATE_UIDS, PARALLELISM
 
 
-class Environment(Protocol):
+class ConfiguredEnvironment(Protocol):
     """What an ExecutionConfig needs of the environment."""
 
     def get_configuration(self) -> Configuration: ...
@@ -27,7 +27,7 @@ class ExecutionConfig:
     PARALLELISM_UNKNOWN = -2
     """Given to `set_parallelism`: leave it as it is."""
 
-    def __init__(self, env: Environment, job_parameters: dict[str, str]) -> None:
+    def __init__(self, env: ConfiguredEnvironment, job_parameters: dict[str, str]) -> None:
         """`job_parameters`: the environment's own, which are changed in place."""
         self._env = env
         self._job_parameters = job_parameters

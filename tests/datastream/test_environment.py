@@ -55,6 +55,15 @@ class TestExecutionConfig:
             job.epoch()
             assert job.output == [("hello", "3", "none")]
 
+    def test_job_parameters_that_are_set_later_do_not_reach_a_job_that_was_built(
+        self, env: StreamExecutionEnvironment
+    ) -> None:
+        config = env.get_config().set_global_job_parameters({"greeting": "hello"})
+        env.from_collection([1]).print()
+        built = env._physical()
+        config.set_global_job_parameters({"limit": 3})
+        assert (built.job_parameters, env._physical().job_parameters) == ({"greeting": "hello"}, {"limit": "3"})
+
     def test_without_generated_uids_every_operator_needs_one(self, env: StreamExecutionEnvironment) -> None:
         assert env.get_config().has_auto_generated_uids_enabled()
         env.get_config().disable_auto_generated_uids()
