@@ -19,7 +19,7 @@ from penstock.cli.presence import announce
 from penstock.common import Configuration
 from penstock.datastream import KeyedProcessFunction, RuntimeContext, StreamExecutionEnvironment
 from penstock.datastream.state import ValueStateDescriptor
-from penstock.driver.epochs import EpochStatistics
+from penstock.driver.epoch_statistics import EpochStatistics
 
 NAME = "url-count"
 

@@ -46,7 +46,7 @@ class NoSuchClass(PenstockError):
     """A pickle names a class that the program does not have."""
 
 
-class _Shipped(msgspec.Struct, array_like=True):
+class _Shipped(msgspec.Struct, array_like=True, kw_only=True):
     """A program's classes as they travel."""
 
     modules: list[str]
@@ -302,7 +302,11 @@ def dump_by_name(thing: Any) -> bytes:
 
 def dump_records(records: list[Any], shipped: bytes) -> bytes:
     """Pickle records in the driver, for tasks of a program whose classes are `shipped`."""
-    parts = msgspec.msgpack.decode(shipped, type=_Shipped) if shipped else _Shipped([_MAIN], [], b"", {}, b"")
+    parts = (
+        msgspec.msgpack.decode(shipped, type=_Shipped)
+        if shipped
+        else _Shipped(modules=[_MAIN], names=[], classes=b"", annotated={}, rest=b"")
+    )
     try:
         data = pickle.dumps(records, protocol=5)
         # A function of the program's file must travel by value, as tasks do not have it.

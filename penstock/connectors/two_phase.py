@@ -47,7 +47,7 @@ class Transactions(Protocol):
     def close(self) -> None: ...
 
 
-class _Prepared(msgspec.Struct, array_like=True, frozen=True):
+class _Prepared(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     handle: bytes
     noted: str
     """Where the handle was written down; empty if it was not."""
@@ -208,7 +208,7 @@ class _TransactionWriter(SinkWriter):
         if not self._begun:
             return None
         self._function.pre_commit(self._transaction)
-        prepared = _Prepared(self._handles.encode(self._transaction), self._noted)
+        prepared = _Prepared(handle=self._handles.encode(self._transaction), noted=self._noted)
         self._begun = False
         return msgspec.msgpack.encode(prepared)
 

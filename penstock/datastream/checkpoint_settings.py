@@ -43,7 +43,7 @@ MOST = 2**31 - 1
 
 
 def checkpoint_settings(configuration: Configuration) -> dict[str, Any]:
-    """Fields of `penstock.driver.epochs.Settings`."""
+    """Fields of `penstock.driver.epoch_settings.Settings`."""
     check_max_concurrent(whole_number(configuration, MAX_CONCURRENT, 1))
     retention(configuration)
     return {

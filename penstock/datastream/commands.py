@@ -78,16 +78,16 @@ class Commands:
         match request:
             case Describe():
                 return self._description()
-            case MakeSavepoint(directory):
-                return Done(client.trigger_savepoint(directory).result())
-            case Stop(directory, drain):
-                return Done(client.stop_with_savepoint(drain, directory).result())
+            case MakeSavepoint(directory=directory):
+                return Done(savepoint=client.trigger_savepoint(directory).result())
+            case Stop(directory=directory, drain=drain):
+                return Done(savepoint=client.stop_with_savepoint(drain, directory).result())
             case Cancel(savepoint=True, directory=directory):
-                return Done(client.cancel_with_savepoint(directory).result())
+                return Done(savepoint=client.cancel_with_savepoint(directory).result())
             case Cancel():
                 client.cancel().result()
                 return Done()
-            case Rescale(parallelism):
+            case Rescale(parallelism=parallelism):
                 client.rescale(parallelism)
                 return Done()
 

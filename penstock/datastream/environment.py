@@ -66,7 +66,8 @@ from penstock.datastream.flow_settings import flow_settings
 from penstock.datastream.guarantees import guarantee_of, is_single_epoch, log_guarantee
 from penstock.datastream.job_report import JobReport
 from penstock.datastream.state_backend import StateBackend
-from penstock.driver.epochs import EpochStatistics, Settings
+from penstock.driver.epoch_settings import Settings
+from penstock.driver.epoch_statistics import EpochStatistics
 from penstock.errors import PenstockError, SourceLocation
 from penstock.graph.logical import FORWARD, GraphError, Input, LogicalGraph, Partitioning, SourceSpec
 from penstock.graph.physical import build
@@ -443,7 +444,8 @@ class StreamExecutionEnvironment:
                 f"they end with it. With state.checkpoints.dir set, a driver that is started again goes on."
             )
 
-        from penstock.spark.job import Job, JobSpec, check_savepoint_of
+        from penstock.spark.job import Job
+        from penstock.spark.job_spec import JobSpec, check_savepoint_of
 
         spec = JobSpec(
             name=name,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from penstock.checkpoint.manifest import Manifest
 from penstock.common.console import Console
 from penstock.common.job import JobStatus
-from penstock.driver.epochs import EpochStatistics
+from penstock.driver.epoch_statistics import EpochStatistics
 from penstock.runtime.metrics import BACKLOG
 from penstock.runtime.watermarks import GREATEST, LEAST
 

@@ -102,7 +102,9 @@ def _channels(
     stood: OperatorTime, parts: dict[str, list[int]], timeout_ms: int | None, now: int
 ) -> dict[str, ChannelTime]:
     channels = {
-        name: ChannelTime(channel.watermark, channel.active_at, is_idle(channel, timeout_ms, now))
+        name: ChannelTime(
+            watermark=channel.watermark, active_at=channel.active_at, idle=is_idle(channel, timeout_ms, now)
+        )
         for name, channel in stood.channels.items()
     }
     begins = where_channels_stood(stood)
@@ -112,7 +114,7 @@ def _channels(
         if watermark == GREATEST:
             channels.pop(name, None)
             continue
-        channels[name] = ChannelTime(max(watermark, begins.get(name, watermark)), now)
+        channels[name] = ChannelTime(watermark=max(watermark, begins.get(name, watermark)), active_at=now)
     return channels
 
 

@@ -22,7 +22,7 @@ from penstock.runtime.rows import Barrier, Buffer
 from penstock.runtime.watermarks import LEAST, Valve
 
 
-class ChannelTime(msgspec.Struct, array_like=True, frozen=True):
+class ChannelTime(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     watermark: int
     active_at: int
     """The clock of the last epoch that had records of it."""
@@ -38,7 +38,7 @@ class Standing(NamedTuple):
     """Of an operator that makes watermarks: the clock of the last epoch that had records for it; None for none yet."""
 
 
-class OperatorTime(msgspec.Struct, array_like=True, frozen=True):
+class OperatorTime(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     subtasks: list[int] = []
     """The watermark of each."""
     idle: bool = False

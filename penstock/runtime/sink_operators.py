@@ -44,7 +44,7 @@ class SinkOperator(Operator):
 
     def operator_state(self, epoch: EpochInfo) -> dict[str, Share]:
         states = self.writer.snapshot_state()
-        return {WRITERS: Share(SPLIT, "bytes", states)} if states else {}
+        return {WRITERS: Share(mode=SPLIT, schema="bytes", elements=states)} if states else {}
 
     def close(self) -> None:
         self.writer.close()

@@ -353,17 +353,17 @@ class Task:
         epoch.probe("snapshot")
         yield from out.drain()
         report = Report(
-            run.chain.id,
-            self._producer,
-            epoch.number,
-            records,
-            sent,
-            counts,
-            reports,
-            self._watermarks(),
-            self._idle_operators(),
-            self._active_operators(),
-            self._shown(),
+            chain=run.chain.id,
+            subtask=self._producer,
+            epoch=epoch.number,
+            records_in=records,
+            sent=sent,
+            received=counts,
+            operators=reports,
+            watermarks=self._watermarks(),
+            idle=self._idle_operators(),
+            active=self._active_operators(),
+            shown=self._shown(),
         )
         busy_ms = (time.perf_counter() - began) * 1000
         epoch.metrics(encode_metrics(replace(measured, acknowledged_at=int(time.time() * 1000), busy_ms=busy_ms)))
@@ -424,7 +424,14 @@ class Task:
         run = self._run
         sent = [exchange.measure() for exchange in exchanges.values()]
         operators = [measured for registry in run.metrics if (measured := registry.measure()) is not None]
-        return TaskMetrics(run.chain.id, self._producer, epoch.number, records, sent, operators)
+        return TaskMetrics(
+            chain=run.chain.id,
+            subtask=self._producer,
+            epoch=epoch.number,
+            records_in=records,
+            sent=sent,
+            operators=operators,
+        )
 
     def _restored(self, epoch: TaskEpoch, uid: str) -> Restored:
         return restored(self._run.chain, self._producer, uid, epoch.number - 1, epoch.state.history)
@@ -448,7 +455,13 @@ class Task:
                 if changes:
                     written = epoch.state.write_delta(epoch.number, changes, run.chain.max_parallelism)
                     deltas.append(
-                        DeltaHandle(written.name, written.size, written.entries, written.blocks, written.inline)
+                        DeltaHandle(
+                            name=written.name,
+                            size=written.size,
+                            entries=written.entries,
+                            blocks=written.blocks,
+                            inline=written.inline,
+                        )
                     )
                 timers = run.overlay.least()
             committable = operator.snapshot()
@@ -457,7 +470,16 @@ class Task:
                 kept = held[operator.uid] = operator.operator_state(epoch.info)
             if states or deltas or kept or timers or committable is not None:
                 reports.append(
-                    OperatorReport(operator.uid, states, deltas, committable, kept, timers, forms, migrations)
+                    OperatorReport(
+                        uid=operator.uid,
+                        states=states,
+                        deltas=deltas,
+                        committable=committable,
+                        operator_state=kept,
+                        timers=timers,
+                        ttl=forms,
+                        migrations=migrations,
+                    )
                 )
         if run.stateful:
             run.reported = Reported(epoch.lineage, epoch.number, held)

@@ -13,7 +13,8 @@ import msgspec
 from pyspark.sql import DataFrame, SparkSession
 
 from penstock.common.garbage import Collector
-from penstock.driver.epochs import EpochParameters, TookTooLong
+from penstock.driver.epoch_errors import TookTooLong
+from penstock.driver.epoch_parameters import EpochParameters
 from penstock.driver.rescaling import Scale
 from penstock.runtime.plan import PhysicalGraph
 from penstock.runtime.rows import METRICS

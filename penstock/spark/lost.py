@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from penstock.driver.epochs import EngineLost
+from penstock.driver.epoch_errors import EngineLost
 from penstock.runtime.plan import PhysicalGraph
 
 _WORKER_ENDED = "Python worker exited unexpectedly"

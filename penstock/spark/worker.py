@@ -18,7 +18,7 @@ from penstock.common.garbage import Collector
 from penstock.common.program import enter_program
 from penstock.connectors.dead_letters import LetterBox
 from penstock.connectors.source import Source, read_split
-from penstock.driver.epochs import EpochParameters
+from penstock.driver.epoch_parameters import EpochParameters
 from penstock.driver.rescaling import Scale
 from penstock.runtime.chain import ChainRun
 from penstock.runtime.columns import RowBatch

@@ -45,7 +45,7 @@ class Allocation(Enum):
     """The directory with the fewest replicas."""
 
 
-class Backend(msgspec.Struct, frozen=True):
+class Backend(msgspec.Struct, frozen=True, kw_only=True):
     """What a task must know to open replicas."""
 
     name: str = "memory"

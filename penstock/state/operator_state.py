@@ -86,7 +86,11 @@ class OperatorStateStore:
 
     def _carried(self, share: Share) -> Share:
         # Of what everybody was given, one subtask is enough to keep it.
-        return Share(share.mode, share.schema, [], share.migrations) if share.mode == UNION and self._subtask else share
+        return (
+            Share(mode=share.mode, schema=share.schema, elements=[], migrations=share.migrations)
+            if share.mode == UNION and self._subtask
+            else share
+        )
 
     def _get(self, descriptor: Any, kind: type[StateDescriptor], mode: str) -> Any:
         if not issubclass(type(descriptor), kind):
@@ -169,7 +173,9 @@ class OperatorList(ListState[Any]):
         return [self._decode(element) for element in elements]
 
     def share(self) -> Share:
-        return Share(self.mode, self.descriptor.schema(), list(self._elements), self._migrations)
+        return Share(
+            mode=self.mode, schema=self.descriptor.schema(), elements=list(self._elements), migrations=self._migrations
+        )
 
     def _encode(self, value: Any) -> bytes:
         if value is None:
@@ -246,7 +252,9 @@ class OperatorMap(BroadcastState[Any, Any]):
     def share(self) -> Share:
         if self._in_order is None:
             self._in_order = [_encode_entry(entry) for entry in sorted(self._data.items())]
-        return Share(BROADCAST, self.descriptor.schema(), self._in_order, self._migrations)
+        return Share(
+            mode=BROADCAST, schema=self.descriptor.schema(), elements=self._in_order, migrations=self._migrations
+        )
 
     def _value(self, place: bytes) -> Any:
         value = self._decoded.get(place)

@@ -220,7 +220,14 @@ class KeyedBootstrap:
         if self._function is not None:
             self._function.close()
         changes: Iterable[GroupChanges] = overlay.changes()
-        return OperatorSnapshot(name, 1, max_parallelism, overlay.schemas(), [], ttl=overlay.ttl.forms()), changes
+        return OperatorSnapshot(
+            name=name,
+            parallelism=1,
+            max_parallelism=max_parallelism,
+            states=overlay.schemas(),
+            deltas=[],
+            ttl=overlay.ttl.forms(),
+        ), changes
 
 
 class StateBootstrap:
@@ -236,8 +243,13 @@ class StateBootstrap:
         self._function.initialize_state(StoreContext(store))
         for row in rows_of(self._data):
             self._function.process_element(row)
-        shares = {each: Shares(share.mode, share.schema, [share.elements]) for each, share in store.snapshot().items()}
-        return OperatorSnapshot(name, 1, max_parallelism, {}, [], shares), ()
+        shares = {
+            each: Shares(mode=share.mode, schema=share.schema, by_subtask=[share.elements])
+            for each, share in store.snapshot().items()
+        }
+        return OperatorSnapshot(
+            name=name, parallelism=1, max_parallelism=max_parallelism, states={}, deltas=[], operator_state=shares
+        ), ()
 
 
 class _Listed(StateBootstrapFunction):

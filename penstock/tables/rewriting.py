@@ -230,7 +230,7 @@ def rewritten_shares(content: OperatorContent, functions: list[Change], frame: s
         by_subtask[subtask].append(element)
     if shares.mode == BROADCAST:
         by_subtask = [_unique(elements, described) for elements in by_subtask]
-    return Shares(shares.mode, shares.schema, by_subtask, shares.migrations)
+    return Shares(mode=shares.mode, schema=shares.schema, by_subtask=by_subtask, migrations=shares.migrations)
 
 
 def version_tag(migrations: tuple[bytes, ...]) -> bytes:

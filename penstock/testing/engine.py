@@ -10,7 +10,8 @@ from typing import Any
 
 from penstock.checkpoint.manifest_chain import ManifestChain
 from penstock.common.program import Program, dump_records
-from penstock.driver.epochs import EngineLost, EpochParameters
+from penstock.driver.epoch_errors import EngineLost
+from penstock.driver.epoch_parameters import EpochParameters
 from penstock.driver.event_time import reported_backwards
 from penstock.driver.rescaling import Scale
 from penstock.errors import PenstockError

@@ -75,7 +75,7 @@ class SinkHarness:
         if end_of_input:
             self._operator.end_input()
         payload = self._operator.snapshot()
-        committables = [] if payload is None else [Committable(_UID, 0, payload)]
+        committables = [] if payload is None else [Committable(uid=_UID, subtask=0, payload=payload)]
         state = self._operator.operator_state(epoch) if self._operator.stateful else {}
         self._snapshots[checkpoint_id] = _Snapshot(committables, state)
         self._last, self._begun = checkpoint_id, None

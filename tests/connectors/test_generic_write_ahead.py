@@ -8,7 +8,7 @@ from penstock.common.typeinfo import Types
 from penstock.connectors.generic_write_ahead import NotAcknowledged
 from penstock.datastream import StreamExecutionEnvironment
 from penstock.datastream.connectors import CheckpointCommitter, GenericWriteAheadSink
-from penstock.driver.epochs import Settings
+from penstock.driver.epoch_settings import Settings
 from penstock.state.storage import LocalStorage
 from penstock.testing import JobHarness, SinkHarness
 

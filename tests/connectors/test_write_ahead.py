@@ -12,7 +12,7 @@ from penstock.connectors.write_ahead import WriteAhead, written_ahead
 from penstock.datastream import StreamExecutionEnvironment
 from penstock.datastream.connectors import Sink, SinkWriter
 from penstock.driver.committing import Commit
-from penstock.driver.epochs import Settings
+from penstock.driver.epoch_settings import Settings
 from penstock.errors import PenstockError
 from penstock.runtime.operators import EpochInfo
 from penstock.state.files import CorruptFile

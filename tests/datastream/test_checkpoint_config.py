@@ -13,7 +13,7 @@ from penstock.datastream import (
     StreamExecutionEnvironment,
 )
 from penstock.datastream.checkpoint_settings import restart_strategy, retention
-from penstock.driver.epochs import Settings
+from penstock.driver.epoch_settings import Settings
 from penstock.driver.restarts import (
     WITH_CHECKPOINTS,
     ExponentialDelay,

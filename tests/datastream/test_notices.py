@@ -175,7 +175,17 @@ class TestAnotherDriverOfTheJob:
     def running(self, directory: str) -> Iterator[None]:
         def answer(request: Request) -> Answer:
             assert isinstance(request, Describe)
-            return Description("77" * 16, "counts", "RUNNING", 4711, 0, 12, 1, {}, "/checkpoints/counts")
+            return Description(
+                id="77" * 16,
+                name="counts",
+                status="RUNNING",
+                pid=4711,
+                started=0,
+                epochs=12,
+                restarts=1,
+                parallelism={},
+                checkpoints="/checkpoints/counts",
+            )
 
         point = ControlPoint(directory, "77" * 16, answer)
         yield

@@ -263,7 +263,7 @@ def test_a_split_that_ends_after_the_epoch_of_its_last_record_is_reported(env, g
     chain = graph.sources()[0]
     graph.timed = True
     maker = "shelves" if gives_time else "shelves watermarks"
-    times = {maker: OperatorTime(channels={name: ChannelTime(49, 0) for name in ("a", "b")})}
+    times = {maker: OperatorTime(channels={name: ChannelTime(watermark=49, active_at=0) for name in ("a", "b")})}
     state = StateAccess(StoodAt(times), None, None, 0, 0)
     rows = Task(ChainRun(graph, chain, None), 0).over_records(
         TaskEpoch(2, False, state), [OfSplit("b", [], ended=True)]

@@ -151,7 +151,7 @@ class TestACollection:
         job = JobHarness(self.program(environment().from_collection(records)))
         job.epoch(2)
         files = {"offsets/0": entry('{"logOffset":0}'), "sources/0/0": b"a file of the first lineage"}
-        job._take = {"pairs": 2}
+        job._feed.taken = {"pairs": 2}
         job._driver.run_epoch(0, files, log_index=dict.fromkeys(files, 2))
         path = job.stop_with_savepoint(tmp_path)
         with JobHarness(self.program(environment().from_collection(records)), from_savepoint=path) as job:

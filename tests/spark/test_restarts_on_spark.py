@@ -182,7 +182,7 @@ def test_a_clock_that_goes_back_does_not_hold_up_the_trigger(make_env: Any, capl
     with env.execute_async("clock") as client:
         assert epochs[1].wait(60)
         for number in (2, 3):
-            client._job._clock._lead += 3600
+            client._job._execution.clock._lead += 3600
             assert epochs[number].wait(60), "a new query runs a batch at once"
         assert client.restarts() == 0, "it has not failed"
     assert "went back by 3600 s" in caplog.text

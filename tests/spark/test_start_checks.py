@@ -14,7 +14,7 @@ from pyspark import SparkContext
 from penstock.common import Configuration
 from penstock.common.options import BadSetting
 from penstock.datastream import StreamExecutionEnvironment
-from penstock.driver.epochs import EngineLost
+from penstock.driver.epoch_errors import EngineLost
 from penstock.graph.physical import build
 from penstock.spark.jvm import end_quietly, jvm_death
 from penstock.spark.lost import lost

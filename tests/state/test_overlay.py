@@ -102,8 +102,16 @@ class Job:
         """End the epoch and begin the next."""
         changes = list(self.overlay.changes())
         written = self.access.write_delta(self.number, changes, self.max_parallelism)
-        delta = DeltaHandle(written.name, written.size, written.entries, written.blocks, written.inline)
-        snapshot = OperatorSnapshot("name", 1, self.max_parallelism, self.overlay.schemas(), [delta] if changes else [])
+        delta = DeltaHandle(
+            name=written.name, size=written.size, entries=written.entries, blocks=written.blocks, inline=written.inline
+        )
+        snapshot = OperatorSnapshot(
+            name="name",
+            parallelism=1,
+            max_parallelism=self.max_parallelism,
+            states=self.overlay.schemas(),
+            deltas=[delta] if changes else [],
+        )
         self.replicas.close()
         manifest = Manifest(
             format=FORMAT,
@@ -129,7 +137,9 @@ class Job:
     def merge(self):
         if self.version is not None:
             self.bases = {
-                block: merge_block(self.storage, self.version, Block("uid", block, self.max_parallelism))
+                block: merge_block(
+                    self.storage, self.version, Block(uid="uid", number=block, max_parallelism=self.max_parallelism)
+                )
                 for block in range(block_count(self.max_parallelism))
             }
 

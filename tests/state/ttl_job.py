@@ -146,13 +146,15 @@ class TtlJob:
         self.overlay.records = self.records
         changes = list(self.overlay.changes())
         written = self.access.write_delta(self.number, changes, self.max_parallelism)
-        delta = DeltaHandle(written.name, written.size, written.entries, written.blocks, written.inline)
+        delta = DeltaHandle(
+            name=written.name, size=written.size, entries=written.entries, blocks=written.blocks, inline=written.inline
+        )
         snapshot = OperatorSnapshot(
-            "name",
-            1,
-            self.max_parallelism,
-            self.overlay.schemas(),
-            [delta] if changes else [],
+            name="name",
+            parallelism=1,
+            max_parallelism=self.max_parallelism,
+            states=self.overlay.schemas(),
+            deltas=[delta] if changes else [],
             timers=self.overlay.least(),
             ttl=self.overlay.ttl.forms(),
         )
@@ -173,7 +175,7 @@ class TtlJob:
             log_index={},
             bases={"uid": self.bases},
             since_base={},
-            times={"uid": OperatorTime([self.clock.watermark])},
+            times={"uid": OperatorTime(subtasks=[self.clock.watermark])},
         )
         self.version = publish(self.storage, manifest)
         self.begin()
@@ -182,7 +184,9 @@ class TtlJob:
     def merge(self):
         if self.version is not None:
             self.bases = {
-                block: merge_block(self.storage, self.version, Block("uid", block, self.max_parallelism))
+                block: merge_block(
+                    self.storage, self.version, Block(uid="uid", number=block, max_parallelism=self.max_parallelism)
+                )
                 for block in range(block_count(self.max_parallelism))
             }
 

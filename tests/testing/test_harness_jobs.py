@@ -543,7 +543,7 @@ def test_a_hot_key_and_long_lists_take_no_quadratic_time(backend, monkeypatch):
 
 
 def next_epoch(job, records):
-    return job.epoch(records) if job._waiting(next(iter(job._log))) else None
+    return job.epoch(records) if job._feed.waiting(next(iter(job._feed.logs))) else None
 
 
 class Concatenate(ReduceFunction):
