@@ -1,0 +1,48 @@
+"""The walks of docs/architecture.md: each names files and functions that exist."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "architecture.md").read_text()
+WALKS = PAGE[PAGE.index("## Four walks") : PAGE.index("## An epoch")]
+STEP = re.compile(r"^\d+\. `([\w/]+\.py)` `([\w.]+)`: ", re.MULTILINE)
+
+
+def defined(path: Path) -> set[str]:
+    """Functions, and methods as Class.method."""
+    names = set()
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.FunctionDef):
+            names.add(node.name)
+        elif isinstance(node, ast.ClassDef):
+            names |= {f"{node.name}.{each.name}" for each in node.body if isinstance(each, ast.FunctionDef)}
+    return names
+
+
+@pytest.mark.parametrize(("file", "function"), sorted(set(STEP.findall(WALKS))))
+def test_a_step_names_a_function_of_its_file(file: str, function: str) -> None:
+    path = ROOT / "penstock" / file
+    assert path.is_file(), f"docs/architecture.md names {file}"
+    assert function in defined(path), f"docs/architecture.md names {function} in {file}"
+
+
+def test_there_are_four_and_each_fits_on_a_screen() -> None:
+    walks = re.split(r"^\*\*", WALKS, flags=re.MULTILINE)[1:]
+    assert len(walks) == 4
+    for walk in walks:
+        numbered = [line for line in walk.splitlines() if re.match(r"\d+\. ", line)]
+        assert len(numbered) == len(STEP.findall(walk)), "every line names a file and a function"
+        assert 5 < len(numbered) <= 15
+
+
+def test_the_path_of_a_program_names_files_that_exist() -> None:
+    start = PAGE.index("```\ncli/")
+    table = PAGE[start + 4 : PAGE.index("```", start + 4)]
+    for line in table.splitlines():
+        package, *rest = line.split()
+        for name in re.findall(r"[\w*]+\.py", " ".join(rest)):
+            assert list((ROOT / "penstock" / package).glob(name)), f"{package}{name}"
