@@ -5,7 +5,10 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
+from penstock.checkpoint.lineages import SharedStorage
+from penstock.common.configuration import Configuration
 from penstock.common.source_locations import warn
+from penstock.connectors.driver_sinks import CollectSink
 from penstock.datastream.functions import Function, KeySelector, Partitioner, ReduceFunction
 from penstock.graph.logical import GraphError, LogicalGraph, Node
 from penstock.runtime.checkpointed import holds_operator_state
@@ -71,6 +74,36 @@ def warn_of_missing_sinks(graph: LogicalGraph) -> None:
         f"The results of these operators go nowhere, for no sink reads them: {names}. Give each a sink, such as "
         f"stream.print() or stream.sink_to(...)."
     )
+
+
+def require_uids(graph: LogicalGraph, configuration: Configuration) -> None:
+    """Refuse operators without a uid where the settings ask for uids."""
+    if configuration.get_boolean("pipeline.auto-generate-uids", True):
+        return
+    collecting = {uid for uid, sink in graph.sinks().items() if isinstance(sink, CollectSink)}
+    without = [node.name for node in graph.nodes.values() if node.given_uid is None and node.uid not in collecting]
+    if without:
+        names = ", ".join(f"'{name}'" for name in without)
+        raise GraphError(
+            f"pipeline.auto-generate-uids is false, and these operators have no uid: {names}. "
+            f"Give each one: stream.uid('name')."
+        )
+
+
+def warn_of_derived_uids(graph: LogicalGraph, root: SharedStorage | None) -> None:
+    """Warn of state whose uid is derived, where checkpoints at `root` outlive the driver."""
+    nodes = [
+        node
+        for node in graph.nodes.values()
+        if node.given_uid is None and node.operator is not None and node.operator.keyed
+    ]
+    if nodes and root is not None:
+        names = ", ".join(f"'{node.name}' ({node.uid})" for node in nodes)
+        warn(
+            f"These operators hold state but have no uid, so theirs is derived from the shape of the program: "
+            f"{names}. If the program changes, their state is not found again. Give each a uid: "
+            f"stream.process(...).uid('name')."
+        )
 
 
 def is_sink(node: Node) -> bool:

@@ -6,85 +6,53 @@ import logging
 import os
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
-from urllib.parse import unquote, urlparse
 
-from penstock.checkpoint.job_directories import claim, find_directory, passing_storage
-from penstock.checkpoint.lineages import SharedStorage
-from penstock.common.configuration import Configuration, shown
-from penstock.common.console import console
+from penstock.common.configuration import Configuration
 from penstock.common.error_format import ShortExceptHook
 from penstock.common.execution_config import ExecutionConfig
-from penstock.common.interrupts import Interrupt, stop_to_resume, watch
+from penstock.common.interrupts import Interrupt, stop_to_resume
 from penstock.common.job import JobExecutionResult
 from penstock.common.job_client import JobClient
 from penstock.common.names import check_job_name
 from penstock.common.options import (
-    QUIET,
     BadSetting,
     canonical,
     check_keys,
     check_values,
     command_line_settings,
-    store_options,
     surrounding_settings,
     value,
 )
-from penstock.common.overridden import Overridden, ProgramConfiguration
+from penstock.common.overridden import ProgramConfiguration
 from penstock.common.restart_strategy import RestartStrategyConfiguration, configured_strategy
-from penstock.common.source_locations import calling_location, warn
 from penstock.common.typeinfo import Types
 from penstock.common.watermark_strategy import WatermarkStrategy
-from penstock.connectors.driver_sinks import CollectSink
 from penstock.connectors.generated import NumberSequenceSource
 from penstock.connectors.socket_text import SocketTextSource
 from penstock.connectors.source import Source
-from penstock.datastream.backend_settings import backend_settings
 from penstock.datastream.checkpoint_config import CheckpointConfig
-from penstock.datastream.checkpoint_settings import (
-    SAVEPOINTS,
-    checkpoint_interval,
-    checkpoint_settings,
-    checkpointing_mode,
-    restart_strategy,
-    restore_settings,
-    retention,
-    savepoint_directory,
-    slot_settings,
-    unnamed_directory,
-    whole_number,
-)
+from penstock.datastream.checkpoint_settings import SAVEPOINTS, checkpoint_interval, checkpointing_mode
 from penstock.datastream.checkpointing_mode import CheckpointingMode
-from penstock.datastream.checks import check_positive, warn_of_missing_sinks
-from penstock.datastream.commands import open_to_commands, warn_of_other_drivers
+from penstock.datastream.checks import check_positive, require_uids
 from penstock.datastream.data_stream import DataStream
 from penstock.datastream.execution_mode import RuntimeExecutionMode
-from penstock.datastream.externalized_checkpoint_retention import ExternalizedCheckpointRetention
-from penstock.datastream.flow_settings import flow_settings
-from penstock.datastream.guarantees import guarantee_of, is_single_epoch, log_guarantee
-from penstock.datastream.job_report import JobReport
 from penstock.datastream.state_backend import StateBackend
-from penstock.driver.epochs import EpochStatistics, Settings
+from penstock.datastream.submission import local_path, submit
+from penstock.driver.epochs import EpochStatistics
 from penstock.errors import PenstockError, SourceLocation
 from penstock.graph.logical import FORWARD, GraphError, Input, LogicalGraph, Partitioning, SourceSpec
 from penstock.graph.physical import build
 from penstock.graph.plan_json import execution_plan
 from penstock.runtime.output_tag import OutputTag
 from penstock.runtime.plan import PhysicalGraph
-from penstock.state.backends import check_directory
-from penstock.state.object_storage import ObjectStorage
 from penstock.state.serializers import serializer_for
-from penstock.state.storage import LocalStorage
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _logger = logging.getLogger("penstock")
 _RUNTIME_MODE = "execution.runtime-mode"
-_NEVER_MS = 10 * 365 * 24 * 3600 * 1000
-"""A batch is one epoch, which may take as long as it takes."""
 
 
 class StreamExecutionEnvironment:
@@ -406,62 +374,7 @@ class StreamExecutionEnvironment:
         physical = self._physical()
         if self._instead_of_running:
             self._instead_of_running[-1](name, self._graph, physical, self._configuration)
-        settings, root = self._settings(name)
-        interval = self.get_checkpoint_interval()
-        restore = restore_settings(self._configuration)
-        single_epoch = is_single_epoch(self._graph, physical, self._configuration)
-        if single_epoch:
-            settings, root, interval = replace(settings, timeout_ms=_NEVER_MS), None, -1
-        self._warn_of_derived_uids(root)
-        warn_of_missing_sinks(self._graph)
-        if interval > 0 and root is None:
-            warn(
-                f"Job '{name}' starts from scratch: the Memory backend keeps checkpoints in the driver's memory, and "
-                f"they end with it. With state.checkpoints.dir set, a driver that is started again goes on."
-            )
-
-        from penstock.spark.job import Job, JobSpec, check_savepoint_of
-
-        spec = JobSpec(
-            name=name,
-            logical=self._graph,
-            physical=physical,
-            settings=settings,
-            checkpoint_root=root,
-            checkpointing=interval > 0,
-            interval_ms=max(interval, 0),
-            retain=retention(self._configuration) is ExternalizedCheckpointRetention.RETAIN_ON_CANCELLATION,
-            restart_strategy=restart_strategy(self._configuration, interval > 0),
-            parallelism=self.get_parallelism(),
-            records_per_epoch=self._configuration.get_integer("penstock.epoch.max-records", 0),
-            restore=restore,
-            store_options=store_options(self._configuration.to_dict()),
-            slots=slot_settings(self._configuration),
-            on_epoch=list(self._on_epoch),
-            flow=flow_settings(self._graph, self._configuration, single_epoch),
-            single_epoch=single_epoch,
-        )
-        check_savepoint_of(spec)
-        if spec.checkpointing and root is not None:
-            claim(root, name)
-        quiet = self._configuration.get_boolean(QUIET, False)
-        console(quiet)
-        if spec.checkpointing and root is not None:
-            warn_of_other_drivers(name, root.where, self._configuration)
-        log_guarantee(guarantee_of(name, self._graph, physical, self._configuration))
-        self._log_overridden(job_name)
-        for path in self._python_files:
-            self.spark.sparkContext.addPyFile(path)
-        job = Job(self.spark, spec)
-        report = JobReport(job, console(quiet), quiet)
-        job.at_start.append(report.started)
-        spec.on_epoch.insert(0, report.completed)
-        job.at_end.append(report.ended)
-        configuration = Configuration.from_dict(self._configuration.to_dict())
-        client = JobClient(job, partial(savepoint_directory, configuration))
-        job.at_end.append(open_to_commands(job, client, configuration))
-        job.start()
-        watch(job)
+        client = submit(self, name, physical, job_name)
         self._graph = self._graph.following()
         return client
 
@@ -481,89 +394,8 @@ class StreamExecutionEnvironment:
             self._configuration.get_integer("taskmanager.memory.segment-size", 32 * 1024),
             self._is_batch(),
         )
-        self._require_uids()
+        require_uids(self._graph, self._configuration)
         return physical
-
-    def _log_overridden(self, job_name: str | None) -> None:
-        """Say which settings of the command line have no effect, because the program decides otherwise."""
-        for setting in self._configuration.overridden():
-            _logger.warning("%s", setting)
-        named = self._given.get("pipeline.name")
-        if named is not None and job_name and job_name != named:
-            _logger.warning("%s", Overridden("pipeline.name", named, job_name, calling_location()))
-        for_spark = {key: value for key, value in self._given.items() if key.startswith("spark.")}
-        if for_spark:
-            conf = self.spark.sparkContext.getConf()
-            for key, value in for_spark.items() if self._session_is_the_programs else ():
-                if conf.get(key) != value:
-                    _logger.warning(
-                        "The program started Spark itself. The %s=%s of the command line has no effect.",
-                        key,
-                        shown(key, value),
-                    )
-
-    def _require_uids(self) -> None:
-        if self._configuration.get_boolean("pipeline.auto-generate-uids", True):
-            return
-        collecting = {uid for uid, sink in self._graph.sinks().items() if isinstance(sink, CollectSink)}
-        without = [
-            node.name for node in self._graph.nodes.values() if node.given_uid is None and node.uid not in collecting
-        ]
-        if without:
-            names = ", ".join(f"'{name}'" for name in without)
-            raise GraphError(
-                f"pipeline.auto-generate-uids is false, and these operators have no uid: {names}. "
-                f"Give each one: stream.uid('name')."
-            )
-
-    def _settings(self, name: str) -> tuple[Settings, SharedStorage | None]:
-        config = self._configuration
-        directory = config.get_string("state.checkpoints.dir", "")
-        backend, in_files = backend_settings(config)
-        check_directory(backend)
-        settings = Settings(
-            backend=backend,
-            memory_limit=whole_number(config, "state.backend.memory.max-state-size", Settings.memory_limit),
-            base_bytes=whole_number(config, "penstock.checkpoint.base.min-bytes", Settings.base_bytes),
-            overlay_bytes=whole_number(config, "penstock.state.overlay.memory", Settings.overlay_bytes),
-            **checkpoint_settings(config),
-        )
-        root = None
-        if in_files:
-            checkpoints = self._checkpoint_storage(directory)
-            if self.get_checkpoint_interval() > 0:
-                restore = restore_settings(config)
-                origin = "" if restore is None else restore.origin
-                root = find_directory(checkpoints, name, unnamed_directory(config), origin)
-            else:
-                root = passing_storage(checkpoints, name)
-        return settings, root
-
-    def _checkpoint_storage(self, directory: str) -> SharedStorage:
-        options = store_options(self._configuration.to_dict())
-        scheme = urlparse(directory).scheme
-        if scheme in ("", "file"):
-            return LocalStorage(local_path("state.checkpoints.dir", directory))
-        if scheme == "memory":
-            raise BadSetting(
-                "state.checkpoints.dir is a memory: URI, and that memory is one process's: no task would see it.",
-                fix="For checkpoints in the driver's memory set state.backend to memory and leave the directory out.",
-            )
-        return ObjectStorage(directory, options)
-
-    def _warn_of_derived_uids(self, root: SharedStorage | None) -> None:
-        nodes = [
-            node
-            for node in self._graph.nodes.values()
-            if node.given_uid is None and node.operator is not None and node.operator.keyed
-        ]
-        if nodes and root is not None:
-            names = ", ".join(f"'{node.name}' ({node.uid})" for node in nodes)
-            warn(
-                f"These operators hold state but have no uid, so theirs is derived from the shape of the program: "
-                f"{names}. If the program changes, their state is not found again. Give each a uid: "
-                f"stream.process(...).uid('name')."
-            )
 
 
 def _too_late(method: str, key: str) -> BadSetting:
@@ -571,14 +403,3 @@ def _too_late(method: str, key: str) -> BadSetting:
         f"{method} sets {key}, which Spark reads when it starts, and it has started. Call it before Spark is used, or "
         f"set {key} where you create the session."
     )
-
-
-def local_path(key: str, uri: str) -> str:
-    """The local path of a directory given as a path or a file: URI."""
-    parsed = urlparse(uri)
-    if parsed.scheme not in ("", "file"):
-        raise BadSetting(
-            f"{key} is '{uri}': only local paths and file: URIs can be used.",
-            fix="Mount the storage on every host and give the path, e.g. file:///mnt/checkpoints.",
-        )
-    return os.path.abspath(unquote(parsed.path) if parsed.scheme else uri)

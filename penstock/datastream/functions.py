@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from abc import abstractmethod
+from collections.abc import Iterable
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from penstock.absent import explain_absent
+from penstock.datastream.async_functions import AsyncFunction, AsyncRetryPredicate, AsyncRetryStrategy
+from penstock.datastream.function_base import Function
 from penstock.runtime.broadcast import (
     BroadcastBaseContext,
     BroadcastContext,
@@ -33,19 +35,6 @@ IN2 = TypeVar("IN2")
 OUT = TypeVar("OUT")
 KEY = TypeVar("KEY")
 W = TypeVar("W")
-
-
-class Function(ABC):  # noqa: B024  methods to override, none required
-    """`open` is called once before the first record of a subtask in a worker process, `close` when it is dropped.
-
-    The same object serves many epochs. What must survive a failure belongs in state, not in attributes.
-    """
-
-    def open(self, runtime_context: RuntimeContext) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
 
 
 class MapFunction(Function):
@@ -207,79 +196,6 @@ class KeyedBroadcastProcessFunction(BaseBroadcastProcessFunction, Generic[KEY, I
 
     def on_timer(self, timestamp: int, ctx: KeyedBroadcastTimerContext) -> Any:
         """Called when a timer set through `ctx.timer_service()` is due, with the state of its key. May yield."""
-
-
-class AsyncRetryPredicate(ABC):
-    """When to make an asynchronous call again. None in the place of a predicate means: never for that reason."""
-
-    @abstractmethod
-    def result_predicate(self) -> Callable[[list[Any]], bool] | None: ...
-
-    @abstractmethod
-    def exception_predicate(self) -> Callable[[Exception], bool] | None: ...
-
-
-class AsyncRetryStrategy(ABC):
-    """Whether, and after how long, an asynchronous call is made again. One object serves many records at a time."""
-
-    @abstractmethod
-    def can_retry(self, current_attempts: int) -> bool:
-        """Whether there may be another attempt after this many."""
-
-    @abstractmethod
-    def get_backoff_time_millis(self, current_attempts: int) -> int:
-        """How long to wait before the next attempt, after this many."""
-
-    @abstractmethod
-    def get_retry_predicate(self) -> AsyncRetryPredicate: ...
-
-    @staticmethod
-    def no_restart() -> AsyncRetryStrategy:
-        from penstock.datastream.async_retry_strategies import NO_RETRY_STRATEGY
-
-        return NO_RETRY_STRATEGY
-
-    @staticmethod
-    def fixed_delay(
-        max_attempts: int,
-        backoff_time_millis: int,
-        result_predicate: Callable[[list[Any]], bool] | None,
-        exception_predicate: Callable[[Exception], bool] | None,
-    ) -> AsyncRetryStrategy:
-        from penstock.datastream.async_retry_strategies import FixedDelayRetryStrategy
-
-        return FixedDelayRetryStrategy(max_attempts, backoff_time_millis, result_predicate, exception_predicate)
-
-    @staticmethod
-    def exponential_backoff(
-        max_attempts: int,
-        initial_delay: int,
-        max_retry_delay: int,
-        multiplier: float,
-        result_predicate: Callable[[list[Any]], bool] | None,
-        exception_predicate: Callable[[Exception], bool] | None,
-    ) -> AsyncRetryStrategy:
-        from penstock.datastream.async_retry_strategies import ExponentialBackoffDelayRetryStrategy
-
-        return ExponentialBackoffDelayRetryStrategy(
-            max_attempts, initial_delay, max_retry_delay, multiplier, result_predicate, exception_predicate
-        )
-
-
-class AsyncFunction(Function):
-    """For AsyncDataStream: calls that wait for an answer from outside, many at a time.
-
-    All its methods run in one thread, inside a running asyncio event loop, so that clients made in `open` serve the
-    calls. `open` and `close` may be `async def`.
-    """
-
-    @abstractmethod
-    async def async_invoke(self, value: Any) -> list[Any]:
-        """The results for this record, any number of them."""
-
-    def timeout(self, value: Any) -> list[Any]:
-        """The results for a record whose call took too long and was cancelled. Without this, the job fails."""
-        raise TimeoutError(f"The asynchronous call for {value!r} has timed out.")
 
 
 class ProcessJoinFunction(Function):

@@ -23,8 +23,15 @@ from penstock.datastream.functions import (
 from penstock.graph.logical import GraphError
 from penstock.runtime.operators import describe
 from penstock.runtime.output_tag import OutputTag
-from penstock.runtime.windows.assigners import MergingWindowAssigner, WindowAssigner
+from penstock.runtime.windows.assigners import (
+    Length,
+    MergingWindowAssigner,
+    SlidingEventTimeWindows,
+    TumblingEventTimeWindows,
+    WindowAssigner,
+)
 from penstock.runtime.windows.contents import Combiner
+from penstock.runtime.windows.counting import CountSlidingWindowAssigner, CountTumblingWindowAssigner
 from penstock.runtime.windows.evictors import Evictor
 from penstock.runtime.windows.factory import window_operator
 from penstock.runtime.windows.operator import WindowDescription
@@ -255,3 +262,11 @@ def _paying(value_type: Any) -> Any:
 
 def _named(given: Any) -> str:
     return given.__name__ if isinstance(given, type) else type(given).__name__
+
+
+def time_windows(size: Length, slide: Length | None) -> WindowAssigner[Any, Any]:
+    return TumblingEventTimeWindows.of(size) if slide is None else SlidingEventTimeWindows.of(size, slide)
+
+
+def count_windows(size: int, slide: int) -> WindowAssigner[Any, Any]:
+    return CountTumblingWindowAssigner(size) if slide == 0 else CountSlidingWindowAssigner(size, slide)

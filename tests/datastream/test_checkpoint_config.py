@@ -13,6 +13,7 @@ from penstock.datastream import (
     StreamExecutionEnvironment,
 )
 from penstock.datastream.checkpoint_settings import restart_strategy, retention
+from penstock.datastream.submission import state_settings
 from penstock.driver.epochs import Settings
 from penstock.driver.restarts import (
     WITH_CHECKPOINTS,
@@ -36,7 +37,7 @@ def configured(**settings: Any) -> StreamExecutionEnvironment:
 
 
 def settings(env: StreamExecutionEnvironment) -> Settings:
-    return env._settings("job")[0]
+    return state_settings(env.get_configuration(), "job")[0]
 
 
 class TestCheckpointConfig:

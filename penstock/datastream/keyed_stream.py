@@ -1,0 +1,174 @@
+"""Keyed streams: records partitioned by key, and what can be done with the state of a key."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from penstock.common.typeinfo import Types
+from penstock.connectors.generic_write_ahead import GenericWriteAheadSink
+from penstock.connectors.sink import Sink
+from penstock.datastream import hints
+from penstock.datastream.aggregations import field_reducer
+from penstock.datastream.checks import check_function
+from penstock.datastream.data_stream import DataStream
+from penstock.datastream.functions import (
+    FilterFunction,
+    FlatMapFunction,
+    KeyedProcessFunction,
+    KeySelector,
+    MapFunction,
+    ProcessFunction,
+    ReduceFunction,
+    SinkFunction,
+)
+from penstock.datastream.sinks import DataStreamSink
+from penstock.datastream.two_phase_commit import TwoPhaseCommitSinkFunction
+from penstock.datastream.windowed import WindowedStream, count_windows, time_windows
+from penstock.graph.logical import GraphError, Input, Node, Partitioning
+from penstock.runtime.map_operators import KeyedFilterOperator, KeyedFlatMapOperator, KeyedMapOperator
+from penstock.runtime.operators import describe
+from penstock.runtime.process_operators import ProcessOperator
+from penstock.runtime.state_operators import ReduceOperator, WithStateOperator
+from penstock.runtime.windows.assigners import Length, WindowAssigner
+from penstock.state.descriptors import ValueStateDescriptor
+from penstock.state.serializers import Hinted
+
+if TYPE_CHECKING:
+    from penstock.datastream.environment import StreamExecutionEnvironment
+
+
+class KeyedStream(DataStream):
+    """A stream partitioned by key. Its operators may hold keyed state."""
+
+    def __init__(self, env: StreamExecutionEnvironment, inputs: list[Input], origin: DataStream) -> None:
+        super().__init__(env, inputs)
+        self._origin = origin
+
+    @property
+    def _node(self) -> Node:
+        raise GraphError("key_by is no operator: give name, uid and parallelism to the operator after it.")
+
+    def map(self, func: Callable[[Any], Any] | MapFunction, output_type: Any = None) -> DataStream:
+        check_function(func, MapFunction, "map")
+        return self._add("Map", KeyedMapOperator(func), output_type or hints.returned(func, "map"))
+
+    def flat_map(self, func: Callable[[Any], Any] | FlatMapFunction, output_type: Any = None) -> DataStream:
+        check_function(func, FlatMapFunction, "flat_map")
+        return self._add("Flat Map", KeyedFlatMapOperator(func), output_type or hints.yielded(func, "flat_map"))
+
+    def filter(self, func: Callable[[Any], bool] | FilterFunction) -> DataStream:
+        check_function(func, FilterFunction, "filter")
+        return self._add("Filter", KeyedFilterOperator(func), self._type())
+
+    def process(self, func: KeyedProcessFunction | Callable[[Any, Any], Any], output_type: Any = None) -> DataStream:  # type: ignore[override]
+        if isinstance(func, ProcessFunction):
+            raise GraphError(
+                f"{describe(func)} is a ProcessFunction; a keyed stream needs a KeyedProcessFunction.",
+                fix=f"Write `class {type(func).__name__}(KeyedProcessFunction)`.",
+            )
+        check_function(func, KeyedProcessFunction, "process")
+        output_type = output_type or hints.yielded(func, "process_element")
+        return self._add("Keyed Process", ProcessOperator(func, keyed=True), output_type)
+
+    def reduce(self, func: Callable[[Any, Any], Any] | ReduceFunction) -> DataStream:
+        """A rolling reduce: one result per record."""
+        check_function(func, ReduceFunction, "reduce")
+        return self._reduce("Reduce", func)
+
+    def sum(self, position_to_sum: int | str = 0) -> DataStream:
+        return self._reduce("Sum", field_reducer("sum", position_to_sum))
+
+    def min(self, position_to_min: int | str = 0) -> DataStream:
+        return self._reduce("Min", field_reducer("min", position_to_min))
+
+    def max(self, position_to_max: int | str = 0) -> DataStream:
+        return self._reduce("Max", field_reducer("max", position_to_max))
+
+    def min_by(self, position_to_min_by: int | str = 0) -> DataStream:
+        """The record with the least value of the field so far; of equal ones the first."""
+        return self._reduce("Min By", field_reducer("min_by", position_to_min_by))
+
+    def max_by(self, position_to_max_by: int | str = 0) -> DataStream:
+        return self._reduce("Max By", field_reducer("max_by", position_to_max_by))
+
+    def window(self, window_assigner: WindowAssigner[Any, Any]) -> WindowedStream:
+        """Group the records of each key into windows."""
+        return WindowedStream(self, window_assigner)
+
+    def time_window(self, size: Length, slide: Length | None = None) -> WindowedStream:
+        """Windows of event time: one after the other, or one that begins every `slide`."""
+        return WindowedStream(self, time_windows(size, slide))
+
+    def count_window(self, size: int, slide: int = 0) -> WindowedStream:
+        """Windows of `size` records of a key: one after the other, or one that begins every `slide` records."""
+        return WindowedStream(self, count_windows(size, slide))
+
+    def map_with_state(
+        self, func: Callable[[Any, Any], tuple[Any, Any]], state_type: Any = None, output_type: Any = None
+    ) -> DataStream:
+        """`func(value, state or None)` gives (result, new state); None as new state clears it.
+
+        The state's type may be left out where the function's annotations say it: `-> tuple[Result, State]`.
+        """
+        return self._with_state("map", func, state_type, output_type)
+
+    def flat_map_with_state(
+        self, func: Callable[[Any, Any], tuple[Any, Any]], state_type: Any = None, output_type: Any = None
+    ) -> DataStream:
+        """`func(value, state or None)` gives (results, new state); None as new state clears it."""
+        return self._with_state("flat_map", func, state_type, output_type)
+
+    def filter_with_state(self, func: Callable[[Any, Any], tuple[bool, Any]], state_type: Any = None) -> DataStream:
+        """`func(value, state or None)` gives (whether to keep the record, new state); None clears it."""
+        return self._with_state("filter", func, state_type, self._type())
+
+    def _with_state(self, how: str, func: Any, state_type: Any, output_type: Any) -> DataStream:
+        if not callable(func):
+            raise GraphError(f"{how}_with_state needs a function of (value, state), not {type(func).__name__}.")
+        one, each, state = hints.with_state(func)
+        if state_type is None:
+            state_type = state
+        if state_type is None:
+            raise GraphError(
+                f"{how}_with_state needs the type of the state, and {describe(func)} has no annotation to tell it: "
+                f"give state_type, or annotate the function with -> tuple[Result, State]."
+            )
+        if not isinstance(state_type, Hinted):
+            ValueStateDescriptor("_state", state_type)
+        if how != "filter":
+            output_type = output_type or (one if how == "map" else each)
+        name = f"{how.replace('_', ' ').title()} With State"
+        return self._add(name, WithStateOperator(func, how, state_type), output_type)
+
+    def key_by(self, key_selector: Callable[[Any], Any] | KeySelector, key_type: Any = None) -> KeyedStream:
+        return self._origin.key_by(key_selector, key_type)
+
+    def _partitioned(self, partitioning: Partitioning) -> DataStream:
+        raise GraphError(
+            f"A keyed stream is partitioned by its key; {partitioning.kind} would override it. "
+            f"Call it before key_by, or after the keyed operator."
+        )
+
+    def project(self, *field_indexes: int) -> DataStream:
+        return self._origin.project(*field_indexes)
+
+    def union(self, *streams: DataStream) -> DataStream:
+        return self._origin.union(*(s._origin if isinstance(s, KeyedStream) else s for s in streams))
+
+    def _reduce(self, name: str, func: Any) -> DataStream:
+        value_type = self._type()
+        if value_type is None or isinstance(value_type, Hinted):
+            value_type = hints.returned(func, "reduce") or value_type
+        # A stream without a type is one of pickled objects, so its reduced value is one too.
+        pickled = value_type is None or (isinstance(value_type, Hinted) and not value_type.pays_in_state())
+        operator = ReduceOperator(func, Types.PICKLED_BYTE_ARRAY() if pickled else value_type)
+        return self._add(name, operator, value_type)
+
+    def _end(self, name: str, sink: Sink) -> DataStreamSink:
+        return self._origin._end(name, sink)
+
+    def add_sink(
+        self, sink_func: SinkFunction | TwoPhaseCommitSinkFunction | GenericWriteAheadSink | Callable[[Any], Any]
+    ) -> DataStreamSink:
+        return self._origin.add_sink(sink_func)
