@@ -10,18 +10,11 @@ from penstock.common.configuration import Configuration
 from penstock.common.source_locations import warn
 from penstock.connectors.driver_sinks import CollectSink
 from penstock.datastream.functions import Function, KeySelector, Partitioner, ReduceFunction
-from penstock.graph.logical import GraphError, LogicalGraph, Node
+from penstock.errors import PenstockError
+from penstock.graph.logical import GraphError, LogicalGraph
 from penstock.runtime.checkpointed import holds_operator_state
 from penstock.runtime.operators import describe
-from penstock.runtime.sink_operators import SinkFunctionOperator, SinkOperator
-
-
-def check_positive(number: int, what: str) -> None:
-    if not isinstance(number, int) or number < 1:
-        raise GraphError(
-            f"The {what} must be a whole number of at least 1, not {number!r}.",
-            fix="Give such a number, or leave the call out.",
-        )
+from penstock.state.serializers import serializer_for
 
 
 def check_function(func: Any, kind: type[Function], method: str) -> None:
@@ -66,7 +59,7 @@ def _check_open(func: Function) -> None:
 def warn_of_missing_sinks(graph: LogicalGraph) -> None:
     """Warn of streams that end in no sink: they are computed, and no one sees the results."""
     read = {edge.node for node in graph.nodes.values() for edge in node.inputs}
-    ends = [node for node in graph.nodes.values() if node.id not in read and not is_sink(node)]
+    ends = [node for node in graph.nodes.values() if node.id not in read and not node.is_sink]
     if not ends:
         return
     names = ", ".join(f"'{node.name}'" + (f" (line {node.location.line})" if node.location else "") for node in ends)
@@ -106,10 +99,6 @@ def warn_of_derived_uids(graph: LogicalGraph, root: SharedStorage | None) -> Non
         )
 
 
-def is_sink(node: Node) -> bool:
-    return isinstance(node.operator, (SinkOperator, SinkFunctionOperator))
-
-
 def check_stateless(func: Any) -> None:
     """For functions that serve an operator or an exchange, and are none themselves."""
     if holds_operator_state(func):
@@ -117,3 +106,19 @@ def check_stateless(func: Any) -> None:
             f"{describe(func)} holds operator state, and no checkpoint has a place for it: it is no operator.",
             fix="Keep the state in a map, flat_map or process before or after it.",
         )
+
+
+def as_declared(records: list[Any], type_info: Any) -> list[Any]:
+    """The records of a collection as an exchange would give them: an int declared as DOUBLE is a float.
+
+    Raises:
+        GraphError: A record is not of the declared type.
+    """
+    serializer = serializer_for(type_info)
+    converted = []
+    for position, record in enumerate(records):
+        try:
+            converted.append(serializer.decode(serializer.encode(record)))
+        except PenstockError as error:
+            raise GraphError(f"from_collection: record {position} is not of the declared type. {error}") from None
+    return converted

@@ -7,11 +7,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, overload
 
 from penstock.absent import explain_absent
-from penstock.common.names import check_name
 from penstock.common.source_locations import calling_location
 from penstock.common.typeinfo import Types
 from penstock.common.watermark_strategy import WatermarkStrategy
-from penstock.connectors.dead_letters import DeadLetter
 from penstock.connectors.driver_sinks import CollectSink, PrintSink
 from penstock.connectors.generic_write_ahead import GenericWriteAheadSink
 from penstock.connectors.sink import Sink
@@ -19,7 +17,7 @@ from penstock.connectors.two_phase import TwoPhaseCommitSink
 from penstock.datastream import hints
 from penstock.datastream.aggregations import Projection
 from penstock.datastream.broadcast import BroadcastConnectedStream, BroadcastStream
-from penstock.datastream.checks import check_function, check_positive
+from penstock.datastream.checks import check_function
 from penstock.datastream.connected import ConnectedStreams
 from penstock.datastream.functions import (
     FilterFunction,
@@ -32,6 +30,7 @@ from penstock.datastream.functions import (
     SinkFunction,
 )
 from penstock.datastream.joins import IntervalJoin
+from penstock.datastream.side_outputs import side_output
 from penstock.datastream.sinks import CloseableIterator, DataStreamSink
 from penstock.datastream.two_phase_commit import TwoPhaseCommitSinkFunction
 from penstock.datastream.window_joins import CoGroupedStreams, JoinedStreams
@@ -51,14 +50,12 @@ from penstock.graph.logical import (
     Partitioning,
 )
 from penstock.runtime.assigning import TimestampsOperator
-from penstock.runtime.joins import IntervalJoinOperator
 from penstock.runtime.map_operators import FilterOperator, FlatMapOperator, MapOperator
 from penstock.runtime.operators import Operator, describe
 from penstock.runtime.output_tag import OutputTag
-from penstock.runtime.process_operators import CoProcessOperator, ProcessOperator
+from penstock.runtime.process_operators import ProcessOperator
 from penstock.runtime.sink_operators import SinkFunctionOperator, SinkOperator
 from penstock.runtime.windows.assigners import Length, WindowAssigner
-from penstock.runtime.windows.operator import WindowOperator
 from penstock.state.descriptors import MapStateDescriptor
 from penstock.state.serializers import Hinted
 
@@ -108,29 +105,22 @@ class DataStream:
 
     def name(self, name: str) -> DataStream:
         """Name the operator, for plans, errors and the web page."""
-        self._declared.name = check_name(name, "The name of an operator", GraphError)
+        self._declared.set_name(name)
         return self
 
     def uid(self, uid: str) -> DataStream:
         """The operator's identity: its state is found by it when the program changes."""
-        self._declared.given_uid = check_name(uid, "A uid", GraphError)
+        self._declared.set_uid(uid)
         if self._node.of_source:
-            self._node.given_uid = f"{uid} watermarks"
+            self._node.set_uid(f"{uid} watermarks")
         return self
 
     def set_parallelism(self, parallelism: int) -> DataStream:
-        check_positive(parallelism, "parallelism")
-        if self._node.source is not None:
-            raise GraphError(
-                f"The parallelism of source '{self._node.name}' is Spark's to choose: "
-                f"it has one task per input partition."
-            )
-        self._node.parallelism = parallelism
+        self._node.set_parallelism(parallelism)
         return self
 
     def set_max_parallelism(self, max_parallelism: int) -> DataStream:
-        check_positive(max_parallelism, "max parallelism")
-        self._node.max_parallelism = max_parallelism
+        self._node.set_max_parallelism(max_parallelism)
         return self
 
     def get_execution_config(self) -> ExecutionConfig:
@@ -138,7 +128,7 @@ class DataStream:
 
     def set_description(self, description: str) -> DataStream:
         """Say more of the operator than its name does; shown in the plan."""
-        self._node.description = check_name(description, "The description of an operator", GraphError)
+        self._node.set_description(description)
         return self
 
     def force_non_parallel(self) -> DataStream:
@@ -221,18 +211,7 @@ class DataStream:
         """What the function of this operator yields as `output_tag, value`; of a source, its dead letters."""
         if not isinstance(output_tag, OutputTag):
             raise GraphError(f"get_side_output needs an OutputTag, not {type(output_tag).__name__}.")
-        node = self._node
-        if isinstance(node.operator, TimestampsOperator) and len(node.inputs) == 1:
-            # It has no side outputs of its own; those of the source before it are meant.
-            node = self._env._graph.nodes[node.inputs[0].node]
-        if node.source is not None:
-            return DataStream(self._env, [_dead_letters(node, output_tag)])
-        if not isinstance(node.operator, (ProcessOperator, CoProcessOperator, WindowOperator, IntervalJoinOperator)):
-            raise GraphError(
-                f"'{node.name}' has no side outputs: only process functions can yield `tag, value`, and only windows "
-                f"and interval joins have late data."
-            )
-        return DataStream(self._env, [Input(node.id, _FORWARD, output_tag)])
+        return DataStream(self._env, [side_output(self._env._graph, self._node, output_tag)])
 
     def assign_timestamps_and_watermarks(self, watermark_strategy: WatermarkStrategy) -> DataStream:
         """Give each record its event time, and say how far event time has come.
@@ -320,17 +299,17 @@ class DataStream:
 
     def start_new_chain(self) -> DataStream:
         """Begin a new chain with this operator."""
-        self._node.chaining = "head"
+        self._node.start_new_chain()
         return self
 
     def disable_chaining(self) -> DataStream:
         """Chain this operator to nothing, before or after it."""
-        self._node.chaining = "never"
+        self._node.disable_chaining()
         return self
 
     def slot_sharing_group(self, slot_sharing_group: str) -> DataStream:
         """Accepted and shown in the plan; Spark shares cores among all tasks."""
-        self._node.slot_sharing_group = check_name(str(slot_sharing_group), "A slot sharing group", GraphError)
+        self._node.set_slot_sharing_group(slot_sharing_group)
         return self
 
     def project(self, *field_indexes: int) -> DataStream:
@@ -397,19 +376,6 @@ class DataStream:
     def _end(self, name: str, sink: Sink) -> DataStreamSink:
         node = self._env._graph.add(name, inputs=self._inputs, operator=SinkOperator(sink.for_type(self._type())))
         return DataStreamSink(self._env, node)
-
-
-def _dead_letters(node: Node, tag: OutputTag) -> Input:
-    assert node.source is not None
-    asked = node.source.dead_letters
-    if asked != tag:
-        raise GraphError(
-            f"Source '{node.name}' has no side output {tag!r}"
-            + (f": its dead letters are {asked!r}." if asked is not None else "."),
-            fix=f"Ask for its dead letters: env.from_source(..., dead_letters={tag!r}).",
-            locations=(calling_location(), node.location),
-        )
-    return Input(node.id, _FORWARD, tag if tag.declared is not None else OutputTag(tag.tag_id, DeadLetter))
 
 
 # PyFlink has all of them here. At the end, because KeyedStream extends DataStream.

@@ -34,19 +34,18 @@ from penstock.connectors.source import Source
 from penstock.datastream.checkpoint_config import CheckpointConfig
 from penstock.datastream.checkpoint_settings import SAVEPOINTS, checkpoint_interval, checkpointing_mode
 from penstock.datastream.checkpointing_mode import CheckpointingMode
-from penstock.datastream.checks import check_positive, require_uids
+from penstock.datastream.checks import as_declared, require_uids
 from penstock.datastream.data_stream import DataStream
 from penstock.datastream.execution_mode import RuntimeExecutionMode
 from penstock.datastream.state_backend import StateBackend
 from penstock.datastream.submission import local_path, submit
 from penstock.driver.epochs import EpochStatistics
-from penstock.errors import PenstockError, SourceLocation
-from penstock.graph.logical import FORWARD, GraphError, Input, LogicalGraph, Partitioning, SourceSpec
+from penstock.errors import SourceLocation
+from penstock.graph.logical import FORWARD, GraphError, Input, LogicalGraph, Partitioning, SourceSpec, check_positive
 from penstock.graph.physical import build
 from penstock.graph.plan_json import execution_plan
 from penstock.runtime.output_tag import OutputTag
 from penstock.runtime.plan import PhysicalGraph
-from penstock.state.serializers import serializer_for
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -267,15 +266,7 @@ class StreamExecutionEnvironment:
         """A bounded stream of the records of a list, or of any iterable."""
         records = list(collection)
         if type_info is not None:
-            serializer = serializer_for(type_info)
-            for position, record in enumerate(records):
-                try:
-                    # As an exchange would give it: an int declared as DOUBLE is a float from the start.
-                    records[position] = serializer.decode(serializer.encode(record))
-                except PenstockError as error:
-                    raise GraphError(
-                        f"from_collection: record {position} is not of the declared type. {error}"
-                    ) from None
+            records = as_declared(records, type_info)
         return self._source("Collection", SourceSpec("chunks", records, bounded=True), type_info)
 
     def from_elements(self, *elements: Any) -> DataStream:
@@ -328,7 +319,7 @@ class StreamExecutionEnvironment:
         if watermark_strategy is None or watermark_strategy == WatermarkStrategy.no_watermarks():
             return stream
         timed = stream.assign_timestamps_and_watermarks(watermark_strategy)
-        timed._node.of_source = True
+        timed._node.make_part_of_source()
         return timed
 
     def from_sequence(self, start: int, end: int) -> DataStream:

@@ -6,10 +6,8 @@ import queue
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from penstock.common.names import check_name
 from penstock.connectors.driver_sinks import CollectSink
-from penstock.datastream.checks import check_positive
-from penstock.graph.logical import GraphError, Node
+from penstock.graph.logical import Node
 
 if TYPE_CHECKING:
     from penstock.datastream.environment import StreamExecutionEnvironment
@@ -23,31 +21,30 @@ class DataStreamSink:
         self._node = node
 
     def name(self, name: str) -> DataStreamSink:
-        self._node.name = check_name(name, "The name of a sink", GraphError)
+        self._node.set_name(name)
         return self
 
     def uid(self, uid: str) -> DataStreamSink:
-        self._node.given_uid = check_name(uid, "A uid", GraphError)
+        self._node.set_uid(uid)
         return self
 
     def set_parallelism(self, parallelism: int) -> DataStreamSink:
-        check_positive(parallelism, "parallelism")
-        self._node.parallelism = parallelism
+        self._node.set_parallelism(parallelism)
         return self
 
     def set_description(self, description: str) -> DataStreamSink:
         """Say more of the sink than its name does; shown in the plan."""
-        self._node.description = check_name(description, "The description of a sink", GraphError)
+        self._node.set_description(description)
         return self
 
     def disable_chaining(self) -> DataStreamSink:
         """Chain this sink to nothing before it."""
-        self._node.chaining = "never"
+        self._node.disable_chaining()
         return self
 
     def slot_sharing_group(self, slot_sharing_group: str) -> DataStreamSink:
         """Accepted and shown in the plan; Spark shares cores among all tasks."""
-        self._node.slot_sharing_group = check_name(str(slot_sharing_group), "A slot sharing group", GraphError)
+        self._node.set_slot_sharing_group(slot_sharing_group)
         return self
 
 
