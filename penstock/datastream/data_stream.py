@@ -34,7 +34,7 @@ from penstock.datastream.side_outputs import side_output
 from penstock.datastream.sinks import CloseableIterator, DataStreamSink
 from penstock.datastream.two_phase_commit import TwoPhaseCommitSinkFunction
 from penstock.datastream.window_joins import CoGroupedStreams, JoinedStreams
-from penstock.datastream.windowed import AllWindowedStream, count_windows, time_windows
+from penstock.datastream.windowed import AllWindowedStream, WindowedStream, count_windows, time_windows
 from penstock.graph.logical import (
     BROADCAST,
     CUSTOM,
@@ -382,12 +382,15 @@ class DataStream:
 from penstock.datastream.keyed_stream import KeyedStream  # noqa: E402
 
 __all__ = [
+    "AllWindowedStream",
     "BroadcastConnectedStream",
     "BroadcastStream",
     "CloseableIterator",
+    "ConnectedStreams",
     "DataStream",
     "DataStreamSink",
     "KeyedStream",
+    "WindowedStream",
 ]
 
 explain_absent(__name__)
