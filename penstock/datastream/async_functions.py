@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Generic
 
+from penstock.common.type_parameters import IN, OUT
 from penstock.datastream.function_base import Function
 
 
@@ -66,7 +67,7 @@ class AsyncRetryStrategy(ABC):
         )
 
 
-class AsyncFunction(Function):
+class AsyncFunction(Function, Generic[IN, OUT]):
     """For AsyncDataStream: calls that wait for an answer from outside, many at a time.
 
     All its methods run in one thread, inside a running asyncio event loop, so that clients made in `open` serve the
@@ -74,9 +75,9 @@ class AsyncFunction(Function):
     """
 
     @abstractmethod
-    async def async_invoke(self, value: Any) -> list[Any]:
+    async def async_invoke(self, value: IN) -> list[OUT]:
         """The results for this record, any number of them."""
 
-    def timeout(self, value: Any) -> list[Any]:
+    def timeout(self, value: IN) -> list[OUT]:
         """The results for a record whose call took too long and was cancelled. Without this, the job fails."""
         raise TimeoutError(f"The asynchronous call for {value!r} has timed out.")

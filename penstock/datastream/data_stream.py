@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
 
 from penstock.absent import explain_absent
 from penstock.common.source_locations import calling_location
+from penstock.common.type_parameters import T_co
 from penstock.common.typeinfo import Types
 from penstock.common.watermark_strategy import WatermarkStrategy
 from penstock.connectors.driver_sinks import CollectSink, PrintSink
@@ -50,12 +51,14 @@ from penstock.graph.logical import (
     Partitioning,
 )
 from penstock.runtime.assigning import TimestampsOperator
+from penstock.runtime.context import FunctionContext
 from penstock.runtime.map_operators import FilterOperator, FlatMapOperator, MapOperator
 from penstock.runtime.operators import Operator, describe
-from penstock.runtime.output_tag import OutputTag
+from penstock.runtime.output_tag import OutputTag, SideOutput
 from penstock.runtime.process_operators import ProcessOperator
 from penstock.runtime.sink_operators import SinkFunctionOperator, SinkOperator
 from penstock.runtime.windows.assigners import Length, WindowAssigner
+from penstock.runtime.windows.window import CountWindow, TimeWindow
 from penstock.state.descriptors import MapStateDescriptor
 from penstock.state.serializers import Hinted
 
@@ -68,8 +71,13 @@ if TYPE_CHECKING:
 
 _FORWARD = Partitioning(FORWARD)
 
+R = TypeVar("R")
+U = TypeVar("U")
+K = TypeVar("K")
+W = TypeVar("W")
 
-class DataStream:
+
+class DataStream(Generic[T_co]):
     """A stream of records."""
 
     def __init__(self, env: StreamExecutionEnvironment, inputs: list[Input]) -> None:
@@ -103,35 +111,35 @@ class DataStream:
         node = self._node
         return self._env._graph.nodes[node.inputs[0].node] if node.of_source else node
 
-    def name(self, name: str) -> DataStream:
+    def name(self, name: str) -> Self:
         """Name the operator, for plans, errors and the web page."""
         self._declared.set_name(name)
         return self
 
-    def uid(self, uid: str) -> DataStream:
+    def uid(self, uid: str) -> Self:
         """The operator's identity: its state is found by it when the program changes."""
         self._declared.set_uid(uid)
         if self._node.of_source:
             self._node.set_uid(f"{uid} watermarks")
         return self
 
-    def set_parallelism(self, parallelism: int) -> DataStream:
+    def set_parallelism(self, parallelism: int) -> Self:
         self._node.set_parallelism(parallelism)
         return self
 
-    def set_max_parallelism(self, max_parallelism: int) -> DataStream:
+    def set_max_parallelism(self, max_parallelism: int) -> Self:
         self._node.set_max_parallelism(max_parallelism)
         return self
 
     def get_execution_config(self) -> ExecutionConfig:
         return self._env.get_config()
 
-    def set_description(self, description: str) -> DataStream:
+    def set_description(self, description: str) -> Self:
         """Say more of the operator than its name does; shown in the plan."""
         self._node.set_description(description)
         return self
 
-    def force_non_parallel(self) -> DataStream:
+    def force_non_parallel(self) -> Self:
         return self.set_parallelism(1)
 
     def get_type(self) -> Any:
@@ -141,19 +149,25 @@ class DataStream:
 
     # -- transformations -------------------------------------------------------------------------------------------
 
-    def map(self, func: Callable[[Any], Any] | MapFunction, output_type: Any = None) -> DataStream:
+    def map(self, func: Callable[[T_co], R] | MapFunction[T_co, R], output_type: Any = None) -> DataStream[R]:
         check_function(func, MapFunction, "map")
         return self._add("Map", MapOperator(func), output_type or hints.returned(func, "map"))
 
-    def flat_map(self, func: Callable[[Any], Any] | FlatMapFunction, output_type: Any = None) -> DataStream:
+    def flat_map(
+        self, func: Callable[[T_co], Iterable[R] | None] | FlatMapFunction[T_co, R], output_type: Any = None
+    ) -> DataStream[R]:
         check_function(func, FlatMapFunction, "flat_map")
         return self._add("Flat Map", FlatMapOperator(func), output_type or hints.yielded(func, "flat_map"))
 
-    def filter(self, func: Callable[[Any], bool] | FilterFunction) -> DataStream:
+    def filter(self, func: Callable[[T_co], bool] | FilterFunction[T_co]) -> DataStream[T_co]:
         check_function(func, FilterFunction, "filter")
         return self._add("Filter", FilterOperator(func), self._type())
 
-    def process(self, func: ProcessFunction | Callable[[Any, Any], Any], output_type: Any = None) -> DataStream:
+    def process(
+        self,
+        func: ProcessFunction[T_co, R] | Callable[[T_co, FunctionContext], Iterable[R | SideOutput] | None],
+        output_type: Any = None,
+    ) -> DataStream[R]:
         if isinstance(func, KeyedProcessFunction):
             raise GraphError(
                 f"{describe(func)} is a KeyedProcessFunction, but the stream is not keyed.",
@@ -162,13 +176,15 @@ class DataStream:
         check_function(func, ProcessFunction, "process")
         return self._add("Process", ProcessOperator(func), output_type or hints.yielded(func, "process_element"))
 
-    def key_by(self, key_selector: Callable[[Any], Any] | KeySelector, key_type: Any = None) -> KeyedStream:
+    def key_by(
+        self, key_selector: Callable[[T_co], K] | KeySelector[T_co, K], key_type: Any = None
+    ) -> KeyedStream[T_co, K]:
         """Partition by key. Keys may be numbers, strings, bytes, None, dates, tuples of these: see docs/keys.md."""
         check_function(key_selector, KeySelector, "key_by")
         keyed = Partitioning(KEY, key_selector, key_type, location=calling_location())
         return KeyedStream(self._env, [replace(edge, partitioning=keyed) for edge in self._inputs], self)
 
-    def union(self, *streams: DataStream) -> DataStream:
+    def union(self, *streams: DataStream[U]) -> DataStream[T_co | U]:
         """All records of these streams, in no order between them."""
         inputs = list(self._inputs)
         for stream in streams:
@@ -181,39 +197,41 @@ class DataStream:
         return DataStream(self._env, inputs)
 
     @overload
-    def connect(self, ds: DataStream) -> ConnectedStreams: ...
+    def connect(self, ds: DataStream[U]) -> ConnectedStreams[T_co, U]: ...
 
     @overload
-    def connect(self, ds: BroadcastStream) -> BroadcastConnectedStream: ...
+    def connect(self, ds: BroadcastStream[U]) -> BroadcastConnectedStream[T_co, U]: ...
 
-    def connect(self, ds: DataStream | BroadcastStream) -> ConnectedStreams | BroadcastConnectedStream:
+    def connect(
+        self, ds: DataStream[U] | BroadcastStream[U]
+    ) -> ConnectedStreams[T_co, U] | BroadcastConnectedStream[T_co, U]:
         """This stream and another, of any other type, seen by one function."""
         if isinstance(ds, BroadcastStream):
             return BroadcastConnectedStream(self, ds, ds.broadcast_state_descriptors)
         return ConnectedStreams(self, ds)
 
-    def interval_join(self, other: DataStream) -> IntervalJoin:
+    def interval_join(self, other: DataStream[U]) -> IntervalJoin[T_co, U]:
         """Pairs of records with equal keys whose event times are near each other: say how near with `between`.
 
         Both streams must be keyed.
         """
         return IntervalJoin(self, other)
 
-    def join(self, other: DataStream) -> JoinedStreams:
+    def join(self, other: DataStream[U]) -> JoinedStreams[T_co, U]:
         """Pairs of records with equal keys in one window: go on with where, equal_to, window and apply."""
         return JoinedStreams(self, other)
 
-    def co_group(self, other: DataStream) -> CoGroupedStreams:
+    def co_group(self, other: DataStream[U]) -> CoGroupedStreams[T_co, U]:
         """All records with equal keys in one window: go on with where, equal_to, window and apply."""
         return CoGroupedStreams(self, other)
 
-    def get_side_output(self, output_tag: OutputTag) -> DataStream:
+    def get_side_output(self, output_tag: OutputTag[U]) -> DataStream[U]:
         """What the function of this operator yields as `output_tag, value`; of a source, its dead letters."""
         if not isinstance(output_tag, OutputTag):
             raise GraphError(f"get_side_output needs an OutputTag, not {type(output_tag).__name__}.")
         return DataStream(self._env, [side_output(self._env._graph, self._node, output_tag)])
 
-    def assign_timestamps_and_watermarks(self, watermark_strategy: WatermarkStrategy) -> DataStream:
+    def assign_timestamps_and_watermarks(self, watermark_strategy: WatermarkStrategy) -> DataStream[T_co]:
         """Give each record its event time, and say how far event time has come.
 
         Best done right behind the source: there each split has a watermark of its own.
@@ -227,51 +245,51 @@ class DataStream:
 
     # -- windows -------------------------------------------------------------------------------------------------------
 
-    def window_all(self, window_assigner: WindowAssigner[Any, Any]) -> AllWindowedStream:
+    def window_all(self, window_assigner: WindowAssigner[Any, W]) -> AllWindowedStream[T_co, W]:
         """Windows over all records, in one subtask; `key_by(...).window(...)` works in parallel."""
         return AllWindowedStream(self, window_assigner)
 
-    def time_window_all(self, size: Length, slide: Length | None = None) -> AllWindowedStream:
+    def time_window_all(self, size: Length, slide: Length | None = None) -> AllWindowedStream[T_co, TimeWindow]:
         """Windows of event time over all records, in one subtask."""
         return AllWindowedStream(self, time_windows(size, slide))
 
-    def count_window_all(self, size: int, slide: int = 0) -> AllWindowedStream:
+    def count_window_all(self, size: int, slide: int = 0) -> AllWindowedStream[T_co, CountWindow]:
         """Windows of so many records, in one subtask."""
         return AllWindowedStream(self, count_windows(size, slide))
 
     # -- where records go next -----------------------------------------------------------------------------------------
 
-    def rebalance(self) -> DataStream:
+    def rebalance(self) -> DataStream[T_co]:
         """To the subtasks of the next operator one after the other."""
         return self._partitioned(Partitioning(REBALANCE))
 
-    def rescale(self) -> DataStream:
+    def rescale(self) -> DataStream[T_co]:
         """One after the other among a share of the next operator's subtasks: fewer channels than rebalance."""
         return self._partitioned(Partitioning(RESCALE))
 
-    def shuffle(self) -> DataStream:
+    def shuffle(self) -> DataStream[T_co]:
         """Evenly, in no order to rely on; the same at each attempt."""
         return self._partitioned(Partitioning(SHUFFLE))
 
-    def forward(self) -> DataStream:
+    def forward(self) -> DataStream[T_co]:
         """To the subtask of the same number; the next operator must have the same parallelism."""
         return self._partitioned(Partitioning(FORWARD, explicit=True))
 
     @overload
-    def broadcast(self) -> DataStream: ...
+    def broadcast(self) -> DataStream[T_co]: ...
 
     @overload
     def broadcast(
         self,
         broadcast_state_descriptor: MapStateDescriptor,
         *other_broadcast_state_descriptors: MapStateDescriptor,
-    ) -> BroadcastStream: ...
+    ) -> BroadcastStream[T_co]: ...
 
     def broadcast(
         self,
         broadcast_state_descriptor: MapStateDescriptor | None = None,
         *other_broadcast_state_descriptors: MapStateDescriptor,
-    ) -> DataStream | BroadcastStream:
+    ) -> DataStream[T_co] | BroadcastStream[T_co]:
         """Every record to every subtask of the next operator. With descriptors, to be connected to another stream by a
         function that keeps it in states of these names and types: docs/operator-state.md."""
         stream = self._partitioned(Partitioning(BROADCAST))
@@ -279,40 +297,40 @@ class DataStream:
             return stream
         return BroadcastStream(stream, [broadcast_state_descriptor, *other_broadcast_state_descriptors])
 
-    def global_(self) -> DataStream:
+    def global_(self) -> DataStream[T_co]:
         """Every record to the first subtask of the next operator."""
         return self._partitioned(Partitioning(GLOBAL))
 
     def partition_custom(
         self,
-        partitioner: Callable[[Any, int], int] | Partitioner,
-        key_selector: Callable[[Any], Any] | KeySelector,
-    ) -> DataStream:
+        partitioner: Callable[[K, int], int] | Partitioner[K],
+        key_selector: Callable[[T_co], K] | KeySelector[T_co, K],
+    ) -> DataStream[T_co]:
         """To the subtask that `partitioner(key, number of subtasks)` names."""
         check_function(partitioner, Partitioner, "partition_custom")
         check_function(key_selector, KeySelector, "partition_custom")
         return self._partitioned(Partitioning(CUSTOM, key_selector, partitioner=partitioner))
 
-    def _partitioned(self, partitioning: Partitioning) -> DataStream:
+    def _partitioned(self, partitioning: Partitioning) -> DataStream[T_co]:
         partitioning = replace(partitioning, location=calling_location())
         return DataStream(self._env, [replace(edge, partitioning=partitioning) for edge in self._inputs])
 
-    def start_new_chain(self) -> DataStream:
+    def start_new_chain(self) -> Self:
         """Begin a new chain with this operator."""
         self._node.start_new_chain()
         return self
 
-    def disable_chaining(self) -> DataStream:
+    def disable_chaining(self) -> Self:
         """Chain this operator to nothing, before or after it."""
         self._node.disable_chaining()
         return self
 
-    def slot_sharing_group(self, slot_sharing_group: str) -> DataStream:
+    def slot_sharing_group(self, slot_sharing_group: str) -> Self:
         """Accepted and shown in the plan; Spark shares cores among all tasks."""
         self._node.set_slot_sharing_group(slot_sharing_group)
         return self
 
-    def project(self, *field_indexes: int) -> DataStream:
+    def project(self, *field_indexes: int) -> DataStream[Any]:
         """These fields of tuples, lists or Rows, in this order."""
         if not field_indexes or not all(type(index) is int and index >= 0 for index in field_indexes):
             raise GraphError(f"project takes the positions of fields, from 0 on, not {field_indexes!r}.")
@@ -330,7 +348,8 @@ class DataStream:
         return self._end(type(sink).__name__, sink)
 
     def add_sink(
-        self, sink_func: SinkFunction | TwoPhaseCommitSinkFunction | GenericWriteAheadSink | Callable[[Any], Any]
+        self,
+        sink_func: SinkFunction[T_co] | TwoPhaseCommitSinkFunction | GenericWriteAheadSink | Callable[[T_co], Any],
     ) -> DataStreamSink:
         """Call a function with every record, at once: again for those of an epoch that is run again.
 
@@ -352,11 +371,25 @@ class DataStream:
 
         return ToSpark(self._end, lambda: self._env.spark, schema)
 
-    def execute_and_collect(self, job_execution_name: str | None = None, limit: int | None = None) -> Any:
+    @overload
+    def execute_and_collect(
+        self, job_execution_name: str | None = None, limit: None = None
+    ) -> CloseableIterator[T_co]: ...
+
+    @overload
+    def execute_and_collect(self, job_execution_name: str | None = None, *, limit: int) -> list[T_co]: ...
+
+    @overload
+    def execute_and_collect(self, job_execution_name: str | None, limit: int) -> list[T_co]: ...
+
+    def execute_and_collect(
+        self, job_execution_name: str | None = None, limit: int | None = None
+    ) -> CloseableIterator[T_co] | list[T_co]:
         """Run the program and give this stream's records: an iterator to be closed, or a list if `limit` is given."""
         sink = CollectSink()
         self._end("Collect", sink)
-        results = CloseableIterator(self._env.execute_async(job_execution_name or "collect"), sink)
+        client = self._env.execute_async(job_execution_name or "collect")
+        results: CloseableIterator[T_co] = CloseableIterator(client, sink)
         if limit is None:
             return results
         with results:
@@ -369,7 +402,9 @@ class DataStream:
         types = [nodes[edge.node].output_type if edge.tag is None else edge.tag.declared for edge in self._inputs]
         return types[0] if all(known == types[0] for known in types) else None
 
-    def _add(self, name: str, operator: Operator, output_type: Any, inputs: list[Input] | None = None) -> DataStream:
+    def _add(
+        self, name: str, operator: Operator, output_type: Any, inputs: list[Input] | None = None
+    ) -> DataStream[Any]:
         node = self._env._graph.add(name, inputs=inputs or self._inputs, operator=operator, output_type=output_type)
         return DataStream(self._env, [Input(node.id, _FORWARD)])
 

@@ -6,7 +6,7 @@ import logging
 import os
 import re
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar
 
 from penstock.common.configuration import Configuration
 from penstock.common.error_format import ShortExceptHook
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _logger = logging.getLogger("penstock")
+T = TypeVar("T")
 _RUNTIME_MODE = "execution.runtime-mode"
 
 
@@ -262,14 +263,14 @@ class StreamExecutionEnvironment:
 
     # -- sources ---------------------------------------------------------------------------------------------------
 
-    def from_collection(self, collection: Iterable[Any], type_info: Any = None) -> DataStream:
+    def from_collection(self, collection: Iterable[T], type_info: Any = None) -> DataStream[T]:
         """A bounded stream of the records of a list, or of any iterable."""
         records = list(collection)
         if type_info is not None:
             records = as_declared(records, type_info)
         return self._source("Collection", SourceSpec("chunks", records, bounded=True), type_info)
 
-    def from_elements(self, *elements: Any) -> DataStream:
+    def from_elements(self, *elements: T) -> DataStream[T]:
         return self.from_collection(elements)
 
     def from_spark(self, df: DataFrame, bounded: bool | None = None) -> DataStream:
@@ -292,12 +293,12 @@ class StreamExecutionEnvironment:
 
     def from_source(
         self,
-        source: Source,
+        source: Source[T],
         watermark_strategy: WatermarkStrategy | None = None,
         source_name: str | None = None,
         type_info: Any = None,
         dead_letters: OutputTag | None = None,
-    ) -> DataStream:
+    ) -> DataStream[T]:
         """A source written in Python, or one that comes with Penstock: `penstock.datastream.connectors`.
 
         A record that it cannot decode fails the job, or goes to the side output `dead_letters`, as a `DeadLetter`: read
@@ -322,11 +323,13 @@ class StreamExecutionEnvironment:
         timed._node.make_part_of_source()
         return timed
 
-    def from_sequence(self, start: int, end: int) -> DataStream:
+    def from_sequence(self, start: int, end: int) -> DataStream[int]:
         """The whole numbers from `start` to `end`, both included."""
         return self.from_source(NumberSequenceSource(start, end), source_name="Sequence", type_info=Types.LONG())
 
-    def socket_text_stream(self, hostname: str, port: int, delimiter: str = "\n", max_retry: int = 0) -> DataStream:
+    def socket_text_stream(
+        self, hostname: str, port: int, delimiter: str = "\n", max_retry: int = 0
+    ) -> DataStream[str]:
         """Lines that somebody sends, such as `nc -lk 9999`: for trying things out. Ends when that side closes.
 
         Nobody sends them again: lines that no checkpoint holds are lost when the driver dies or the job restarts.
@@ -335,7 +338,7 @@ class StreamExecutionEnvironment:
         source = SocketTextSource(hostname, port, delimiter, max_retry)
         return self.from_source(source, source_name="Socket Stream", type_info=Types.STRING())
 
-    def _source(self, name: str, source: SourceSpec, output_type: Any) -> DataStream:
+    def _source(self, name: str, source: SourceSpec, output_type: Any) -> DataStream[Any]:
         node = self._graph.add(name, source=source, output_type=output_type)
         if self._not_executed is not None:
             self._not_executed.setdefault(id(self), node.location)

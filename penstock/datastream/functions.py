@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Generic, TypeAlias
 
 from penstock.absent import explain_absent
+from penstock.common.type_parameters import ACC, IN, IN1, IN2, KEY, OUT, T, W
 from penstock.datastream.async_functions import AsyncFunction, AsyncRetryPredicate, AsyncRetryStrategy
 from penstock.datastream.function_base import Function
 from penstock.runtime.broadcast import (
@@ -25,136 +26,135 @@ from penstock.runtime.checkpointed import (
 )
 from penstock.runtime.context import FunctionContext, OnTimerContext, RuntimeContext
 from penstock.runtime.joins import JoinContext
+from penstock.runtime.output_tag import SideOutput
 from penstock.runtime.timers import TimerService
 from penstock.runtime.windows.contexts import WindowContext
 from penstock.runtime.windows.scopes import KeyedStateStore
 
-IN = TypeVar("IN")
-IN1 = TypeVar("IN1")
-IN2 = TypeVar("IN2")
-OUT = TypeVar("OUT")
-KEY = TypeVar("KEY")
-W = TypeVar("W")
+Results: TypeAlias = Iterable[OUT] | None
+"""Any number of results; None for none."""
+ResultsAndSideOutputs: TypeAlias = Iterable[OUT | SideOutput] | None
+"""Any number of results, with `tag, value` for side outputs; None for none."""
 
 
-class MapFunction(Function):
+class MapFunction(Function, Generic[IN, OUT]):
     @abstractmethod
-    def map(self, value: Any) -> Any: ...
+    def map(self, value: IN) -> OUT: ...
 
 
-class FlatMapFunction(Function):
+class FlatMapFunction(Function, Generic[IN, OUT]):
     @abstractmethod
-    def flat_map(self, value: Any) -> Any:
+    def flat_map(self, value: IN) -> Results[OUT]:
         """Yield any number of results."""
 
 
-class FilterFunction(Function):
+class FilterFunction(Function, Generic[IN]):
     @abstractmethod
-    def filter(self, value: Any) -> bool: ...
+    def filter(self, value: IN) -> bool: ...
 
 
-class ReduceFunction(Function):
+class ReduceFunction(Function, Generic[T]):
     @abstractmethod
-    def reduce(self, value1: Any, value2: Any) -> Any: ...
+    def reduce(self, value1: T, value2: T) -> T: ...
 
 
-class AggregateFunction(Function):
+class AggregateFunction(Function, Generic[IN, ACC, OUT]):
     @abstractmethod
-    def create_accumulator(self) -> Any: ...
+    def create_accumulator(self) -> ACC: ...
 
     @abstractmethod
-    def add(self, value: Any, accumulator: Any) -> Any:
+    def add(self, value: IN, accumulator: ACC) -> ACC:
         """The accumulator with `value` added; it may be the one given, changed."""
 
     @abstractmethod
-    def get_result(self, accumulator: Any) -> Any: ...
+    def get_result(self, accumulator: ACC) -> OUT: ...
 
     @abstractmethod
-    def merge(self, acc_a: Any, acc_b: Any) -> Any: ...
+    def merge(self, acc_a: ACC, acc_b: ACC) -> ACC: ...
 
 
-class KeySelector(Function):
+class KeySelector(Function, Generic[IN, OUT]):
     @abstractmethod
-    def get_key(self, value: Any) -> Any: ...
+    def get_key(self, value: IN) -> OUT: ...
 
 
-class Partitioner(Function):
+class Partitioner(Function, Generic[KEY]):
     @abstractmethod
-    def partition(self, key: Any, num_partitions: int) -> int:
+    def partition(self, key: KEY, num_partitions: int) -> int:
         """The number of the partition, from 0 on, that records of this key go to."""
 
 
-class ProcessFunction(Function):
+class ProcessFunction(Function, Generic[IN, OUT]):
     """Sees every record with a context."""
 
     Context: TypeAlias = FunctionContext
 
     @abstractmethod
-    def process_element(self, value: Any, ctx: FunctionContext) -> Any:
+    def process_element(self, value: IN, ctx: FunctionContext) -> ResultsAndSideOutputs[OUT]:
         """Yield any number of results."""
 
 
-class KeyedProcessFunction(Function):
+class KeyedProcessFunction(Function, Generic[KEY, IN, OUT]):
     """Sees every record of a keyed stream, with the state and the timers of its key."""
 
     Context: TypeAlias = FunctionContext
     OnTimerContext: TypeAlias = OnTimerContext
 
     @abstractmethod
-    def process_element(self, value: Any, ctx: FunctionContext) -> Any:
+    def process_element(self, value: IN, ctx: FunctionContext[KEY]) -> ResultsAndSideOutputs[OUT]:
         """Yield any number of results. State obtained in `open` is that of the record's key."""
 
-    def on_timer(self, timestamp: int, ctx: OnTimerContext) -> Any:
+    def on_timer(self, timestamp: int, ctx: OnTimerContext[KEY]) -> ResultsAndSideOutputs[OUT]:
         """Called when a timer set through `ctx.timer_service()` is due, with the state of its key. May yield."""
 
 
-class CoMapFunction(Function):
+class CoMapFunction(Function, Generic[IN1, IN2, OUT]):
     """For connected streams: `map1` sees the first, `map2` the second. A result of None is no record."""
 
     @abstractmethod
-    def map1(self, value: Any) -> Any: ...
+    def map1(self, value: IN1) -> OUT | None: ...
 
     @abstractmethod
-    def map2(self, value: Any) -> Any: ...
+    def map2(self, value: IN2) -> OUT | None: ...
 
 
-class CoFlatMapFunction(Function):
+class CoFlatMapFunction(Function, Generic[IN1, IN2, OUT]):
     @abstractmethod
-    def flat_map1(self, value: Any) -> Any:
+    def flat_map1(self, value: IN1) -> Results[OUT]:
         """Yield any number of results."""
 
     @abstractmethod
-    def flat_map2(self, value: Any) -> Any:
+    def flat_map2(self, value: IN2) -> Results[OUT]:
         """Yield any number of results."""
 
 
-class CoProcessFunction(Function):
+class CoProcessFunction(Function, Generic[IN1, IN2, OUT]):
     Context: TypeAlias = FunctionContext
 
     @abstractmethod
-    def process_element1(self, value: Any, ctx: FunctionContext) -> Any:
+    def process_element1(self, value: IN1, ctx: FunctionContext) -> ResultsAndSideOutputs[OUT]:
         """Yield any number of results."""
 
     @abstractmethod
-    def process_element2(self, value: Any, ctx: FunctionContext) -> Any:
+    def process_element2(self, value: IN2, ctx: FunctionContext) -> ResultsAndSideOutputs[OUT]:
         """Yield any number of results."""
 
 
-class KeyedCoProcessFunction(Function):
+class KeyedCoProcessFunction(Function, Generic[KEY, IN1, IN2, OUT]):
     """For connected streams that are both keyed: records of equal keys share the state and the timers of the key."""
 
     Context: TypeAlias = FunctionContext
     OnTimerContext: TypeAlias = OnTimerContext
 
     @abstractmethod
-    def process_element1(self, value: Any, ctx: FunctionContext) -> Any:
+    def process_element1(self, value: IN1, ctx: FunctionContext[KEY]) -> ResultsAndSideOutputs[OUT]:
         """Yield any number of results."""
 
     @abstractmethod
-    def process_element2(self, value: Any, ctx: FunctionContext) -> Any:
+    def process_element2(self, value: IN2, ctx: FunctionContext[KEY]) -> ResultsAndSideOutputs[OUT]:
         """Yield any number of results."""
 
-    def on_timer(self, timestamp: int, ctx: OnTimerContext) -> Any:
+    def on_timer(self, timestamp: int, ctx: OnTimerContext[KEY]) -> ResultsAndSideOutputs[OUT]:
         """Called when a timer set through `ctx.timer_service()` is due, with the state of its key. May yield."""
 
 
@@ -171,11 +171,11 @@ class BroadcastProcessFunction(BaseBroadcastProcessFunction, Generic[IN1, IN2, O
     """Of a stream that is not keyed."""
 
     @abstractmethod
-    def process_element(self, value: IN1, ctx: BroadcastReadOnlyContext) -> Any:
+    def process_element(self, value: IN1, ctx: BroadcastReadOnlyContext) -> ResultsAndSideOutputs[OUT]:
         """Yield any number of results. Sees the records that are not broadcast, each in one subtask."""
 
     @abstractmethod
-    def process_broadcast_element(self, value: IN2, ctx: BroadcastContext) -> Any:
+    def process_broadcast_element(self, value: IN2, ctx: BroadcastContext) -> ResultsAndSideOutputs[OUT]:
         """Yield any number of results: as often as there are subtasks, for each sees the record."""
 
 
@@ -187,47 +187,47 @@ class KeyedBroadcastProcessFunction(BaseBroadcastProcessFunction, Generic[KEY, I
     OnTimerContext: TypeAlias = KeyedBroadcastTimerContext
 
     @abstractmethod
-    def process_element(self, value: IN1, ctx: KeyedBroadcastReadOnlyContext) -> Any:
+    def process_element(self, value: IN1, ctx: KeyedBroadcastReadOnlyContext[KEY]) -> ResultsAndSideOutputs[OUT]:
         """Yield any number of results. State obtained in `open` is that of the record's key."""
 
     @abstractmethod
-    def process_broadcast_element(self, value: IN2, ctx: KeyedBroadcastContext) -> Any:
+    def process_broadcast_element(self, value: IN2, ctx: KeyedBroadcastContext[KEY]) -> ResultsAndSideOutputs[OUT]:
         """Yield any number of results. There is no key: keyed state is reached by `ctx.apply_to_keyed_state`."""
 
-    def on_timer(self, timestamp: int, ctx: KeyedBroadcastTimerContext) -> Any:
+    def on_timer(self, timestamp: int, ctx: KeyedBroadcastTimerContext[KEY]) -> ResultsAndSideOutputs[OUT]:
         """Called when a timer set through `ctx.timer_service()` is due, with the state of its key. May yield."""
 
 
-class ProcessJoinFunction(Function):
+class ProcessJoinFunction(Function, Generic[IN1, IN2, OUT]):
     """For interval joins: sees each pair of records whose times lie near each other."""
 
     Context: TypeAlias = JoinContext
 
     @abstractmethod
-    def process_element(self, left: Any, right: Any, ctx: JoinContext) -> Any:
+    def process_element(self, left: IN1, right: IN2, ctx: JoinContext) -> ResultsAndSideOutputs[OUT]:
         """Yield any number of results."""
 
 
-class JoinFunction(Function):
+class JoinFunction(Function, Generic[IN1, IN2, OUT]):
     """For window joins: sees each pair of records of one key and window."""
 
     @abstractmethod
-    def join(self, first: Any, second: Any) -> Any: ...
+    def join(self, first: IN1, second: IN2) -> OUT: ...
 
 
-class FlatJoinFunction(Function):
+class FlatJoinFunction(Function, Generic[IN1, IN2, OUT]):
     """As JoinFunction, with any number of results for each pair."""
 
     @abstractmethod
-    def join(self, first: Any, second: Any) -> Any:
+    def join(self, first: IN1, second: IN2) -> Results[OUT]:
         """Yield any number of results."""
 
 
-class CoGroupFunction(Function):
+class CoGroupFunction(Function, Generic[IN1, IN2, OUT]):
     """Sees all records of one key and window, those of each stream for themselves."""
 
     @abstractmethod
-    def co_group(self, first: Iterable[Any], second: Iterable[Any]) -> Any:
+    def co_group(self, first: Iterable[IN1], second: Iterable[IN2]) -> Results[OUT]:
         """Yield any number of results. Either of the two may be empty."""
 
 
@@ -235,7 +235,7 @@ class WindowFunction(Function, Generic[IN, OUT, KEY, W]):
     """Sees the records of a window of a key."""
 
     @abstractmethod
-    def apply(self, key: KEY, window: W, inputs: Iterable[IN]) -> Iterable[OUT]:
+    def apply(self, key: KEY, window: W, inputs: Iterable[IN]) -> Results[OUT]:
         """Yield any number of results."""
 
 
@@ -243,7 +243,7 @@ class AllWindowFunction(Function, Generic[IN, OUT, W]):
     """Sees the records of a window of a stream that is not keyed."""
 
     @abstractmethod
-    def apply(self, window: W, inputs: Iterable[IN]) -> Iterable[OUT]:
+    def apply(self, window: W, inputs: Iterable[IN]) -> Results[OUT]:
         """Yield any number of results."""
 
 
@@ -253,7 +253,7 @@ class ProcessWindowFunction(Function, Generic[IN, OUT, KEY, W]):
     Context: TypeAlias = WindowContext
 
     @abstractmethod
-    def process(self, key: KEY, context: WindowContext[W], elements: Iterable[IN]) -> Iterable[OUT]:
+    def process(self, key: KEY, context: WindowContext[W], elements: Iterable[IN]) -> ResultsAndSideOutputs[OUT]:
         """Yield any number of results."""
 
     def clear(self, context: WindowContext[W]) -> None:
@@ -266,18 +266,18 @@ class ProcessAllWindowFunction(Function, Generic[IN, OUT, W]):
     Context: TypeAlias = WindowContext
 
     @abstractmethod
-    def process(self, context: WindowContext[W], elements: Iterable[IN]) -> Iterable[OUT]:
+    def process(self, context: WindowContext[W], elements: Iterable[IN]) -> ResultsAndSideOutputs[OUT]:
         """Yield any number of results."""
 
     def clear(self, context: WindowContext[W]) -> None:
         """The window is gone: clear what it has in `context.window_state()`."""
 
 
-class SinkFunction(Function):
+class SinkFunction(Function, Generic[IN]):
     """The end of a stream that acts on each record at once. For effects that must happen once, write a `Sink`."""
 
     @abstractmethod
-    def invoke(self, value: Any, context: FunctionContext) -> None: ...
+    def invoke(self, value: IN, context: FunctionContext) -> None: ...
 
 
 __all__ = [

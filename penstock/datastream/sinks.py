@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import queue
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, Self
 
+from penstock.common.type_parameters import T_co
 from penstock.connectors.driver_sinks import CollectSink
 from penstock.graph.logical import Node
 
@@ -48,7 +49,7 @@ class DataStreamSink:
         return self
 
 
-class CloseableIterator:
+class CloseableIterator(Generic[T_co]):
     """Records of a running job, in the order its epochs complete. Closing it cancels the job."""
 
     def __init__(self, client: Any, sink: CollectSink) -> None:
@@ -56,7 +57,7 @@ class CloseableIterator:
         self._sink = sink
         self._records = self._iterate()
 
-    def _iterate(self) -> Iterator[Any]:
+    def _iterate(self) -> Iterator[T_co]:
         while True:
             ended = self._client.ended
             try:
@@ -66,20 +67,20 @@ class CloseableIterator:
                     self._client.result()
                     return
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[T_co]:
         return self._records
 
-    def __next__(self) -> Any:
+    def __next__(self) -> T_co:
         return next(self._records)
 
-    def next(self) -> Any:
+    def next(self) -> T_co:
         return next(self._records)
 
     def close(self) -> None:
         if not self._client.ended:
             self._client.cancel().result()
 
-    def __enter__(self) -> CloseableIterator:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exc: object) -> None:
