@@ -19,13 +19,14 @@ BASE ?= HEAD~1
 LINE ?= keys-100000
 PAIRS ?= 5
 
-.PHONY: help install run test test-plain test-spark test-long lint format bench bench-batch bench-state bench-savepoint bench-tables bench-io bench-pairs chaos soak fuzz compatibility clean java
+.PHONY: help install run test test-plain test-spark test-long coverage lint format bench bench-batch bench-state bench-savepoint bench-tables bench-io bench-pairs chaos soak fuzz compatibility graph clean java
 
 help:
 	@echo 'make install   set up $(VENV) (and Java, where it is missing)'
 	@echo 'make run       run the demo'
 	@echo 'make test      run the tests; ARGS="-k name" goes to pytest'
 	@echo 'make test-long run the tests that take long or kill processes'
+	@echo 'make coverage  run the tests that need no JVM, and say how much of the code they reach'
 	@echo 'make lint      check style, types and the layers of imports'
 	@echo 'make format    rewrite the code in our style'
 	@echo 'make bench     run the benchmarks; CHECK=1 passes --check'
@@ -39,6 +40,7 @@ help:
 	@echo 'make bench-pairs  one line of the benchmark on two revisions, interleaved; BASE=main~10 LINE=keys-100000 PAIRS=5'
 	@echo 'make fuzz      damage a savepoint in many ways, see that each is refused; MUTATIONS=10000'
 	@echo 'make compatibility   write docs/compatibility.md anew from PyFlink and this code'
+	@echo 'make graph     draw how the packages import each other, layer by layer: docs/import-graph.svg'
 	@echo 'make clean     remove $(VENV), caches and build output'
 
 install: $(STAMP)
@@ -51,7 +53,7 @@ test: $(STAMP)
 	@$(MAKE) --no-print-directory -j2 --output-sync=target test-plain test-spark
 
 # Where the environment forbids to keep what is compiled, every process that a test starts would compile Penstock anew.
-test-plain test-spark test-long: export PYTHONDONTWRITEBYTECODE =
+test-plain test-spark test-long coverage: export PYTHONDONTWRITEBYTECODE =
 
 test-plain: $(STAMP)
 	$(PY) -m pytest -m 'not spark and not slow and not long' -p no:cacheprovider $(ARGS) || [ $$? -eq 5 ]
@@ -62,6 +64,12 @@ test-spark: $(CLASSES)
 test-long: $(CLASSES)
 	$(PY) -m pytest -m 'slow or long' -p no:cacheprovider $(ARGS) || [ $$? -eq 5 ]
 
+coverage: $(STAMP)
+	$(PY) -m coverage run -m pytest -m 'not spark and not slow and not long' -p no:cacheprovider $(ARGS)
+	$(PY) -m coverage report --format=markdown --skip-covered --sort=cover
+	@echo "Statements reached: $$($(PY) -m coverage report --format=total) %"
+
+# The hook in .pre-commit-config.yaml runs this target.
 lint: $(STAMP)
 	$(PY) -m ruff check
 	$(PY) -m ruff format --check
@@ -105,8 +113,11 @@ fuzz: $(STAMP)
 compatibility: $(STAMP)
 	$(PY) -m scripts.compatibility
 
+graph: $(STAMP)
+	$(PY) -m scripts.import_graph
+
 clean:
-	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage
 	rm -rf spark-warehouse artifacts metastore_db derby.log
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 

@@ -8,7 +8,7 @@ from typing import Any
 from chaos.ends.programs import build
 from penstock.common import Configuration
 from penstock.datastream import StreamExecutionEnvironment
-from penstock.state.storage import LocalStorage
+from penstock.state.local_storage import LocalStorage
 from penstock.testing import JobHarness
 
 STATES = [

@@ -8,7 +8,8 @@ import shutil
 from pathlib import Path
 
 from penstock.checkpoint.manifest import Manifest, latest, load, manifest_name
-from penstock.state.storage import LocalStorage, Storage
+from penstock.state.local_storage import LocalStorage
+from penstock.state.storage import Storage
 
 
 def cut(path: Path, dice: random.Random) -> str:

@@ -19,7 +19,7 @@ from chaos.processes import Driver, Process
 from chaos.requests import RESCALE, SAVE, STOP, WIDTHS, Request, ask, take_back
 from penstock.errors import PenstockError
 from penstock.savepoint.format import list_savepoints, savepoint_storage
-from penstock.state.storage import LocalStorage
+from penstock.state.local_storage import LocalStorage
 
 if TYPE_CHECKING:
     from chaos.rig import Rig

@@ -18,7 +18,7 @@ from chaos.plan import HARNESS
 from chaos.requests import DRAIN, RESCALE, STOP, Request, answered, asked
 from penstock.common import Configuration
 from penstock.datastream import StreamExecutionEnvironment
-from penstock.state.storage import LocalStorage
+from penstock.state.local_storage import LocalStorage
 from penstock.testing import JobHarness
 
 SAYS = "@@"

@@ -10,7 +10,7 @@ from pathlib import Path
 from chaos.damage import lineages, needed_files
 from penstock.checkpoint.manifest import Manifest
 from penstock.errors import PenstockError
-from penstock.state.storage import LocalStorage
+from penstock.state.local_storage import LocalStorage
 
 _PAUSE_S = 0.25
 

@@ -25,7 +25,7 @@ from chaos.progress import Outcome, Progress
 from chaos.requests import DRAIN, Request, ask
 from chaos.verdict import check_finished, check_savepoints
 from penstock.errors import PenstockError
-from penstock.state.storage import LocalStorage
+from penstock.state.local_storage import LocalStorage
 from penstock.testing.snapshots import last_manifest
 
 PER_EPOCH = 40

@@ -12,7 +12,7 @@ from chaos.ends.served import ServedEnds
 from chaos.program import SOURCE
 from penstock.connectors.files.part_files import token_of
 from penstock.savepoint.format import list_savepoints, savepoint_storage
-from penstock.state.storage import LocalStorage
+from penstock.state.local_storage import LocalStorage
 from penstock.testing.snapshots import last_manifest
 
 

@@ -28,11 +28,11 @@ class AbsentName(PenstockError):
 
 
 class AbsentImport(AbsentName, ImportError):
-    pass
+    """An import of a PyFlink name that Penstock does not have."""
 
 
 class AbsentAttribute(AbsentName, AttributeError):
-    pass
+    """A use of a PyFlink attribute that Penstock does not have."""
 
 
 def explain_absent(module_name: str) -> None:

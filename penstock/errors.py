@@ -34,6 +34,10 @@ class PenstockError(Exception):
         self.fix = fix
         self.locations = tuple(each for each in locations if each is not None)
 
+    def locate(self, location: SourceLocation) -> None:
+        """Show this line of the user's, unless the error already names one."""
+        self.locations = self.locations or (location,)
+
     def statement(self) -> str:
         """The message without the fix."""
         return self.problem

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import settings
 
+from penstock.datastream.launch import LaunchContext, launch, launch_context
 from penstock.state.object_storage import ObjectStorage
 from scripts import class_archive
 from scripts.pyflink_wheel import IndexUnreachable, wheel_path
@@ -33,6 +34,14 @@ if CLASSES.exists():
 # A shared machine may stop for longer than any deadline; what a test finds must not depend on that.
 settings.register_profile("penstock", deadline=None)
 settings.load_profile("penstock")
+
+
+@pytest.fixture
+def launched() -> Iterator[Callable[[dict[str, str]], None]]:
+    """`launched(settings)` launches programs with these settings of the command line, until the test ends."""
+    before = launch_context()
+    yield lambda settings: launch(LaunchContext(settings=settings))
+    launch(before)
 
 
 @pytest.fixture(scope="session")

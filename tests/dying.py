@@ -1,6 +1,6 @@
 """A storage whose process dies at its n-th change: for tests of drivers that may die anywhere."""
 
-from penstock.state.storage import LocalStorage
+from penstock.state.local_storage import LocalStorage
 
 
 class Died(BaseException):

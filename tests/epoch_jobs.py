@@ -1,7 +1,7 @@
 """A program, a sink and a clock for tests of the driver that run no task."""
 
 from penstock.datastream import StreamExecutionEnvironment
-from penstock.graph.physical import build
+from penstock.graph.builder import build
 
 GROUPS = 16
 STATES = {"n": "value long"}

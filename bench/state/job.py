@@ -18,8 +18,8 @@ import msgspec
 from bench.settings import MASTER, PARALLELISM, both_ways_conf, session
 from bench.state.memory import WorkerMemory
 from penstock.common import Configuration
+from penstock.common.options.checkpoints import RECOVERY_PATH
 from penstock.datastream import KeyedProcessFunction, RuntimeContext, StreamExecutionEnvironment
-from penstock.datastream.checkpoint_settings import SAVEPOINT
 from penstock.datastream.connectors import DiscardingSink
 from penstock.datastream.state import ValueStateDescriptor
 from penstock.state.entries import entry_prefix
@@ -62,7 +62,7 @@ def replacing(
     config.set_string("state.backend.local-dir", str(work / "replicas"))
     config.set_string("execution.checkpointing.interval", "10 ms")
     if savepoint is not None:
-        config.set_string(SAVEPOINT, savepoint)
+        config.set_string(RECOVERY_PATH.key, savepoint)
     env = StreamExecutionEnvironment.get_execution_environment(config)
     env.set_parallelism(parallelism)
     stream = spark.readStream.schema("key long, value long").option("maxFilesPerTrigger", files_per_epoch)

@@ -15,9 +15,10 @@ import msgspec
 from penstock.checkpoint.expiry import left_out_of_bases
 from penstock.checkpoint.manifest import BaseHandle, Manifest, Version, load
 from penstock.checkpoint.manifest_chain import ManifestChain
+from penstock.graph.physical import PhysicalGraph
 from penstock.state.entries import state_id
 from penstock.state.files import GroupChanges, merge_changes, read_changes, write_changes
-from penstock.state.key_groups import block_range
+from penstock.state.key_groups import block_count, block_range
 from penstock.state.replica import StateHistory
 from penstock.state.storage import Storage
 
@@ -34,12 +35,22 @@ def base_folder(number: int) -> str:
     return f"bases/{number:012d}"
 
 
-class Block(msgspec.Struct, array_like=True, frozen=True):
+class Block(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     """A block of an operator's state, and how many key groups the operator has."""
 
     uid: str
     number: int
     max_parallelism: int
+
+
+def keyed_blocks(graph: PhysicalGraph) -> list[Block]:
+    """All blocks of all keyed operators."""
+    return [
+        Block(uid=chain.operators[0].uid, number=number, max_parallelism=chain.max_parallelism)
+        for chain in graph.chains
+        if chain.operators and chain.operators[0].keyed
+        for number in range(block_count(chain.max_parallelism))
+    ]
 
 
 def merge_block(storage: Storage, version: Version, block: Block, into: Storage | None = None) -> BaseHandle:
@@ -54,11 +65,11 @@ def merge_block(storage: Storage, version: Version, block: Block, into: Storage 
     with tempfile.TemporaryFile(prefix="penstock-base-") as file:
         written = write_changes((group for group in groups if group.entries), file)
         if not written.entries:
-            return BaseHandle(version.id, "", 0)
+            return BaseHandle(id=version.id, name="", size=0)
         name = f"{base_folder(version.id) if into is None else SAVED_STATE}/{written.digest}.arrow"
         file.seek(0)
         (storage if into is None else into).write_file(name, file)
-        return BaseHandle(version.id, name, written.size)
+        return BaseHandle(id=version.id, name=name, size=written.size)
 
 
 def block_groups(history: StateHistory, uid: str, block: int, max_parallelism: int) -> Iterator[GroupChanges]:
@@ -115,9 +126,9 @@ def carried_on(
     for block in blocks:
         handle = merged.get(block)
         if handle is None and block.number not in last.since_base.get(block.uid, {}):
-            before = last.bases.get(block.uid, {}).get(block.number, BaseHandle(0, "", 0))
+            before = last.bases.get(block.uid, {}).get(block.number, BaseHandle(id=0, name="", size=0))
             if (last.id - before.id > longest_walk and not expires(last, block)) or not before.name:
-                handle = BaseHandle(last.id, before.name, before.size)
+                handle = BaseHandle(id=last.id, name=before.name, size=before.size)
         if handle is not None:
             bases.setdefault(block.uid, {})[block.number] = handle
     return bases

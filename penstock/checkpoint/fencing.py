@@ -8,9 +8,12 @@ under a free number finds that the manifest before it is gone, or that there is 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import msgspec
 
-from penstock.checkpoint.manifest import FORMAT, Fenced, Manifest, Version, manifest_name, publish
+from penstock.checkpoint.manifest import FORMAT, Fenced, Manifest, Version, fenced, manifest_name, publish
 from penstock.state.storage import Storage
 
 _BEGUN = "begun"
@@ -60,7 +63,23 @@ def close(
     It is taken by a checkpoint that changes nothing: what is restored from it is what was restored before.
     """
     if last is None or version is None:
-        closing = Manifest(FORMAT, lineage, 1, None, b"", token, 0, False, {}, [], {}, {}, {}, {}, {})
+        closing = Manifest(
+            format=FORMAT,
+            lineage=lineage,
+            id=1,
+            batch=None,
+            parent=b"",
+            token=token,
+            timestamp=0,
+            ended=False,
+            operators={},
+            committables=[],
+            records={},
+            spark_log={},
+            log_index={},
+            bases={},
+            since_base={},
+        )
     else:
         closing = msgspec.structs.replace(
             last,
@@ -79,3 +98,25 @@ def remove_manifests(storage: Storage) -> None:
     storage.delete(_BEGUN)
     for name in storage.list(_MANIFESTS):
         storage.delete(name)
+
+
+def check_unpublished(storage: Storage, number: int) -> None:
+    """Raise Fenced if checkpoint `number` is published.
+
+    A driver that was thought dead may fail for lack of files that its successor has removed.
+    """
+    if storage.exists(manifest_name(number)):
+        raise fenced(storage, number)
+
+
+@contextmanager
+def fenced_if_published(storage: Storage, number: int) -> Iterator[None]:
+    """Raise Fenced in place of what failed within, if checkpoint `number` is published.
+
+    A sink may fail because the driver that came after this one has committed the epoch, and gone on.
+    """
+    try:
+        yield
+    except Exception:
+        check_unpublished(storage, number)
+        raise

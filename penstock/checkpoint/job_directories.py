@@ -17,11 +17,12 @@ import re
 from enum import Enum
 
 from penstock.checkpoint.lineages import Lineages, SharedStorage
+from penstock.common.configuration import Configuration
+from penstock.common.options.checkpoints import UNNAMED_DIRECTORY
 from penstock.errors import PenstockError
 from penstock.state.storage import AlreadyPublished, MissingObject
 
 RECORD = "job"
-UNNAMED = "penstock.checkpoint.unnamed-directory"
 
 _NO_NAME = "job"
 """What earlier versions made of names without a single Latin letter or digit."""
@@ -56,6 +57,14 @@ class Unnamed(Enum):
     IGNORE = "ignore"
 
 
+_BY_DEFAULT = Unnamed(UNNAMED_DIRECTORY.default)
+
+
+def unnamed_directory(configuration: Configuration) -> Unnamed:
+    """What to do with checkpoints of an earlier version that do not name their job."""
+    return Unnamed(configuration.get(UNNAMED_DIRECTORY))
+
+
 def readable_part(job: str) -> str:
     """A job's name as part of a file name: ASCII, at most 64 characters. Several names can have the same."""
     return _slug(job)[:_LONGEST_READABLE].strip("-.")
@@ -73,7 +82,7 @@ def is_plain(job: str) -> bool:
 
 
 def find_directory(
-    checkpoints: SharedStorage, job: str, unnamed: Unnamed = Unnamed.REFUSE, origin: str = ""
+    checkpoints: SharedStorage, job: str, unnamed: Unnamed = _BY_DEFAULT, origin: str = ""
 ) -> SharedStorage:
     """The directory of this job, checked; no two names are given the same. Writes nothing: `claim` does.
 
@@ -123,8 +132,8 @@ def _may_take(storage: SharedStorage, own: SharedStorage, job: str, unnamed: Unn
     raise UnknownOwner(
         f"{storage.where} holds checkpoints that an earlier version of Penstock wrote. They do not say for which job, "
         f"and job '{job}' is one of several names that version put there.",
-        fix=f"If they are this job's, start it once with -D {UNNAMED}=adopt. If they are another job's, start it once "
-        f"with -D {UNNAMED}=ignore: it then begins without them, in {own.where}.",
+        fix=f"If they are this job's, start it once with -D {UNNAMED_DIRECTORY.key}=adopt. If they are another job's, "
+        f"start it once with -D {UNNAMED_DIRECTORY.key}=ignore: it then begins without them, in {own.where}.",
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 
 from penstock.checkpoint.manifest import NotRestorable
-from penstock.runtime.plan import PhysicalGraph
+from penstock.graph.physical import PhysicalGraph
 from penstock.state.serializers import serializer_for
 from penstock.state.serializers.evolving import IncompatibleType, check_key
 from penstock.state.serializers.schema_text import UnknownSchema, read_schema

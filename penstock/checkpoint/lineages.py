@@ -21,8 +21,9 @@ from contextlib import suppress
 
 from penstock.checkpoint.fencing import remove_manifests
 from penstock.checkpoint.manifest import manifest_name
+from penstock.state.local_storage import LocalStorage
 from penstock.state.object_storage import ObjectStorage
-from penstock.state.storage import AlreadyPublished, LocalStorage, MissingObject
+from penstock.state.storage import AlreadyPublished, MissingObject
 
 SharedStorage = LocalStorage | ObjectStorage
 """What drivers and tasks of several processes reach."""

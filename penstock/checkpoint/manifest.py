@@ -50,13 +50,13 @@ class NotRestorable(PenstockError):
     retryable = False
 
 
-class Committable(msgspec.Struct, array_like=True, frozen=True):
+class Committable(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     uid: str
     subtask: int
     payload: bytes
 
 
-class OperatorSnapshot(msgspec.Struct, array_like=True, frozen=True):
+class OperatorSnapshot(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     """What one operator's subtasks wrote in this epoch."""
 
     name: str
@@ -83,7 +83,7 @@ class OperatorSnapshot(msgspec.Struct, array_like=True, frozen=True):
         return grouped or bool(self.states or self.timers)
 
 
-class BaseHandle(msgspec.Struct, array_like=True, frozen=True):
+class BaseHandle(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     """All of one block's state as of one checkpoint: where a walk down the chain may stop."""
 
     id: int
@@ -93,7 +93,7 @@ class BaseHandle(msgspec.Struct, array_like=True, frozen=True):
     size: int
 
 
-class Manifest(msgspec.Struct, array_like=True, frozen=True):
+class Manifest(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     format: int
     lineage: str
     id: int
@@ -140,7 +140,7 @@ class Manifest(msgspec.Struct, array_like=True, frozen=True):
         return self.bases.keys() | self.since_base.keys()
 
 
-class Version(msgspec.Struct, array_like=True, frozen=True):
+class Version(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     """A manifest named without doubt: number and hash. Encoded, it is the position of a replica."""
 
     id: int
@@ -173,7 +173,7 @@ def publish(storage: Storage, manifest: Manifest) -> Version:
         storage.publish(manifest_name(manifest.id), digest + body)
     except AlreadyPublished:
         raise fenced(storage, manifest.id) from None
-    return Version(manifest.id, digest)
+    return Version(id=manifest.id, digest=digest)
 
 
 def fenced(storage: Storage, number: int) -> Fenced:
@@ -215,7 +215,7 @@ def load(storage: Storage, number: int, digest: bytes | None = None) -> tuple[Ma
         raise BadManifest(
             f"{name} in {storage.where} holds checkpoint {manifest.id}: it was renamed or copied.", fix=RESTORE
         )
-    return manifest, Version(number, found)
+    return manifest, Version(id=number, digest=found)
 
 
 def latest(storage: Storage) -> tuple[Manifest, Version] | None:

@@ -148,7 +148,7 @@ class ManifestChain:
                 if stands_at is not None:
                     return None
                 break
-            version = Version(version.id - 1, manifest.parent)
+            version = Version(id=version.id - 1, digest=manifest.parent)
         steps.reverse()
         return self._fetched(steps)
 

@@ -30,7 +30,7 @@ def redistribute(shares: list[list[T]], parallelism: int) -> list[list[T]]:
 def share_of(shares: Shares, subtask: int, parallelism: int, max_parallelism: int) -> Share:
     """What one of `parallelism` subtasks is given of a stored state."""
     elements = _elements(shares, subtask, parallelism, max_parallelism)
-    return Share(shares.mode, shares.schema, elements, shares.migrations)
+    return Share(mode=shares.mode, schema=shares.schema, elements=elements, migrations=shares.migrations)
 
 
 def _elements(shares: Shares, subtask: int, parallelism: int, max_parallelism: int) -> list[bytes]:
@@ -71,14 +71,21 @@ def add_report(states: dict[str, Shares], reported: dict[str, Share], subtask: i
     for name, share in reported.items():
         known = states.get(name)
         if known is None:
-            known = states[name] = Shares(share.mode, share.schema, [[] for _ in range(parallelism)], share.migrations)
+            known = states[name] = Shares(
+                mode=share.mode,
+                schema=share.schema,
+                by_subtask=[[] for _ in range(parallelism)],
+                migrations=share.migrations,
+            )
         known.by_subtask[subtask] = share.elements
 
 
 def stored_once(states: dict[str, Shares]) -> dict[str, Shares]:
     """The same states, with a broadcast state that all subtasks agree on kept once."""
     return {
-        name: Shares(shares.mode, shares.schema, shares.by_subtask[:1], shares.migrations)
+        name: Shares(
+            mode=shares.mode, schema=shares.schema, by_subtask=shares.by_subtask[:1], migrations=shares.migrations
+        )
         if shares.mode == BROADCAST and all(each == shares.by_subtask[0] for each in shares.by_subtask)
         else shares
         for name, shares in states.items()

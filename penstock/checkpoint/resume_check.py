@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from penstock.checkpoint.key_types import check_key_type
 from penstock.checkpoint.manifest import Manifest, NotRestorable
-from penstock.runtime.plan import PhysicalGraph
+from penstock.graph.physical import PhysicalGraph
 
 
 def check_restorable(

@@ -30,9 +30,9 @@ from penstock.cli.driver import Driver
 from penstock.cli.ledger import Audit, audit, read_ledger
 from penstock.cli.presence import is_present, present
 from penstock.cli.progress import Progress
-from penstock.driver.epochs import EpochStatistics
+from penstock.driver.epoch_statistics import EpochStatistics
 from penstock.errors import PenstockError
-from penstock.state.storage import LocalStorage
+from penstock.state.local_storage import LocalStorage
 
 EPOCHS = 20
 KILL_WORKER_IN = 6

@@ -17,9 +17,11 @@ import msgspec
 from penstock.cli.ledger import LedgerSink
 from penstock.cli.presence import announce
 from penstock.common import Configuration
+from penstock.common.options.checkpoints import CHECKPOINTS_DIRECTORY
+from penstock.common.options.state import LOCAL_DIRECTORIES
 from penstock.datastream import KeyedProcessFunction, RuntimeContext, StreamExecutionEnvironment
 from penstock.datastream.state import ValueStateDescriptor
-from penstock.driver.epochs import EpochStatistics
+from penstock.driver.epoch_statistics import EpochStatistics
 
 NAME = "url-count"
 
@@ -70,8 +72,8 @@ def configuration(work: Work) -> Configuration:
     config.set_string("spark.local.dir", str(work.scratch))
     # Without it a file of a few MB goes to one core, and the others wait.
     config.set_string("spark.sql.files.openCostInBytes", "1")
-    config.set_string("state.checkpoints.dir", work.checkpoints.as_uri())
-    config.set_string("state.backend.local-dir", str(work.replicas))
+    config.set_string(CHECKPOINTS_DIRECTORY.key, work.checkpoints.as_uri())
+    config.set_string(LOCAL_DIRECTORIES.key, str(work.replicas))
     return config
 
 

@@ -18,7 +18,7 @@ import msgspec
 import penstock
 from penstock.cli.demo_job import Work
 from penstock.cli.presence import present
-from penstock.driver.epochs import EpochStatistics
+from penstock.driver.epoch_statistics import EpochStatistics
 
 # A JVM that lost its Python process ends by itself, but an epoch may keep it for a moment.
 _SECONDS_TO_LEAVE = 5.0

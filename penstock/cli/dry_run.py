@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +12,16 @@ import typer
 
 from penstock.cli.first_job import first_job
 from penstock.common.configuration import Configuration
-from penstock.datastream.checkpoint_settings import restore_settings
 from penstock.graph.logical import LogicalGraph
-from penstock.runtime.plan import PhysicalGraph
+from penstock.graph.physical import PhysicalGraph
 from penstock.savepoint.comparison import INCOMPATIBLE, RESTORED, Comparison, OperatorVerdict, SourceVerdict, compare
+from penstock.savepoint.settings import restore_settings
 
 
-def dry_run(program: Path, arguments: list[str], as_json: bool) -> int:
+def dry_run(program: Path, arguments: list[str], as_json: bool, settings: Mapping[str, str]) -> int:
     """Compare the first job that a program runs with the savepoint that is set; the exit code that the run would have,
     as far as the savepoint decides it."""
-    name, comparison = first_job(program, arguments, _compared)
+    name, comparison = first_job(program, arguments, _compared, settings)
     return _say(name, comparison, as_json)
 
 

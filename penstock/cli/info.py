@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Annotated
 
@@ -11,7 +10,7 @@ import msgspec
 import typer
 
 from penstock.cli.first_job import first_job
-from penstock.cli.overrides import SETTINGS_VARIABLE, Setting, overrides_of
+from penstock.cli.overrides import Setting, overrides_of
 from penstock.connectors.guarantees import in_words
 from penstock.datastream.guarantees import guarantee_of
 
@@ -23,6 +22,5 @@ def info(
     as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
 ) -> None:
     """Say what the first job that a program runs promises: exactly-once or less, and because of what."""
-    os.environ[SETTINGS_VARIABLE] = json.dumps(overrides_of(setting))
-    told = first_job(program, arguments or [], guarantee_of)
+    told = first_job(program, arguments or [], guarantee_of, overrides_of(setting))
     typer.echo(json.dumps(msgspec.to_builtins(told), indent=2) if as_json else in_words(told))

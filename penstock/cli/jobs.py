@@ -52,7 +52,7 @@ def savepoint(
     yarn_id: YarnId = None,
 ) -> None:
     """Make a savepoint of a running job, which goes on; prints its path."""
-    _have_done(job, setting, "Making a savepoint of", lambda: MakeSavepoint(_absolute(directory)))
+    _have_done(job, setting, "Making a savepoint of", lambda: MakeSavepoint(directory=_absolute(directory)))
 
 
 def stop(
@@ -67,7 +67,7 @@ def stop(
     yarn_id: YarnId = None,
 ) -> None:
     """Stop a running job with a savepoint; prints its path."""
-    _have_done(job, setting, "Stopping", lambda: Stop(_absolute(directory), drain))
+    _have_done(job, setting, "Stopping", lambda: Stop(directory=_absolute(directory), drain=drain))
 
 
 def cancel(
@@ -82,7 +82,9 @@ def cancel(
     yarn_id: YarnId = None,
 ) -> None:
     """Cancel a running job: at once, or with a savepoint."""
-    _have_done(job, setting, "Cancelling", lambda: Cancel(savepoint is not None, _absolute(savepoint)))
+    _have_done(
+        job, setting, "Cancelling", lambda: Cancel(savepoint=savepoint is not None, directory=_absolute(savepoint))
+    )
 
 
 def rescale(
@@ -93,7 +95,7 @@ def rescale(
     setting: Setting = None,
 ) -> None:
     """Give a running job another parallelism, from its next epoch on."""
-    _have_done(job, setting, "Rescaling", lambda: Rescale(_wanted(parallelism)))
+    _have_done(job, setting, "Rescaling", lambda: Rescale(parallelism=_wanted(parallelism)))
 
 
 _WITH_SAVEPOINT = ("-s", "--with-savepoint", "--withSavepoint")

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import logging
-import os
 import platform
+from collections.abc import Mapping
 from importlib.metadata import version as installed_version
 from pathlib import Path
 from typing import Annotated
@@ -16,15 +15,17 @@ import penstock
 from penstock.cli.dry_run import dry_run
 from penstock.cli.info import info
 from penstock.cli.jobs import CancelCommand, cancel, list_, rescale, stop
-from penstock.cli.overrides import SETTINGS_VARIABLE, Setting, YarnId, overrides_of
+from penstock.cli.overrides import Setting, YarnId, overrides_of
 from penstock.cli.plan import plan
 from penstock.cli.program import run_program
 from penstock.cli.savepoint import savepoint_app
 from penstock.cli.state import state_app
 from penstock.common.console import console
-from penstock.common.options import QUIET
-from penstock.datastream.checkpoint_settings import CLAIM_MODE, IGNORE_UNCLAIMED, SAVEPOINT
-from penstock.datastream.environment import StreamExecutionEnvironment
+from penstock.common.options.checkpoints import CLAIM_MODE, IGNORE_UNCLAIMED_STATE, RECOVERY_PATH
+from penstock.common.options.program import PARALLELISM
+from penstock.common.options.running import QUIET
+from penstock.datastream.launch import LaunchContext, launch
+from penstock.errors import SourceLocation
 from penstock.savepoint.restoring import RecoveryClaimMode
 
 app = typer.Typer(
@@ -82,29 +83,26 @@ def run(
         raise typer.BadParameter("It is for --dry-run.", param_hint="--json")
     overrides = overrides_of(setting)
     if parallelism is not None:
-        overrides["parallelism.default"] = str(parallelism)
+        overrides[PARALLELISM.key] = str(parallelism)
     if savepoint is not None:
-        overrides[SAVEPOINT] = savepoint
-        overrides[IGNORE_UNCLAIMED] = str(allow_non_restored_state).lower()
+        overrides[RECOVERY_PATH.key] = savepoint
+        overrides[IGNORE_UNCLAIMED_STATE.key] = str(allow_non_restored_state).lower()
     if claim_mode is not None:
-        overrides[CLAIM_MODE] = claim_mode.value
+        overrides[CLAIM_MODE.key] = claim_mode.value
     if quiet:
-        overrides[QUIET] = "true"
-    os.environ[SETTINGS_VARIABLE] = json.dumps(overrides)
+        overrides[QUIET.key] = "true"
     if dry:
-        raise typer.Exit(dry_run(program, arguments or [], as_json))
+        raise typer.Exit(dry_run(program, arguments or [], as_json, overrides))
     console(quiet)
-    raise typer.Exit(run_jobs(program, arguments or []))
+    raise typer.Exit(run_jobs(program, arguments or [], overrides))
 
 
-def run_jobs(program: Path, arguments: list[str]) -> int:
-    """Run a program, and warn of jobs that it declared and did not execute."""
-    declared = StreamExecutionEnvironment._not_executed = {}
-    try:
-        code = run_program(program, arguments)
-    finally:
-        StreamExecutionEnvironment._not_executed = None
-    for place in declared.values() if code == 0 else ():
+def run_jobs(program: Path, arguments: list[str], settings: Mapping[str, str]) -> int:
+    """Run a program with the settings of the command line, and warn of jobs that it declared and did not execute."""
+    not_executed: dict[int, SourceLocation | None] = {}
+    launch(LaunchContext(settings=settings, not_executed=not_executed))
+    code = run_program(program, arguments)
+    for place in list(not_executed.values()) if code == 0 else ():
         where = "" if place is None else f" at {place.file}:{place.line}"
         logging.getLogger("penstock").warning(
             "The program declared a stream%s and did not run it: it never called env.execute().", where

@@ -6,9 +6,6 @@ from typing import Annotated
 
 import typer
 
-SETTINGS_VARIABLE = "PENSTOCK_SETTINGS"
-"""Where a program's environment finds what the command line set, as JSON."""
-
 Setting = Annotated[list[str] | None, typer.Option("-D", metavar="KEY=VALUE", help="A setting; may be repeated.")]
 
 

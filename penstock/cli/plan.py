@@ -11,9 +11,9 @@ import typer
 from penstock.cli.first_job import first_job
 from penstock.common.configuration import Configuration
 from penstock.graph.logical import LogicalGraph
+from penstock.graph.physical import PhysicalGraph
 from penstock.graph.picture import picture
 from penstock.graph.plan_json import plan_of
-from penstock.runtime.plan import PhysicalGraph
 
 
 def plan(

@@ -38,6 +38,7 @@ class CompletableFuture:
         return self._cancelled
 
     def cancelled(self) -> bool:
+        """Return whether the future was cancelled."""
         return self._cancelled
 
     def done(self) -> bool:

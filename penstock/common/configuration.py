@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
-from penstock.common.options import OPTIONS, BadSetting
+from penstock.common.options import OPTIONS, BadSetting, Option
+from penstock.common.options.checkpoints import STORE_OPTIONS
+
+V = TypeVar("V")
 
 
 class Configuration:
@@ -16,6 +19,7 @@ class Configuration:
 
     @classmethod
     def from_dict(cls, map: Mapping[str, Any]) -> Configuration:
+        """Return a configuration with these settings; values are stored as text."""
         configuration = cls()
         for key, value in map.items():
             configuration._set(key, value)
@@ -25,19 +29,28 @@ class Configuration:
         self._values[key] = str(value).lower() if isinstance(value, bool) else str(value)
         return self
 
+    def get(self, option: Option[V]) -> V:
+        """The value of one of Penstock's own settings, or its default."""
+        return option.read(self._values)
+
     def get_string(self, key: str, default_value: str) -> str:
+        """Return a setting as text, or the default if it is not set."""
         return self._values.get(key, default_value)
 
     def set_string(self, key: str, value: str) -> Configuration:
+        """Set a setting to a text."""
         return self._set(key, value)
 
     def get_integer(self, key: str, default_value: int) -> int:
+        """Return a setting as an integer, or the default if it is not set."""
         return int(self._read(key, int, "a whole number")) if key in self._values else default_value
 
     def set_integer(self, key: str, value: int) -> Configuration:
+        """Set a setting to an integer."""
         return self._set(key, value)
 
     def get_boolean(self, key: str, default_value: bool) -> bool:
+        """Return a setting as a boolean, or the default if it is not set."""
         if key not in self._values:
             return default_value
         text = self._values[key].strip().lower()
@@ -46,12 +59,15 @@ class Configuration:
         return text == "true"
 
     def set_boolean(self, key: str, value: bool) -> Configuration:
+        """Set a setting to a boolean."""
         return self._set(key, value)
 
     def get_float(self, key: str, default_value: float) -> float:
+        """Return a setting as a float, or the default if it is not set."""
         return float(self._read(key, float, "a number")) if key in self._values else default_value
 
     def set_float(self, key: str, value: float) -> Configuration:
+        """Set a setting to a float."""
         return self._set(key, value)
 
     def _read(self, key: str, kind: Callable[[str], Any], accepted: str) -> Any:
@@ -65,23 +81,29 @@ class Configuration:
             raise BadSetting(f"{key} is '{text}'.", fix=f"Set it to {accepted}.") from None
 
     def key_set(self) -> set[str]:
+        """Return the keys of all settings."""
         return set(self._values)
 
     def contains_key(self, key: str) -> bool:
+        """Return whether a key is set."""
         return key in self._values
 
     def add_all(self, other: Configuration, prefix: str | None = None) -> Configuration:
+        """Add the settings of another configuration, with a prefix before each key if one is given."""
         for key, value in other._values.items():
             self._values[(prefix or "") + key] = value
         return self
 
     def add_all_to_dict(self, target_dict: dict[str, str]) -> None:
+        """Add all settings to a dict."""
         target_dict.update(self._values)
 
     def remove_config(self, key: str) -> bool:
+        """Remove a setting, and return whether it was set."""
         return self._values.pop(key, None) is not None
 
     def to_dict(self) -> dict[str, str]:
+        """Return a copy of all settings."""
         return dict(self._values)
 
     def __eq__(self, other: object) -> bool:
@@ -103,7 +125,7 @@ def shown(key: str, value: str) -> str:
 
 
 def _secret(key: str) -> bool:
-    if key.startswith("state.checkpoints.fs."):
+    if key.startswith(STORE_OPTIONS):
         # A store's options are its own affair; which of them are secret, nobody here knows.
         return True
     return any(word in key.lower() for word in ("password", "secret", "token", "access.key", "credential"))

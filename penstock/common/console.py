@@ -31,6 +31,7 @@ class Console(logging.Handler):
         self._output: _Output | None = None
 
     def emit(self, record: logging.LogRecord) -> None:
+        """Write a record of the log above the status line."""
         if not getattr(record, "console", True):
             return
         try:
@@ -72,6 +73,7 @@ class Console(logging.Handler):
             self._paint()
 
     def begun(self, line_begun: bool) -> None:
+        """Note whether the program has begun a line on standard output."""
         self._line_begun = line_begun
 
     @contextmanager

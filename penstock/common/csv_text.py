@@ -52,6 +52,8 @@ class CsvText:
 
 
 class CsvEncoder(Encoder):
+    """Encodes records as lines of CSV."""
+
     def __init__(self, columns: Sequence[str] | TypeSpec | None, text: CsvText, header: bool) -> None:
         self._text = text
         self._wants_header = header
@@ -72,12 +74,15 @@ class CsvEncoder(Encoder):
         return CsvEncoder, (self._columns, self._text, self._wants_header)
 
     def for_type(self, value_type: TypeSpec) -> Encoder:
+        """Return an encoder with the columns of this type, unless columns were given."""
         return self if self._columns is not None else CsvEncoder(value_type, self._text, self._wants_header)
 
     def encode(self, value: Any) -> bytes:
+        """Return a record as a line."""
         return self._lines([self.prepare(value)])
 
     def prepare(self, value: Any) -> Any:
+        """Return the fields of a record as text."""
         if self._columns is None:
             raise PenstockError(
                 "Encoder.csv knows no columns: give it names, Encoder.csv(['id', 'name']), or declare the stream's "
@@ -89,6 +94,7 @@ class CsvEncoder(Encoder):
         return [write(field) for write, field in zip(self._writers, values)]
 
     def pack(self, prepared: list[Any]) -> bytes:
+        """Return many prepared records as lines."""
         return self._lines(prepared)
 
     def _lines(self, rows: Sequence[Sequence[str]]) -> bytes:

@@ -64,6 +64,7 @@ class ShortExceptHook:
         self._before = before
 
     def __call__(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        """Print a PenstockError in the short form, and any other error as before."""
         if isinstance(error, PenstockError) and os.environ.get(FULL_VARIABLE) != "full":
             print(short_form(error.with_traceback(trace)), file=sys.stderr)
         else:

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
-if TYPE_CHECKING:
-    from penstock.datastream.environment import StreamExecutionEnvironment
+from penstock.common.configuration import Configuration
+from penstock.common.options.program import AUTO_GENERATE_UIDS, PARALLELISM
 
-_AUTO_UIDS = "pipeline.auto-generate-uids"
+
+class Environment(Protocol):
+    """What an ExecutionConfig needs of the environment."""
+
+    def get_configuration(self) -> Configuration: ...
+    def get_parallelism(self) -> int: ...
+    def set_parallelism(self, parallelism: int) -> object: ...
+    def get_max_parallelism(self) -> int: ...
+    def set_max_parallelism(self, max_parallelism: int) -> object: ...
 
 
 class ExecutionConfig:
@@ -19,44 +27,55 @@ class ExecutionConfig:
     PARALLELISM_UNKNOWN = -2
     """Given to `set_parallelism`: leave it as it is."""
 
-    def __init__(self, env: StreamExecutionEnvironment) -> None:
+    def __init__(self, env: Environment, job_parameters: dict[str, str]) -> None:
+        """`job_parameters`: the environment's own, which are changed in place."""
         self._env = env
+        self._job_parameters = job_parameters
 
     def get_parallelism(self) -> int:
+        """Return the number of subtasks of operators without a parallelism."""
         return self._env.get_parallelism()
 
     def set_parallelism(self, parallelism: int) -> ExecutionConfig:
+        """Set the number of subtasks of operators without a parallelism."""
         if parallelism == self.PARALLELISM_DEFAULT:
-            self._env.get_configuration().remove_config("parallelism.default")
+            self._env.get_configuration().remove_config(PARALLELISM.key)
         elif parallelism != self.PARALLELISM_UNKNOWN:
             self._env.set_parallelism(parallelism)
         return self
 
     def get_max_parallelism(self) -> int:
+        """Return the number of key groups, or -1 if it follows from the parallelism."""
         return self._env.get_max_parallelism()
 
     def set_max_parallelism(self, max_parallelism: int) -> ExecutionConfig:
+        """Set the number of key groups: the largest parallelism that keyed state can ever have."""
         self._env.set_max_parallelism(max_parallelism)
         return self
 
     def enable_auto_generated_uids(self) -> ExecutionConfig:
-        self._env.get_configuration().set_boolean(_AUTO_UIDS, True)
+        """Allow operators without a uid; theirs follow from their place in the program."""
+        self._env.get_configuration().set_boolean(AUTO_GENERATE_UIDS.key, True)
         return self
 
     def disable_auto_generated_uids(self) -> ExecutionConfig:
         """Refuse to run a program with an operator that has no uid."""
-        self._env.get_configuration().set_boolean(_AUTO_UIDS, False)
+        self._env.get_configuration().set_boolean(AUTO_GENERATE_UIDS.key, False)
         return self
 
     def has_auto_generated_uids_enabled(self) -> bool:
-        return self._env.get_configuration().get_boolean(_AUTO_UIDS, True)
+        """Return whether operators without a uid are allowed."""
+        return self._env.get_configuration().get(AUTO_GENERATE_UIDS)
 
     def get_global_job_parameters(self) -> dict[str, str]:
-        return dict(self._env._job_parameters)
+        """Return the parameters that every function can read from its runtime context."""
+        return dict(self._job_parameters)
 
     def set_global_job_parameters(self, global_job_parameters_dict: Mapping[str, Any]) -> ExecutionConfig:
         """What functions read with `RuntimeContext.get_job_parameter`; replaces what was set before."""
-        self._env._job_parameters = {key: str(value) for key, value in global_job_parameters_dict.items()}
+        parameters = {key: str(value) for key, value in global_job_parameters_dict.items()}
+        self._job_parameters.clear()
+        self._job_parameters.update(parameters)
         return self
 
 

@@ -40,13 +40,22 @@ class Stoppable(Protocol):
     """A running job."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """The job's name."""
+
     @property
-    def ended(self) -> bool: ...
+    def ended(self) -> bool:
+        """Whether the job has ended."""
+
     @property
-    def resumes_from(self) -> int | None: ...
-    def suspend(self) -> None: ...
-    def abandon(self) -> None: ...
+    def resumes_from(self) -> int | None:
+        """The checkpoint from which the job would resume, or None if it would start from scratch."""
+
+    def suspend(self) -> None:
+        """Stop after the current epoch, and keep the checkpoints."""
+
+    def abandon(self) -> None:
+        """Stop at once, and keep the checkpoints."""
 
 
 def stop_to_resume(job: Stoppable, why: BaseException | None) -> None:

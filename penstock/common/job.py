@@ -9,6 +9,8 @@ from penstock.errors import PenstockError
 
 
 class JobStatus(Enum):
+    """Where a job is in its life."""
+
     CREATED = 0
     RUNNING = 1
     FAILING = 2
@@ -21,6 +23,7 @@ class JobStatus(Enum):
     RECONCILING = 9
 
     def is_globally_terminal_state(self) -> bool:
+        """Return whether the job has ended for good."""
         return self in (JobStatus.FAILED, JobStatus.CANCELED, JobStatus.FINISHED)
 
     is_terminal_state = is_globally_terminal_state
@@ -51,9 +54,10 @@ class JobID:
 
 
 class JobExecutionResult:
-    """How a finished job went. `epochs` has one entry per epoch: number, records, duration_ms, delta_bytes, …
+    """How a finished job went.
 
-    `metrics` is a penstock.metrics.JobMetrics; docs/metrics.md says what is in it.
+    `epochs` has one entry per epoch: number, records, duration_ms, delta_bytes and more. `metrics` is a
+    penstock.metrics.JobMetrics; docs/metrics.md says what is in it.
     """
 
     def __init__(self, job_id: str, net_runtime: int, epochs: list[Any], metrics: Any) -> None:
@@ -63,6 +67,7 @@ class JobExecutionResult:
         self.metrics = metrics
 
     def get_job_id(self) -> JobID:
+        """Return the id of the job."""
         return self._job_id
 
     def get_net_runtime(self) -> int:
@@ -70,6 +75,7 @@ class JobExecutionResult:
         return self._net_runtime
 
     def is_job_execution_result(self) -> bool:
+        """Return True."""
         return True
 
     def get_accumulator_result(self, accumulator_name: str) -> int | None:
@@ -77,6 +83,7 @@ class JobExecutionResult:
         return self.get_all_accumulator_results().get(accumulator_name)
 
     def get_all_accumulator_results(self) -> dict[str, int]:
+        """Return the values of all counters by name."""
         return self.metrics.counters()  # type: ignore[no-any-return]
 
     def __repr__(self) -> str:

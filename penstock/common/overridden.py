@@ -11,6 +11,8 @@ from penstock.errors import SourceLocation
 
 
 class Overridden(NamedTuple):
+    """A setting of the command line to which the program gave another value."""
+
     key: str
     given: str
     """On the command line."""
@@ -36,6 +38,7 @@ class ProgramConfiguration(Configuration):
         self._changed: dict[str, SourceLocation | None] = {}
 
     def overridden(self) -> Iterator[Overridden]:
+        """Yield the settings of the command line to which the program gave other values."""
         for key, place in self._changed.items():
             if self._values.get(key) != self._given[key]:
                 yield Overridden(key, self._given[key], self._values.get(key), place)
@@ -49,10 +52,12 @@ class ProgramConfiguration(Configuration):
         return super()._set(key, value)
 
     def add_all(self, other: Configuration, prefix: str | None = None) -> Configuration:
+        """Add the settings of another configuration, and note where the program does so."""
         for key in other.key_set():
             self._note((prefix or "") + key)
         return super().add_all(other, prefix)
 
     def remove_config(self, key: str) -> bool:
+        """Remove a setting, and note where the program does so."""
         self._note(key)
         return super().remove_config(key)

@@ -19,6 +19,8 @@ from penstock.errors import PenstockError
 
 
 class ParquetWriterFactory(BulkWriterFactory):
+    """Makes writers of Parquet files with one schema."""
+
     def __init__(self, schema: Any, compression: str, row_group_size: int) -> None:
         if type(row_group_size) is not int or row_group_size < 1:
             raise PenstockError(f"Parquet: row_group_size must be a whole number above 0, not {row_group_size!r}.")
@@ -35,9 +37,11 @@ class ParquetWriterFactory(BulkWriterFactory):
         return ParquetWriterFactory, (self._schema, *self._given[1:])
 
     def for_type(self, value_type: TypeSpec) -> BulkWriterFactory:
+        """Return a factory for this type, unless a schema was given."""
         return self if self._schema is not None else ParquetWriterFactory(value_type, *self._given[1:])
 
     def prepare(self, value: Any) -> Any:
+        """Return a record as a row of the schema."""
         if self._schema is None:
             raise PenstockError(
                 "BulkWriterFactory.parquet knows no columns: give it a dataclass, Types.ROW_NAMED or a pyarrow Schema, "
@@ -48,6 +52,7 @@ class ParquetWriterFactory(BulkWriterFactory):
         return [arrow_value(copy.deepcopy(each)) for each in values] if self._nested else tuple(values)
 
     def create(self, file: OutputFile) -> BulkWriter:
+        """Return a writer of this file."""
         return _ParquetWriter(file, self._schema, self._compression)
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pickle
 from typing import Any
 
+from penstock.common.class_pickling import dump_by_name
 from penstock.common.plain import decode_plain, encode_plain
-from penstock.common.program import dump_by_name
 
 
 class Frozen:
@@ -23,6 +23,7 @@ class Frozen:
 
 
 def to_pickle(content: Any) -> bytes:
+    """Return an object as a pickle; what no module holds is written by its name in the program."""
     try:
         return pickle.dumps(content, protocol=5)
     except (pickle.PicklingError, AttributeError):

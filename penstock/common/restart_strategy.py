@@ -4,34 +4,31 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
 from datetime import timedelta
-from typing import Any
 
 from penstock.common.configuration import Configuration
-from penstock.common.options import BadSetting, value
+from penstock.common.options import BadSetting
+from penstock.common.options.restarts import (
+    ATTEMPTS_BEFORE_RESET_BACKOFF,
+    BACKOFF_MULTIPLIER,
+    EXPONENTIAL_DELAY,
+    FAILURE_RATE,
+    FAILURE_RATE_DELAY,
+    FAILURE_RATE_INTERVAL,
+    FAILURE_RATE_MAX_FAILURES,
+    FIXED_DELAY,
+    FIXED_DELAY_ATTEMPTS,
+    FIXED_DELAY_DELAY,
+    INITIAL_BACKOFF,
+    JITTER_FACTOR,
+    MAX_BACKOFF,
+    RESET_BACKOFF_THRESHOLD,
+    RESTART_STRATEGY,
+)
 from penstock.common.time import Duration, Time, to_millis
 
 Length = Time | Duration | timedelta | int
 """A length of time; a plain int is milliseconds."""
-
-_TYPE = "restart-strategy.type"
-_FIXED = "restart-strategy.fixed-delay"
-_RATE = "restart-strategy.failure-rate"
-_EXPONENTIAL = "restart-strategy.exponential-delay"
-
-_DEFAULTS = {
-    f"{_FIXED}.attempts": "1",
-    f"{_FIXED}.delay": "1 s",
-    f"{_RATE}.max-failures-per-interval": "1",
-    f"{_RATE}.failure-rate-interval": "1 min",
-    f"{_RATE}.delay": "1 s",
-    f"{_EXPONENTIAL}.initial-backoff": "1 s",
-    f"{_EXPONENTIAL}.max-backoff": "1 min",
-    f"{_EXPONENTIAL}.backoff-multiplier": "1.5",
-    f"{_EXPONENTIAL}.reset-backoff-threshold": "1 h",
-    f"{_EXPONENTIAL}.jitter-factor": "0.1",
-}
 
 
 class RestartStrategyConfiguration(ABC):
@@ -42,7 +39,8 @@ class RestartStrategyConfiguration(ABC):
         """The configuration keys this strategy stands for."""
 
     @abstractmethod
-    def get_description(self) -> str: ...
+    def get_description(self) -> str:
+        """Return the strategy in words."""
 
     def __eq__(self, other: object) -> bool:
         return type(other) is type(self) and isinstance(other, type(self)) and other.settings() == self.settings()
@@ -58,34 +56,46 @@ class RestartStrategies:
     """One function for each strategy; give what it returns to `env.set_restart_strategy`."""
 
     class NoRestartStrategyConfiguration(RestartStrategyConfiguration):
+        """A strategy that never restarts."""
+
         def settings(self) -> dict[str, str]:
-            return {_TYPE: "none"}
+            """Return the settings that select this strategy."""
+            return {RESTART_STRATEGY.key: "none"}
 
         def get_description(self) -> str:
+            """Return the strategy in words."""
             return "No restarts: the first failure ends the job"
 
     class FixedDelayRestartStrategyConfiguration(RestartStrategyConfiguration):
+        """A strategy that restarts a number of times, after the same delay each time."""
+
         def __init__(self, restart_attempts: int, delay_between_attempts_interval: Length) -> None:
             self._attempts = _whole("restart_attempts", restart_attempts, 0)
             self._delay = _time("delay_between_attempts", delay_between_attempts_interval)
 
         def get_restart_attempts(self) -> int:
+            """Return the number of restarts."""
             return self._attempts
 
         def get_delay_between_attempts_interval(self) -> timedelta:
+            """Return the delay before a restart."""
             return timedelta(milliseconds=self._delay)
 
         def settings(self) -> dict[str, str]:
+            """Return the settings that select this strategy."""
             return {
-                _TYPE: "fixed-delay",
-                f"{_FIXED}.attempts": str(self._attempts),
-                f"{_FIXED}.delay": f"{self._delay} ms",
+                RESTART_STRATEGY.key: "fixed-delay",
+                FIXED_DELAY_ATTEMPTS.key: str(self._attempts),
+                FIXED_DELAY_DELAY.key: f"{self._delay} ms",
             }
 
         def get_description(self) -> str:
+            """Return the strategy in words."""
             return f"Fixed delay: {self._attempts} restarts, {self._delay} ms after a failure"
 
     class FailureRateRestartStrategyConfiguration(RestartStrategyConfiguration):
+        """A strategy that restarts unless too many failures fall into an interval."""
+
         def __init__(
             self, max_failure_rate: int, failure_interval: Length, delay_between_attempts_interval: Length
         ) -> None:
@@ -94,28 +104,35 @@ class RestartStrategies:
             self._delay = _time("delay_interval", delay_between_attempts_interval)
 
         def get_max_failure_rate(self) -> int:
+            """Return how many failures an interval can have."""
             return self._failures
 
         def get_failure_interval(self) -> timedelta:
+            """Return the interval in which failures are counted."""
             return timedelta(milliseconds=self._interval)
 
         def get_delay_between_attempts_interval(self) -> timedelta:
+            """Return the delay before a restart."""
             return timedelta(milliseconds=self._delay)
 
         def settings(self) -> dict[str, str]:
+            """Return the settings that select this strategy."""
             return {
-                _TYPE: "failure-rate",
-                f"{_RATE}.max-failures-per-interval": str(self._failures),
-                f"{_RATE}.failure-rate-interval": f"{self._interval} ms",
-                f"{_RATE}.delay": f"{self._delay} ms",
+                RESTART_STRATEGY.key: "failure-rate",
+                FAILURE_RATE_MAX_FAILURES.key: str(self._failures),
+                FAILURE_RATE_INTERVAL.key: f"{self._interval} ms",
+                FAILURE_RATE_DELAY.key: f"{self._delay} ms",
             }
 
         def get_description(self) -> str:
+            """Return the strategy in words."""
             return (
                 f"Failure rate: up to {self._failures} failures in {self._interval} ms, restarts after {self._delay} ms"
             )
 
     class ExponentialDelayRestartStrategyConfiguration(RestartStrategyConfiguration):
+        """A strategy that restarts after delays that grow with each failure."""
+
         def __init__(
             self,
             initial_backoff: Length,
@@ -144,66 +161,80 @@ class RestartStrategies:
                 _whole("attempts_before_reset_backoff", self._attempts, 1)
 
         def get_initial_backoff(self) -> timedelta:
+            """Return the delay before the first restart."""
             return timedelta(milliseconds=self._initial)
 
         def get_max_backoff(self) -> timedelta:
+            """Return the longest delay before a restart."""
             return timedelta(milliseconds=self._max)
 
         def get_backoff_multiplier(self) -> float:
+            """Return the factor by which the delay grows."""
             return self._multiplier
 
         def get_reset_backoff_threshold(self) -> timedelta:
+            """Return the failure-free time after which the backoff resets."""
             return timedelta(milliseconds=self._reset)
 
         def get_jitter_factor(self) -> float:
+            """Return the share of a delay by which it varies at random."""
             return self._jitter
 
         def get_attempts_before_reset_backoff(self) -> int | None:
+            """Return how many restarts are allowed before the backoff resets, or None for any number."""
             return self._attempts
 
         def settings(self) -> dict[str, str]:
+            """Return the settings that select this strategy."""
             settings = {
-                _TYPE: "exponential-delay",
-                f"{_EXPONENTIAL}.initial-backoff": f"{self._initial} ms",
-                f"{_EXPONENTIAL}.max-backoff": f"{self._max} ms",
-                f"{_EXPONENTIAL}.backoff-multiplier": str(self._multiplier),
-                f"{_EXPONENTIAL}.reset-backoff-threshold": f"{self._reset} ms",
-                f"{_EXPONENTIAL}.jitter-factor": str(self._jitter),
+                RESTART_STRATEGY.key: "exponential-delay",
+                INITIAL_BACKOFF.key: f"{self._initial} ms",
+                MAX_BACKOFF.key: f"{self._max} ms",
+                BACKOFF_MULTIPLIER.key: str(self._multiplier),
+                RESET_BACKOFF_THRESHOLD.key: f"{self._reset} ms",
+                JITTER_FACTOR.key: str(self._jitter),
             }
             if self._attempts is not None:
-                settings[f"{_EXPONENTIAL}.attempts-before-reset-backoff"] = str(self._attempts)
+                settings[ATTEMPTS_BEFORE_RESET_BACKOFF.key] = str(self._attempts)
             return settings
 
         def get_description(self) -> str:
+            """Return the strategy in words."""
             return f"Exponential delay: {self._initial} ms, times {self._multiplier} each time, up to {self._max} ms"
 
     class FallbackRestartStrategyConfiguration(RestartStrategyConfiguration):
         """What the configuration says, and the default where it says nothing."""
 
         def settings(self) -> dict[str, str]:
+            """Return no settings: those of the configuration stay in force."""
             return {}
 
         def get_description(self) -> str:
+            """Return the strategy in words."""
             return "As configured"
 
     @staticmethod
     def no_restart() -> NoRestartStrategyConfiguration:
+        """Return a strategy that never restarts."""
         return RestartStrategies.NoRestartStrategyConfiguration()
 
     @staticmethod
     def fall_back_restart() -> FallbackRestartStrategyConfiguration:
+        """Return a strategy that leaves the choice to the configuration."""
         return RestartStrategies.FallbackRestartStrategyConfiguration()
 
     @staticmethod
     def fixed_delay_restart(
         restart_attempts: int, delay_between_attempts: Length
     ) -> FixedDelayRestartStrategyConfiguration:
+        """Return a strategy that restarts a number of times, after the same delay each time."""
         return RestartStrategies.FixedDelayRestartStrategyConfiguration(restart_attempts, delay_between_attempts)
 
     @staticmethod
     def failure_rate_restart(
         failure_rate: int, failure_interval: Length, delay_interval: Length
     ) -> FailureRateRestartStrategyConfiguration:
+        """Return a strategy that restarts unless too many failures fall into an interval."""
         return RestartStrategies.FailureRateRestartStrategyConfiguration(failure_rate, failure_interval, delay_interval)
 
     @staticmethod
@@ -215,6 +246,16 @@ class RestartStrategies:
         jitter_factor: float,
         attempts_before_reset_backoff: int | None = None,
     ) -> ExponentialDelayRestartStrategyConfiguration:
+        """Return a strategy that restarts after delays that grow with each failure.
+
+        Args:
+            initial_backoff: The delay before the first restart.
+            max_backoff: The longest delay before a restart.
+            backoff_multiplier: The factor by which the delay grows.
+            reset_backoff_threshold: The failure-free time after which the backoff resets.
+            jitter_factor: The share of a delay by which it varies at random.
+            attempts_before_reset_backoff: How many restarts are allowed before that; any number if it is None.
+        """
         return RestartStrategies.ExponentialDelayRestartStrategyConfiguration(
             initial_backoff,
             max_backoff,
@@ -227,52 +268,51 @@ class RestartStrategies:
 
 def configured_strategy(configuration: Configuration) -> RestartStrategyConfiguration:
     """The strategy that a configuration says; FallbackRestartStrategyConfiguration where it says nothing."""
-    values = configuration.to_dict()
-
-    def of(key: str) -> Any:
-        return value(_DEFAULTS | values, key, None)
-
-    kind = _kind(values)
+    of = configuration.get
+    kind = _kind(configuration)
     if kind is None:
         return RestartStrategies.fall_back_restart()
     if kind == "none":
         return RestartStrategies.no_restart()
     if kind == "fixed-delay":
-        return RestartStrategies.fixed_delay_restart(of(f"{_FIXED}.attempts"), of(f"{_FIXED}.delay"))
+        return RestartStrategies.fixed_delay_restart(of(FIXED_DELAY_ATTEMPTS), of(FIXED_DELAY_DELAY))
     if kind == "failure-rate":
         return RestartStrategies.failure_rate_restart(
-            of(f"{_RATE}.max-failures-per-interval"), of(f"{_RATE}.failure-rate-interval"), of(f"{_RATE}.delay")
+            of(FAILURE_RATE_MAX_FAILURES), of(FAILURE_RATE_INTERVAL), of(FAILURE_RATE_DELAY)
         )
-    initial, most = f"{_EXPONENTIAL}.initial-backoff", f"{_EXPONENTIAL}.max-backoff"
-    if of(most) < of(initial):
+    initial, most = of(INITIAL_BACKOFF), of(MAX_BACKOFF)
+    if most < initial:
         raise BadSetting(
-            f"{most} is {of(most)} ms, and {initial} is {of(initial)} ms.",
-            fix=f"Set {most} to no less than {initial}.",
+            f"{MAX_BACKOFF.key} is {most} ms, and {INITIAL_BACKOFF.key} is {initial} ms.",
+            fix=f"Set {MAX_BACKOFF.key} to no less than {INITIAL_BACKOFF.key}.",
         )
     return RestartStrategies.exponential_delay_restart(
-        of(initial),
-        of(most),
-        of(f"{_EXPONENTIAL}.backoff-multiplier"),
-        of(f"{_EXPONENTIAL}.reset-backoff-threshold"),
-        of(f"{_EXPONENTIAL}.jitter-factor"),
-        of(f"{_EXPONENTIAL}.attempts-before-reset-backoff"),
+        initial,
+        most,
+        of(BACKOFF_MULTIPLIER),
+        of(RESET_BACKOFF_THRESHOLD),
+        of(JITTER_FACTOR),
+        of(ATTEMPTS_BEFORE_RESET_BACKOFF),
     )
 
 
-def _kind(values: Mapping[str, str]) -> str | None:
+def _kind(configuration: Configuration) -> str | None:
     """The type that is set; where none is, the one whose settings are. None: nothing is said."""
-    if _TYPE in values:
-        return str(value(values, _TYPE, None))
+    chosen = configuration.get(RESTART_STRATEGY)
+    if chosen is not None:
+        return chosen
     given = {
-        prefix.removeprefix("restart-strategy."): sorted(key for key in values if key.startswith(f"{prefix}."))
-        for prefix in (_FIXED, _RATE, _EXPONENTIAL)
+        prefix.removeprefix("restart-strategy.").removesuffix("."): sorted(
+            key for key in configuration.key_set() if key.startswith(prefix)
+        )
+        for prefix in (FIXED_DELAY, FAILURE_RATE, EXPONENTIAL_DELAY)
     }
     named = [kind for kind, keys in given.items() if keys]
     if len(named) > 1:
         keys = ", ".join(given[kind][0] for kind in named)
         raise BadSetting(
-            f"{keys} are settings of different restart strategies, and {_TYPE} is not set.",
-            fix=f"Set {_TYPE} to {', '.join(named[:-1])} or {named[-1]}.",
+            f"{keys} are settings of different restart strategies, and {RESTART_STRATEGY.key} is not set.",
+            fix=f"Set {RESTART_STRATEGY.key} to {', '.join(named[:-1])} or {named[-1]}.",
         )
     return named[0] if named else None
 

@@ -56,7 +56,7 @@ class Row:
         self._row_kind = _INSERT
 
     @staticmethod
-    def of(field_names: FieldNames, values: Iterable[Any]) -> Row:
+    def of(field_names: FieldNames, values: Iterable[Any], row_kind: RowKind = _INSERT) -> Row:
         """The cheap constructor for many rows of one shape: all of them share `field_names`.
 
         A list is taken over, not copied: the caller must not touch it again. The names are not checked.
@@ -64,7 +64,7 @@ class Row:
         row = _new(Row)
         row._fields = field_names
         row._values = values if type(values) is list else list(values)
-        row._row_kind = _INSERT
+        row._row_kind = row_kind
         return row
 
     @staticmethod
@@ -106,9 +106,11 @@ class Row:
         return dict(zip(self._fields, values))
 
     def get_row_kind(self) -> RowKind:
+        """Return the kind of change that the row stands for."""
         return self._row_kind
 
     def set_row_kind(self, row_kind: RowKind) -> None:
+        """Set the kind of change that the row stands for."""
         self._row_kind = row_kind
 
     def set_field_names(self, field_names: Iterable[str]) -> None:

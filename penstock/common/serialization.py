@@ -49,6 +49,7 @@ class Encoder(ABC):
         return self.encode(value)
 
     def pack(self, prepared: list[Any]) -> bytes:
+        """Return many prepared records as bytes."""
         return b"".join(prepared)
 
     def for_type(self, value_type: TypeSpec) -> Encoder:
@@ -93,6 +94,7 @@ class _Text(Encoder):
         self._given = charset
         self._value_type = value_type
         if value_type is not None:
+            # A call less per record, 0.03 µs.
             self.prepare = shower(value_type)  # type: ignore[assignment]
         charset = python_charset(charset)
         self.format = f"text {charset}"
@@ -120,6 +122,7 @@ class _JsonLines(Encoder):
     format = "json lines"
 
     def __init__(self) -> None:
+        # A call less per record, 0.03 µs.
         self.prepare = msgspec.json.Encoder(enc_hook=_plain).encode  # type: ignore[assignment,method-assign]
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -156,14 +159,16 @@ def python_charset(name: str) -> str:
 class OutputFile(Protocol):
     """What a bulk writer writes to."""
 
-    def write(self, data: bytes) -> int: ...
+    def write(self, data: bytes) -> int:
+        """Write bytes, and return how many."""
 
 
 class BulkWriter(ABC):
     """Writes one file of a bulk format: `write` any number of times, then `finish`."""
 
     @abstractmethod
-    def write(self, prepared: list[Any]) -> None: ...
+    def write(self, prepared: list[Any]) -> None:
+        """Write many prepared records."""
 
     @abstractmethod
     def finish(self) -> None:
@@ -181,7 +186,8 @@ class BulkWriterFactory(ABC):
     """How many records the writer gathers before it calls `BulkWriter.write`."""
 
     @abstractmethod
-    def create(self, file: OutputFile) -> BulkWriter: ...
+    def create(self, file: OutputFile) -> BulkWriter:
+        """Return a writer of this file."""
 
     def prepare(self, value: Any) -> Any:
         """Called for each record at once: something that does not change when the record does."""
@@ -257,9 +263,11 @@ class SimpleStringSchema(SerializationSchema, DeserializationSchema):
         self._charset = python_charset(charset)
 
     def serialize(self, value: str) -> bytes:
+        """Return a text as bytes."""
         return value.encode(self._charset, "replace")
 
     def deserialize(self, data: bytes) -> str:
+        """Return bytes as a text."""
         return data.decode(self._charset, "replace")
 
 
@@ -267,9 +275,11 @@ class ByteArraySchema(SerializationSchema, DeserializationSchema):
     """The bytes as they are."""
 
     def serialize(self, value: bytes) -> bytes:
+        """Return the bytes as they are."""
         return value
 
     def deserialize(self, data: bytes) -> bytes:
+        """Return the bytes as they are."""
         return data
 
 
@@ -290,9 +300,11 @@ class JsonSchema(SerializationSchema, DeserializationSchema):
         return JsonSchema, (self._type,)
 
     def serialize(self, value: Any) -> bytes:
+        """Return a value as JSON."""
         return self._encode(value)
 
     def deserialize(self, data: bytes) -> Any:
+        """Return the value of a JSON document."""
         return self._decode(data)
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 import re
 from abc import ABC, abstractmethod
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from penstock.errors import PenstockError
 
 _N = TypeVar("_N", int, float)
+_V = TypeVar("_V", covariant=True)
 
 MOST_WHOLE = 2**31 - 1
 MOST_LONG = 2**63 - 1
@@ -24,24 +25,38 @@ class BadSetting(PenstockError):
     retryable = False
 
 
-class SettingType(ABC):
+class SettingType(ABC, Generic[_V]):
     """`parse` gives the value of a text, or raises BadSetting with the key, the text and what is accepted."""
 
     accepted: str
     """What is accepted, as it follows 'Set it to'."""
 
-    def parse(self, key: str, text: str) -> Any:
+    def parse(self, key: str, text: str) -> _V:
+        """Return the value of a text.
+
+        Args:
+            key: The setting, for the error.
+            text: What is set; white space around it does not count.
+
+        Raises:
+            BadSetting: If the setting cannot have this value.
+        """
         try:
-            return self._read(text.strip(" \t\r\n"))
+            return self._read(self._stripped(text))
         except (ValueError, OverflowError):
             raise BadSetting(f"{key} is '{text}'.", fix=f"Set it to {self.accepted}.") from None
 
+    def _stripped(self, text: str) -> str:
+        return text.strip(" \t\r\n")
+
     @abstractmethod
-    def _read(self, text: str) -> Any:
+    def _read(self, text: str) -> _V:
         """Raises ValueError."""
 
 
-class Whole(SettingType):
+class Whole(SettingType[int]):
+    """An integer within bounds."""
+
     def __init__(self, least: int = 0, most: int = MOST_WHOLE) -> None:
         self.least, self.most = least, most
         self.accepted = f"a whole number from {least:,} to {most:,}"
@@ -53,7 +68,9 @@ class Whole(SettingType):
         return _within(int(text), self.least, self.most)
 
 
-class Number(SettingType):
+class Number(SettingType[float]):
+    """A number within bounds."""
+
     def __init__(self, least: float, most: float) -> None:
         self.least, self.most = least, most
         self.accepted = f"a number from {least:g} to {most:g}"
@@ -67,7 +84,7 @@ class Number(SettingType):
         return _within(number, self.least, self.most)
 
 
-class _WithUnit(SettingType):
+class _WithUnit(SettingType[int]):
     units: dict[str, int]
 
     def __init__(self, least: int, most: int) -> None:
@@ -104,14 +121,16 @@ class Size(_WithUnit):
         self.accepted = f"a number of bytes from {least:,} to {most:,}, such as '64 mb' (units: b, kb, mb, gb, tb)"
 
 
-class Truth(SettingType):
+class Truth(SettingType[bool]):
+    """`true` or `false`."""
+
     accepted = "true or false"
 
     def _read(self, text: str) -> bool:
         return {"true": True, "false": False}[_known(text.lower(), ("true", "false"))]
 
 
-class Choice(SettingType):
+class Choice(SettingType[str]):
     """One of some names, in small or capital letters. Gives it as it is spelled here."""
 
     def __init__(self, *names: str, also: dict[str, str] | None = None) -> None:
@@ -125,7 +144,7 @@ class Choice(SettingType):
         return self._known[_known(_plain(text), self._known)]
 
 
-class Text(SettingType):
+class Text(SettingType[str]):
     """Any text. Where it may be empty, that is the same as if it were not set."""
 
     accepted = "a text that is not empty"
@@ -133,13 +152,17 @@ class Text(SettingType):
     def __init__(self, may_be_empty: bool = True) -> None:
         self._may_be_empty = may_be_empty
 
+    def _stripped(self, text: str) -> str:
+        # White space around a text can be part of it: the name of a directory may begin or end with a blank.
+        return text
+
     def _read(self, text: str) -> str:
-        if not text and not self._may_be_empty:
+        if not super()._stripped(text) and not self._may_be_empty:
             raise ValueError
         return text
 
 
-class Class(SettingType):
+class Class(SettingType[str]):
     """One of some names, or a class of the user's own."""
 
     def __init__(self, *names: str, also: dict[str, str]) -> None:
@@ -147,7 +170,7 @@ class Class(SettingType):
         self.accepted = f"{', '.join(names)} or package.module:Class"
 
     def _read(self, text: str) -> str:
-        return text if re.fullmatch(r"[^\s:]+:[^\s:]+", text) else str(self._choice._read(text))
+        return text if re.fullmatch(r"[^\s:]+:[^\s:]+", text) else self._choice._read(text)
 
 
 def _within(number: _N, least: _N, most: _N) -> _N:

@@ -58,6 +58,7 @@ class BasicTypeInfo(TypeInformation[T_co]):
         self._basic_type = basic_type
 
     def get_basic_type(self) -> BasicType:
+        """Return which basic type this is."""
         return self._basic_type
 
     def _parts(self) -> tuple[Any, ...]:
@@ -70,50 +71,62 @@ class BasicTypeInfo(TypeInformation[T_co]):
 
     @staticmethod
     def STRING_TYPE_INFO() -> BasicTypeInfo[str]:
+        """Return the type of texts."""
         return BasicTypeInfo(BasicType.STRING)
 
     @staticmethod
     def BOOLEAN_TYPE_INFO() -> BasicTypeInfo[bool]:
+        """Return the type of booleans."""
         return BasicTypeInfo(BasicType.BOOLEAN)
 
     @staticmethod
     def BYTE_TYPE_INFO() -> BasicTypeInfo[int]:
+        """Return the type of integers of 8 bits."""
         return BasicTypeInfo(BasicType.BYTE)
 
     @staticmethod
     def SHORT_TYPE_INFO() -> BasicTypeInfo[int]:
+        """Return the type of integers of 16 bits."""
         return BasicTypeInfo(BasicType.SHORT)
 
     @staticmethod
     def INT_TYPE_INFO() -> BasicTypeInfo[int]:
+        """Return the type of integers of 32 bits."""
         return BasicTypeInfo(BasicType.INT)
 
     @staticmethod
     def LONG_TYPE_INFO() -> BasicTypeInfo[int]:
+        """Return the type of integers of 64 bits."""
         return BasicTypeInfo(BasicType.LONG)
 
     @staticmethod
     def FLOAT_TYPE_INFO() -> BasicTypeInfo[float]:
+        """Return the type of floating-point numbers of 32 bits."""
         return BasicTypeInfo(BasicType.FLOAT)
 
     @staticmethod
     def DOUBLE_TYPE_INFO() -> BasicTypeInfo[float]:
+        """Return the type of floating-point numbers of 64 bits."""
         return BasicTypeInfo(BasicType.DOUBLE)
 
     @staticmethod
     def CHAR_TYPE_INFO() -> BasicTypeInfo[str]:
+        """Return the type of single characters."""
         return BasicTypeInfo(BasicType.CHAR)
 
     @staticmethod
     def BIG_INT_TYPE_INFO() -> BasicTypeInfo[int]:
+        """Return the type of integers of any size."""
         return BasicTypeInfo(BasicType.BIG_INT)
 
     @staticmethod
     def BIG_DEC_TYPE_INFO() -> BasicTypeInfo[Decimal]:
+        """Return the type of decimals."""
         return BasicTypeInfo(BasicType.BIG_DEC)
 
     @staticmethod
     def INSTANT_TYPE_INFO() -> InstantTypeInfo:
+        """Return the type of instants."""
         return InstantTypeInfo(BasicType.INSTANT)
 
 
@@ -138,14 +151,17 @@ class SqlTimeTypeInfo(TypeInformation):
 
     @staticmethod
     def DATE() -> DateTypeInfo:
+        """Return the type of dates."""
         return DateTypeInfo()
 
     @staticmethod
     def TIME() -> TimeTypeInfo:
+        """Return the type of times of day."""
         return TimeTypeInfo()
 
     @staticmethod
     def TIMESTAMP() -> TimestampTypeInfo:
+        """Return the type of timestamps."""
         return TimestampTypeInfo()
 
 
@@ -153,6 +169,8 @@ class LocalTimeTypeInfo(TypeInformation):
     """`datetime.date`, `time` or `datetime`: the types of `Types.SQL_…` under the names of Java's local time."""
 
     class TimeType(Enum):
+        """A date, a time of day, or both."""
+
         LOCAL_DATE = 0
         LOCAL_TIME = 1
         LOCAL_DATE_TIME = 2
@@ -161,6 +179,7 @@ class LocalTimeTypeInfo(TypeInformation):
         self._time_type = time_type
 
     def get_time_type(self) -> LocalTimeTypeInfo.TimeType:
+        """Return which of them this is."""
         return self._time_type
 
     def _parts(self) -> tuple[Any, ...]:

@@ -63,6 +63,7 @@ class ExternalTypeInfo(TypeInformation):
         self._type_info = type_info
 
     def get_type_info(self) -> TypeSpec:
+        """Return the type within."""
         return self._type_info
 
     def _parts(self) -> tuple[Any, ...]:
@@ -132,6 +133,7 @@ class ListTypeInfo(_ElementsTypeInfo[list[T]]):
 
     @property
     def elem_type(self) -> TypeSpec:
+        """The type of the elements."""
         return self._element_type
 
 
@@ -143,9 +145,11 @@ class MapTypeInfo(TypeInformation[dict[K, V]]):
         self._value_type_info = value_type_info
 
     def get_key_type(self) -> TypeSpec:
+        """Return the type of the keys."""
         return self._key_type_info
 
     def get_value_type(self) -> TypeSpec:
+        """Return the type of the values."""
         return self._value_type_info
 
     def _parts(self) -> tuple[Any, ...]:
@@ -162,6 +166,7 @@ class TupleTypeInfo(TypeInformation[tuple[Any, ...]]):
         self._field_types = tuple(field_types)
 
     def get_field_types(self) -> list[TypeSpec]:
+        """Return the types of the fields, in order."""
         return list(self._field_types)
 
     def _parts(self) -> tuple[Any, ...]:
@@ -187,6 +192,7 @@ class RowTypeInfo(TypeInformation[Row]):
                 raise ValueError(f"A row type names each field once: got {list(self._field_names)}.")
 
     def is_named(self) -> bool:
+        """Return whether the fields have names."""
         return self._field_names is not None
 
     def get_field_names(self) -> list[str]:
@@ -200,6 +206,7 @@ class RowTypeInfo(TypeInformation[Row]):
         return -1 if self._field_names is None else self._field_names.index(field_name)
 
     def get_field_types(self) -> list[TypeSpec]:
+        """Return the types of the fields, in order."""
         return list(self._field_types)
 
     def _parts(self) -> tuple[Any, ...]:

@@ -20,13 +20,18 @@ class Watermark(NamedTuple):
 
 
 class TimestampAssigner(ABC):
+    """Gives records their event time."""
+
     @abstractmethod
     def extract_timestamp(self, value: Any, record_timestamp: int) -> int:
         """The event time of a record, in milliseconds; `record_timestamp` is the one it had, -2**63 for none."""
 
 
 class WatermarkOutput(Protocol):
-    def emit_watermark(self, watermark: Watermark | int) -> None: ...
+    """Where a watermark generator puts its watermarks."""
+
+    def emit_watermark(self, watermark: Watermark | int) -> None:
+        """Say that event time has reached this point."""
 
 
 class WatermarkGenerator:
@@ -79,11 +84,17 @@ class WatermarkStrategy:
 
     @staticmethod
     def no_watermarks() -> WatermarkStrategy:
+        """Return a strategy that makes no watermarks."""
         return WatermarkStrategy()
 
     def with_timestamp_assigner(
         self, timestamp_assigner: TimestampAssigner | Callable[[Any, int], int]
     ) -> WatermarkStrategy:
+        """Return the same strategy with event times from records.
+
+        Args:
+            timestamp_assigner: A `TimestampAssigner`, or a function of a record and the timestamp it has.
+        """
         if not isinstance(timestamp_assigner, TimestampAssigner) and not callable(timestamp_assigner):
             raise PenstockError(
                 f"with_timestamp_assigner needs a TimestampAssigner or a function of (value, timestamp), not "

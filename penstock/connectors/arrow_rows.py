@@ -34,7 +34,7 @@ class ArrowWriter(SinkWriter):
     def __init__(self, schema: pa.Schema, types: list[str], context: RuntimeContext) -> None:
         self._schema = schema
         self._types = types
-        self._whose = context._described()
+        self._whose = context.described()
         self._log = WriteAhead(context)
         self._values_of = values_of(schema.names)
         self._nested = any(pa.types.is_nested(kind) for kind in schema.types)

@@ -62,8 +62,8 @@ class PrintSink(Sink):
         return PrintSink(self._identifier, value_type)
 
     def create_writer(self, context: RuntimeContext) -> SinkWriter:
-        subtask = context._subtask
-        number = str(subtask + 1) if subtask is not None and context._parallelism > 1 else ""
+        subtask = context.subtask
+        number = str(subtask + 1) if subtask is not None and context.parallelism > 1 else ""
         prefix = ":".join(part for part in (self._identifier, number) if part)
         return _Lines(f"{prefix}> " if prefix else "", shower(self._value_type))
 

@@ -166,7 +166,7 @@ class GenericWriteAheadSink(Sink):
         return [_Epoch.kept(self, storage.read(name)) for name in names]
 
 
-class _Prepared(msgspec.Struct, array_like=True, frozen=True):
+class _Prepared(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     timestamp: int
     ended: bool
     records: bytes | None
@@ -227,7 +227,7 @@ class _Epoch:
                 copy = msgspec.structs.replace(piece, name=f"{self._folder}/{number}.log")
                 storage.write_file(copy.name, pa.BufferReader(storage.view(piece.name)))
             pieces.append(copy)
-        prepared = _Prepared(self.timestamp, False, payload_of(pieces))
+        prepared = _Prepared(timestamp=self.timestamp, ended=False, records=payload_of(pieces))
         kept = self._commit._replace(payload=msgspec.msgpack.encode(prepared))
         storage.write(f"{self._folder}{_PAYLOAD}", msgspec.msgpack.encode(kept))
 
@@ -263,7 +263,7 @@ class _ValueWriter(SinkWriter):
         """Also of nothing: what the driver still owes is sent when an epoch is complete."""
         if self._values:
             self._add()
-        return msgspec.msgpack.encode(_Prepared(self._timestamp, self._ended, self._log.seal()))
+        return msgspec.msgpack.encode(_Prepared(timestamp=self._timestamp, ended=self._ended, records=self._log.seal()))
 
     def _add(self) -> None:
         # A msgpack array.

@@ -47,7 +47,7 @@ class Transactions(Protocol):
     def close(self) -> None: ...
 
 
-class _Prepared(msgspec.Struct, array_like=True, frozen=True):
+class _Prepared(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     handle: bytes
     noted: str
     """Where the handle was written down; empty if it was not."""
@@ -186,7 +186,7 @@ class _TransactionWriter(SinkWriter):
     def __init__(self, function: Transactions, context: RuntimeContext) -> None:
         assert context.of_record is not None
         self._function = function
-        self._uid = context._uid
+        self._uid = context.uid
         self._given = context.of_record
         self._invoke = function.invoke
         self._handles = _Handles(function)
@@ -208,7 +208,7 @@ class _TransactionWriter(SinkWriter):
         if not self._begun:
             return None
         self._function.pre_commit(self._transaction)
-        prepared = _Prepared(self._handles.encode(self._transaction), self._noted)
+        prepared = _Prepared(handle=self._handles.encode(self._transaction), noted=self._noted)
         self._begun = False
         return msgspec.msgpack.encode(prepared)
 

@@ -51,7 +51,7 @@ PIECE = 64 << 20
 """A file is closed behind the chunk that makes it this large: object stores give and take files as a whole."""
 
 
-class Piece(msgspec.Struct, array_like=True, frozen=True):
+class Piece(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     """A run of chunks: in a file of the lineage, or here."""
 
     name: str
@@ -68,7 +68,7 @@ class WriteAhead:
     """A writer's half, for many epochs. In each: `begin`, `add` for every chunk, `seal`."""
 
     def __init__(self, context: RuntimeContext) -> None:
-        self._whose = context._described()
+        self._whose = context.described()
         self._epoch: EpochInfo | None = None
 
     def begin(self, epoch: EpochInfo) -> None:
@@ -108,11 +108,11 @@ class WriteAhead:
         storage = self._epoch.storage
         self._spool.seek(0)
         if storage is None or self._size <= self._epoch.inline_bytes:
-            self._pieces.append(Piece("", self._size, self._chunks, self._spool.read()))
+            self._pieces.append(Piece(name="", size=self._size, chunks=self._chunks, inline=self._spool.read()))
         else:
             name = wal_name(self._epoch.number, self._hash.hexdigest())
             storage.write_file(name, self._spool)  # type: ignore[arg-type]  # it reads and seeks as any
-            self._pieces.append(Piece(name, self._size, self._chunks, None))
+            self._pieces.append(Piece(name=name, size=self._size, chunks=self._chunks, inline=None))
         self._renew()
 
     def _renew(self) -> None:

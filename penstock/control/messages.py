@@ -5,18 +5,18 @@ from __future__ import annotations
 import msgspec
 
 
-class Describe(msgspec.Struct, tag="describe", frozen=True):
+class Describe(msgspec.Struct, tag="describe", frozen=True, kw_only=True):
     """How is it going?"""
 
 
-class MakeSavepoint(msgspec.Struct, tag="savepoint", frozen=True):
+class MakeSavepoint(msgspec.Struct, tag="savepoint", frozen=True, kw_only=True):
     """The job goes on."""
 
     directory: str | None = None
     """Where it goes; None for where the job's settings say. Absolute, for the job has a directory of its own."""
 
 
-class Stop(msgspec.Struct, tag="stop", frozen=True):
+class Stop(msgspec.Struct, tag="stop", frozen=True, kw_only=True):
     """Make a savepoint and end the job with it."""
 
     directory: str | None = None
@@ -24,13 +24,13 @@ class Stop(msgspec.Struct, tag="stop", frozen=True):
     """Whether the input is ended first, so that all timers and windows fire."""
 
 
-class Cancel(msgspec.Struct, tag="cancel", frozen=True):
+class Cancel(msgspec.Struct, tag="cancel", frozen=True, kw_only=True):
     savepoint: bool = False
     """Whether one is made first."""
     directory: str | None = None
 
 
-class Rescale(msgspec.Struct, tag="rescale", frozen=True):
+class Rescale(msgspec.Struct, tag="rescale", frozen=True, kw_only=True):
     parallelism: int | dict[str, int]
     """For all operators without a parallelism of their own, or by operator uid or name."""
 
@@ -38,7 +38,7 @@ class Rescale(msgspec.Struct, tag="rescale", frozen=True):
 Request = Describe | MakeSavepoint | Stop | Cancel | Rescale
 
 
-class Description(msgspec.Struct, tag="description", frozen=True):
+class Description(msgspec.Struct, tag="description", frozen=True, kw_only=True):
     id: str
     name: str
     status: str
@@ -56,12 +56,12 @@ class Description(msgspec.Struct, tag="description", frozen=True):
     """Where its checkpoints are, if they outlive the driver."""
 
 
-class Done(msgspec.Struct, tag="done", frozen=True):
+class Done(msgspec.Struct, tag="done", frozen=True, kw_only=True):
     savepoint: str | None = None
     """The path of it, if one was made."""
 
 
-class Refused(msgspec.Struct, tag="refused", frozen=True):
+class Refused(msgspec.Struct, tag="refused", frozen=True, kw_only=True):
     """It was not done, for this reason. The job goes on as before."""
 
     kind: str

@@ -11,11 +11,10 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
+from penstock.common.options.running import CONTROL_DIRECTORY
 from penstock.common.private_directory import NotPrivate, opened_private
 from penstock.errors import PenstockError
 
-DIRECTORY = "penstock.control.dir"
-ENABLED = "penstock.control.enabled"
 SUFFIX = ".sock"
 
 
@@ -28,7 +27,7 @@ def control_directory(settings: Mapping[str, str]) -> str:
 
     Not below XDG_RUNTIME_DIR: jobs that are started by cron have none, and it goes when the user logs out.
     """
-    return settings.get(DIRECTORY) or os.path.join(tempfile.gettempdir(), f"penstock-control-{os.getuid()}")
+    return CONTROL_DIRECTORY.read(settings) or os.path.join(tempfile.gettempdir(), f"penstock-control-{os.getuid()}")
 
 
 @contextmanager
@@ -52,5 +51,5 @@ def address(descriptor: int, name: str) -> str:
 def _unusable(directory: str, why: str) -> UnusableDirectory:
     return UnusableDirectory(
         f"Commands cannot reach jobs through {directory}: it {why}.",
-        fix=f"Set {DIRECTORY} to a directory that only you may write in, for jobs and commands alike.",
+        fix=f"Set {CONTROL_DIRECTORY.key} to a directory that only you may write in, for jobs and commands alike.",
     )

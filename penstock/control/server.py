@@ -110,17 +110,17 @@ class ControlPoint:
             request = decode_request(line)
         except msgspec.MsgspecError as error:
             return Refused(
-                "BadRequest",
-                f"The job does not understand what it is asked: {error}.",
+                kind="BadRequest",
+                problem=f"The job does not understand what it is asked: {error}.",
                 fix="Use the `penstock` of the version that the job runs with.",
             )
         try:
             return self._answer(request)
         except PenstockError as error:
-            return Refused(type(error).__name__, error.statement(), error.fix)
+            return Refused(kind=type(error).__name__, problem=error.statement(), fix=error.fix)
         except Exception as error:  # whoever asked must hear of it; the job does not
             _logger.debug("A command failed.", exc_info=True)
-            return Refused(type(error).__name__, str(error))
+            return Refused(kind=type(error).__name__, problem=str(error))
 
 
 def _listening(directory: str, job_id: str) -> socket.socket:

@@ -11,6 +11,7 @@ from typing import Any
 
 from penstock.common.row import Row
 from penstock.errors import PenstockError
+from penstock.graph.logical import GraphError
 
 _COMBINE: dict[str, Callable[[Any, Any], Any]] = {"sum": lambda a, b: a + b, "min": min, "max": max}
 
@@ -24,6 +25,7 @@ class FieldReducer:
         self.combine = _COMBINE.get(what)
 
     def reduce(self, first: Any, second: Any) -> Any:
+        """Combine two records into one, by the field that the reducer was made for."""
         position, combine = self.position, self.combine
         if combine is None:
             ahead = self._field(second) < self._field(first)
@@ -58,6 +60,7 @@ class FieldReducer:
 
 
 def field_reducer(what: str, position: int | str) -> FieldReducer:
+    """Return the reducer behind `sum`, `min`, `max`, `min_by` and `max_by` for one field of records."""
     if not isinstance(position, (int, str)):
         raise PenstockError(f"{what} takes a field's position or name, not {type(position).__name__}.")
     return FieldReducer(what, position)
@@ -70,6 +73,7 @@ class Projection:
         self.positions = positions
 
     def map(self, value: Any) -> Any:
+        """Return the record with the chosen fields only, in the order in which they were chosen."""
         if isinstance(value, Row):
             names = value._fields
             kept = None if names is None else tuple(names[position] for position in self.positions)
@@ -77,3 +81,10 @@ class Projection:
         if isinstance(value, (tuple, list)):
             return tuple(value[position] for position in self.positions)
         raise PenstockError(f"project takes fields of tuples, lists or Rows; it was given a {type(value).__name__}.")
+
+
+def projection(positions: tuple[int, ...]) -> Projection:
+    """Return the map function behind `project`."""
+    if not positions or not all(type(position) is int and position >= 0 for position in positions):
+        raise GraphError(f"project takes the positions of fields, from 0 on, not {positions!r}.")
+    return Projection(positions)

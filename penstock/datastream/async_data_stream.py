@@ -53,6 +53,16 @@ class AsyncDataStream:
         capacity: int = 100,
         output_type: Any = None,
     ) -> DataStream[R]:
+        """Call an asynchronous function for each record, retry failed calls, and emit results as they arrive.
+
+        Args:
+            data_stream: The stream whose records the function is called with.
+            async_function: An `AsyncFunction`, or a coroutine function of one record.
+            timeout: The time that a record can take, with all its retries.
+            async_retry_strategy: Which calls are repeated, how often and when.
+            capacity: How many calls a subtask has under way at most.
+            output_type: The type of the results.
+        """
         method = "unordered_wait_with_retry"
         return _wait(method, data_stream, async_function, timeout, async_retry_strategy, capacity, output_type)
 
@@ -76,6 +86,16 @@ class AsyncDataStream:
         capacity: int = 100,
         output_type: Any = None,
     ) -> DataStream[R]:
+        """Call an asynchronous function for each record, retry failed calls, and emit results in the order of records.
+
+        Args:
+            data_stream: The stream whose records the function is called with.
+            async_function: An `AsyncFunction`, or a coroutine function of one record.
+            timeout: The time that a record can take, with all its retries.
+            async_retry_strategy: Which calls are repeated, how often and when.
+            capacity: How many calls a subtask has under way at most.
+            output_type: The type of the results.
+        """
         method = "ordered_wait_with_retry"
         return _wait(method, data_stream, async_function, timeout, async_retry_strategy, capacity, output_type)
 

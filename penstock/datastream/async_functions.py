@@ -14,10 +14,12 @@ class AsyncRetryPredicate(ABC):
     """When to make an asynchronous call again. None in the place of a predicate means: never for that reason."""
 
     @abstractmethod
-    def result_predicate(self) -> Callable[[list[Any]], bool] | None: ...
+    def result_predicate(self) -> Callable[[list[Any]], bool] | None:
+        """Return the test of results that are retried, or None."""
 
     @abstractmethod
-    def exception_predicate(self) -> Callable[[Exception], bool] | None: ...
+    def exception_predicate(self) -> Callable[[Exception], bool] | None:
+        """Return the test of exceptions that are retried, or None."""
 
 
 class AsyncRetryStrategy(ABC):
@@ -32,10 +34,12 @@ class AsyncRetryStrategy(ABC):
         """How long to wait before the next attempt, after this many."""
 
     @abstractmethod
-    def get_retry_predicate(self) -> AsyncRetryPredicate: ...
+    def get_retry_predicate(self) -> AsyncRetryPredicate:
+        """Return the predicate that says which results and exceptions are retried."""
 
     @staticmethod
     def no_restart() -> AsyncRetryStrategy:
+        """Return a strategy that never retries."""
         from penstock.datastream.async_retry_strategies import NO_RETRY_STRATEGY
 
         return NO_RETRY_STRATEGY
@@ -47,6 +51,14 @@ class AsyncRetryStrategy(ABC):
         result_predicate: Callable[[list[Any]], bool] | None,
         exception_predicate: Callable[[Exception], bool] | None,
     ) -> AsyncRetryStrategy:
+        """Return a strategy that waits the same time before each retry.
+
+        Args:
+            max_attempts: How many retries a record has.
+            backoff_time_millis: The time before each of them.
+            result_predicate: Which results are retried.
+            exception_predicate: Which exceptions are retried.
+        """
         from penstock.datastream.async_retry_strategies import FixedDelayRetryStrategy
 
         return FixedDelayRetryStrategy(max_attempts, backoff_time_millis, result_predicate, exception_predicate)
@@ -60,6 +72,16 @@ class AsyncRetryStrategy(ABC):
         result_predicate: Callable[[list[Any]], bool] | None,
         exception_predicate: Callable[[Exception], bool] | None,
     ) -> AsyncRetryStrategy:
+        """Return a strategy that waits longer before each retry.
+
+        Args:
+            max_attempts: How many retries a record has.
+            initial_delay: The time before the first, in milliseconds.
+            max_retry_delay: The longest time before a retry, in milliseconds.
+            multiplier: How the time grows from one retry to the next.
+            result_predicate: Which results are retried.
+            exception_predicate: Which exceptions are retried.
+        """
         from penstock.datastream.async_retry_strategies import ExponentialBackoffDelayRetryStrategy
 
         return ExponentialBackoffDelayRetryStrategy(

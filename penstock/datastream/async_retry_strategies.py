@@ -21,6 +21,8 @@ ExceptionPredicate = Callable[[Exception], bool]
 
 
 class RetryPredicate(AsyncRetryPredicate):
+    """A retry predicate made of two functions."""
+
     def __init__(
         self, result_predicate: ResultPredicate | None, exception_predicate: ExceptionPredicate | None
     ) -> None:
@@ -28,20 +30,27 @@ class RetryPredicate(AsyncRetryPredicate):
         self._exception_predicate = exception_predicate
 
     def result_predicate(self) -> ResultPredicate | None:
+        """Return the test of results, or None if results are never retried."""
         return self._result_predicate
 
     def exception_predicate(self) -> ExceptionPredicate | None:
+        """Return the test of exceptions, or None if exceptions are never retried."""
         return self._exception_predicate
 
 
 class NoRetryStrategy(AsyncRetryStrategy):
+    """A strategy that never retries."""
+
     def can_retry(self, current_attempts: int) -> bool:
+        """Return False."""
         return False
 
     def get_backoff_time_millis(self, current_attempts: int) -> int:
+        """Return -1: there is no retry to wait for."""
         return -1
 
     def get_retry_predicate(self) -> AsyncRetryPredicate:
+        """Return a predicate that matches neither results nor exceptions."""
         return RetryPredicate(None, None)
 
 
@@ -61,12 +70,15 @@ class FixedDelayRetryStrategy(AsyncRetryStrategy):
         self._predicate = RetryPredicate(result_predicate, exception_predicate)
 
     def can_retry(self, current_attempts: int) -> bool:
+        """Return whether this many attempts are within the limit."""
         return current_attempts <= self._max_attempts
 
     def get_backoff_time_millis(self, current_attempts: int) -> int:
+        """Return the delay before the next attempt, in milliseconds; it is always the same."""
         return self._backoff_time_millis
 
     def get_retry_predicate(self) -> AsyncRetryPredicate:
+        """Return the predicate that says which results and exceptions are retried."""
         return self._predicate
 
 
@@ -95,9 +107,11 @@ class ExponentialBackoffDelayRetryStrategy(AsyncRetryStrategy):
         self._predicate = RetryPredicate(result_predicate, exception_predicate)
 
     def can_retry(self, current_attempts: int) -> bool:
+        """Return whether this many attempts are within the limit."""
         return current_attempts <= self._max_attempts
 
     def get_backoff_time_millis(self, current_attempts: int) -> int:
+        """Return the delay before the next attempt, in milliseconds; it grows with the number of attempts."""
         # From the number alone: many records are retried at a time, so what was waited last is another's.
         delay = self._initial_delay
         for _ in range(current_attempts - 1):
@@ -105,6 +119,7 @@ class ExponentialBackoffDelayRetryStrategy(AsyncRetryStrategy):
         return delay
 
     def get_retry_predicate(self) -> AsyncRetryPredicate:
+        """Return the predicate that says which results and exceptions are retried."""
         return self._predicate
 
 

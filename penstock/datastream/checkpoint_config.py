@@ -2,54 +2,64 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from penstock.absent import explain_absent
-from penstock.common.options import BadSetting
-from penstock.common.restart_strategy import Length
-from penstock.common.time import to_millis
-from penstock.datastream.checkpoint_settings import (
-    INTERVAL,
-    MAX_CONCURRENT,
+from penstock.common.configuration import Configuration
+from penstock.common.options import BadSetting, Option
+from penstock.common.options.checkpoints import (
+    CHECKPOINT_INTERVAL,
+    CHECKPOINT_RETENTION,
+    CHECKPOINT_TIMEOUT,
+    CHECKPOINTING_MODE,
+    MAX_CONCURRENT_CHECKPOINTS,
     MIN_PAUSE,
-    MODE,
-    MOST,
-    RETENTION,
-    TIMEOUT,
-    TOLERABLE,
-    check_max_concurrent,
-    checkpointing_mode,
-    length_of,
-    retention,
-    whole_number,
+    TOLERABLE_FAILED_CHECKPOINTS,
 )
+from penstock.common.restart_strategy import Length
+from penstock.common.setting_types import MOST_WHOLE
+from penstock.common.time import to_millis
 from penstock.datastream.checkpointing_mode import CheckpointingMode
 from penstock.datastream.externalized_checkpoint_retention import ExternalizedCheckpointRetention
+from penstock.driver.checkpoint_settings import check_max_concurrent
 
 if TYPE_CHECKING:
     from penstock.datastream.environment import StreamExecutionEnvironment
 
 
+def checkpointing_mode(configuration: Configuration) -> CheckpointingMode:
+    """Return the checkpointing mode of a configuration."""
+    return CheckpointingMode[configuration.get(CHECKPOINTING_MODE)]
+
+
+def retention(configuration: Configuration) -> ExternalizedCheckpointRetention:
+    """Return what a configuration says about the checkpoints of a job that has ended."""
+    return ExternalizedCheckpointRetention[configuration.get(CHECKPOINT_RETENTION)]
+
+
 class CheckpointConfig:
     """Given by `env.get_checkpoint_config()`. What is set here is set in the environment. docs/checkpoints.md."""
 
-    DEFAULT_MODE = CheckpointingMode.EXACTLY_ONCE
-    DEFAULT_TIMEOUT = 10 * 60 * 1000
-    DEFAULT_MIN_PAUSE_BETWEEN_CHECKPOINTS = 0
-    DEFAULT_MAX_CONCURRENT_CHECKPOINTS = 1
+    DEFAULT_MODE = CheckpointingMode[CHECKPOINTING_MODE.default]
+    DEFAULT_TIMEOUT = CHECKPOINT_TIMEOUT.default
+    DEFAULT_MIN_PAUSE_BETWEEN_CHECKPOINTS = MIN_PAUSE.default
+    DEFAULT_MAX_CONCURRENT_CHECKPOINTS = MAX_CONCURRENT_CHECKPOINTS.default
 
     def __init__(self, env: StreamExecutionEnvironment) -> None:
         self._env = env
         self._configuration = env.get_configuration()
 
     def is_checkpointing_enabled(self) -> bool:
+        """Return whether a checkpoint interval is set."""
         return self.get_checkpoint_interval() > 0
 
     def get_checkpointing_mode(self) -> CheckpointingMode:
+        """Return whether sinks commit exactly once or at least once."""
         return checkpointing_mode(self._configuration)
 
     def set_checkpointing_mode(self, checkpointing_mode: CheckpointingMode) -> CheckpointConfig:
-        self._configuration.set_string(MODE, checkpointing_mode.name)
+        """Set whether sinks commit exactly once or at least once."""
+        self._configuration.set_string(CHECKPOINTING_MODE.key, checkpointing_mode.name)
         return self
 
     def get_checkpoint_interval(self) -> int:
@@ -57,40 +67,46 @@ class CheckpointConfig:
         return self._env.get_checkpoint_interval()
 
     def set_checkpoint_interval(self, checkpoint_interval: Length) -> CheckpointConfig:
-        return self._set_length(INTERVAL, checkpoint_interval, 1)
+        """Set the time between checkpoints, and turn them on."""
+        return self._set_length(CHECKPOINT_INTERVAL, checkpoint_interval, 1)
 
     def get_checkpoint_timeout(self) -> int:
-        return length_of(self._configuration, TIMEOUT, "10 min")
+        """Return the time after which a checkpoint expires, in milliseconds."""
+        return self._configuration.get(CHECKPOINT_TIMEOUT)
 
     def set_checkpoint_timeout(self, checkpoint_timeout: Length) -> CheckpointConfig:
         """From the trigger of a checkpoint to its completion; one that takes longer is given up."""
-        return self._set_length(TIMEOUT, checkpoint_timeout, 1)
+        return self._set_length(CHECKPOINT_TIMEOUT, checkpoint_timeout, 1)
 
     def get_min_pause_between_checkpoints(self) -> int:
-        return length_of(self._configuration, MIN_PAUSE, "0 ms")
+        """Return the least time from the end of a checkpoint to the next barrier, in milliseconds."""
+        return self._configuration.get(MIN_PAUSE)
 
     def set_min_pause_between_checkpoints(self, min_pause_between_checkpoints: Length) -> CheckpointConfig:
         """Least time from the end of a checkpoint to the trigger of the next."""
         return self._set_length(MIN_PAUSE, min_pause_between_checkpoints, 0)
 
     def get_max_concurrent_checkpoints(self) -> int:
-        return whole_number(self._configuration, MAX_CONCURRENT, 1)
+        """Return how many checkpoints can be under way at a time: 1."""
+        return self._configuration.get(MAX_CONCURRENT_CHECKPOINTS)
 
     def set_max_concurrent_checkpoints(self, max_concurrent_checkpoints: int) -> CheckpointConfig:
         """Takes 1 only."""
         check_max_concurrent(max_concurrent_checkpoints)
-        self._configuration.set_integer(MAX_CONCURRENT, max_concurrent_checkpoints)
+        self._configuration.set_integer(MAX_CONCURRENT_CHECKPOINTS.key, max_concurrent_checkpoints)
         return self
 
     def is_fail_on_checkpointing_errors(self) -> bool:
+        """Return whether the first failed checkpoint fails the job."""
         return self.get_tolerable_checkpoint_failure_number() == 0
 
     def set_fail_on_checkpointing_errors(self, fail_on_checkpointing_errors: bool) -> CheckpointConfig:
         """False: an epoch whose checkpoint fails is run again in its place without end."""
-        return self.set_tolerable_checkpoint_failure_number(0 if fail_on_checkpointing_errors else MOST)
+        return self.set_tolerable_checkpoint_failure_number(0 if fail_on_checkpointing_errors else MOST_WHOLE)
 
     def get_tolerable_checkpoint_failure_number(self) -> int:
-        return whole_number(self._configuration, TOLERABLE, 0)
+        """Return how often an epoch whose checkpoint failed is run again."""
+        return self._configuration.get(TOLERABLE_FAILED_CHECKPOINTS)
 
     def set_tolerable_checkpoint_failure_number(self, tolerable_checkpoint_failure_number: int) -> CheckpointConfig:
         """How often the same epoch may expire, or be declined, before the restart strategy is asked."""
@@ -98,33 +114,38 @@ class CheckpointConfig:
             raise BadSetting(
                 f"The number of tolerable failures must not be negative, and is {tolerable_checkpoint_failure_number}."
             )
-        self._configuration.set_integer(TOLERABLE, tolerable_checkpoint_failure_number)
+        self._configuration.set_integer(TOLERABLE_FAILED_CHECKPOINTS.key, tolerable_checkpoint_failure_number)
         return self
 
     def set_externalized_checkpoint_retention(
         self, retention_mode: ExternalizedCheckpointRetention
     ) -> CheckpointConfig:
-        self._configuration.set_string(RETENTION, retention_mode.name)
+        """Set whether the checkpoints of a job that has ended are kept."""
+        self._configuration.set_string(CHECKPOINT_RETENTION.key, retention_mode.name)
         return self
 
     def is_externalized_checkpoints_enabled(self) -> bool:
+        """Return whether a retention of externalized checkpoints is set."""
         return retention(self._configuration) is not ExternalizedCheckpointRetention.NO_EXTERNALIZED_CHECKPOINTS
 
     def get_externalized_checkpoint_retention(self) -> ExternalizedCheckpointRetention | None:
         """None where none was set."""
-        return retention(self._configuration) if self._configuration.contains_key(RETENTION) else None
+        given = self._configuration.contains_key(CHECKPOINT_RETENTION.key)
+        return retention(self._configuration) if given else None
 
     def is_unaligned_checkpoints_enabled(self) -> bool:
+        """Return whether unaligned checkpoints were asked for."""
         return self._env.is_unaligned_checkpoints_enabled()
 
     def is_force_unaligned_checkpoints(self) -> bool:
+        """Return whether forced unaligned checkpoints were asked for."""
         return self._env.is_force_unaligned_checkpoints()
 
-    def _set_length(self, key: str, length: Length, least: int) -> CheckpointConfig:
+    def _set_length(self, option: Option[Any], length: Length, least: int) -> CheckpointConfig:
         milliseconds = to_millis(length)
         if milliseconds < least:
-            raise BadSetting(f"{key} must be at least {least} ms, and is {milliseconds} ms.")
-        self._configuration.set_string(key, f"{milliseconds} ms")
+            raise BadSetting(f"{option.key} must be at least {least} ms, and is {milliseconds} ms.")
+        self._configuration.set_string(option.key, f"{milliseconds} ms")
         return self
 
 

@@ -1,3 +1,5 @@
+"""The checkpointing mode: exactly once or at least once."""
+
 from enum import Enum
 
 

@@ -7,9 +7,18 @@ from typing import Any
 
 from penstock.checkpoint.lineages import SharedStorage
 from penstock.common.configuration import Configuration
+from penstock.common.options.program import AUTO_GENERATE_UIDS
 from penstock.common.source_locations import warn
+from penstock.common.watermark_strategy import WatermarkStrategy
 from penstock.connectors.driver_sinks import CollectSink
-from penstock.datastream.functions import Function, KeySelector, Partitioner, ReduceFunction
+from penstock.datastream.functions import (
+    Function,
+    KeyedProcessFunction,
+    KeySelector,
+    Partitioner,
+    ProcessFunction,
+    ReduceFunction,
+)
 from penstock.errors import PenstockError
 from penstock.graph.logical import GraphError, LogicalGraph
 from penstock.runtime.checkpointed import holds_operator_state
@@ -18,6 +27,7 @@ from penstock.state.serializers import serializer_for
 
 
 def check_function(func: Any, kind: type[Function], method: str) -> None:
+    """Raise GraphError for what cannot be the function of an operator, such as a class instead of an object."""
     if isinstance(func, type) and issubclass(func, Function):
         raise GraphError(
             f"{method} got the class {func.__name__}; it needs an object.", fix=f"Write {method}({func.__name__}())."
@@ -37,6 +47,39 @@ def check_function(func: Any, kind: type[Function], method: str) -> None:
         raise GraphError(
             f"{method} got the async function {describe(func)}, which gives coroutines and no results.",
             fix=f"Write AsyncDataStream.ordered_wait(ds, {describe(func)}, Time.seconds(10)), or make it a plain def.",
+        )
+
+
+def check_process_function(func: Any, *, keyed: bool) -> None:
+    """Raise GraphError for what cannot be the function of `process`, such as a ProcessFunction on a keyed stream."""
+    if keyed and isinstance(func, ProcessFunction):
+        raise GraphError(
+            f"{describe(func)} is a ProcessFunction; a keyed stream needs a KeyedProcessFunction.",
+            fix=f"Write `class {type(func).__name__}(KeyedProcessFunction)`.",
+        )
+    if not keyed and isinstance(func, KeyedProcessFunction):
+        raise GraphError(
+            f"{describe(func)} is a KeyedProcessFunction, but the stream is not keyed.",
+            fix="Call key_by(...) before process.",
+        )
+    check_function(func, KeyedProcessFunction if keyed else ProcessFunction, "process")
+
+
+def check_watermark_strategy(strategy: Any) -> None:
+    """Raise GraphError for what `assign_timestamps_and_watermarks` cannot take."""
+    if not isinstance(strategy, WatermarkStrategy):
+        raise GraphError(
+            f"assign_timestamps_and_watermarks needs a WatermarkStrategy, not {type(strategy).__name__}.",
+            fix="Start with WatermarkStrategy.for_bounded_out_of_orderness(Duration.of_seconds(10)).",
+        )
+
+
+def check_same_environment(first: object, second: object) -> None:
+    """Raise GraphError unless the streams to unite belong to the same environment."""
+    if first is not second:
+        raise GraphError(
+            "Only streams of one environment can be united.",
+            fix="Make all streams from one env = StreamExecutionEnvironment.get_execution_environment().",
         )
 
 
@@ -71,14 +114,14 @@ def warn_of_missing_sinks(graph: LogicalGraph) -> None:
 
 def require_uids(graph: LogicalGraph, configuration: Configuration) -> None:
     """Refuse operators without a uid where the settings ask for uids."""
-    if configuration.get_boolean("pipeline.auto-generate-uids", True):
+    if configuration.get(AUTO_GENERATE_UIDS):
         return
     collecting = {uid for uid, sink in graph.sinks().items() if isinstance(sink, CollectSink)}
     without = [node.name for node in graph.nodes.values() if node.given_uid is None and node.uid not in collecting]
     if without:
         names = ", ".join(f"'{name}'" for name in without)
         raise GraphError(
-            f"pipeline.auto-generate-uids is false, and these operators have no uid: {names}. "
+            f"{AUTO_GENERATE_UIDS.key} is false, and these operators have no uid: {names}. "
             f"Give each one: stream.uid('name')."
         )
 

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 
 from penstock.common.configuration import Configuration
 from penstock.common.job_client import JobClient
+from penstock.common.options.running import CONTROL_ENABLED
 from penstock.control.client import running_jobs
 from penstock.control.messages import Answer, Cancel, Describe, Description, Done, MakeSavepoint, Request, Rescale, Stop
-from penstock.control.place import ENABLED, control_directory
+from penstock.control.place import control_directory
 from penstock.control.server import ControlPoint
 from penstock.errors import PenstockError
 
@@ -25,7 +26,7 @@ _warned: set[str] = set()
 
 def open_to_commands(job: Job, client: JobClient, configuration: Configuration) -> Callable[[], None]:
     """Let commands reach the job until what this gives is called. Where they cannot, the job runs all the same."""
-    if not configuration.get_boolean(ENABLED, True):
+    if not configuration.get(CONTROL_ENABLED):
         return lambda: None
     directory = control_directory(configuration.to_dict())
     try:
@@ -38,13 +39,14 @@ def open_to_commands(job: Job, client: JobClient, configuration: Configuration) 
 
 
 def checkpoints_of(job: Job) -> str:
+    """Return where a job keeps its checkpoints, for people."""
     root = job.spec.checkpoint_root
     return root.where if root is not None and job.spec.checkpointing else ""
 
 
 def warn_of_other_drivers(name: str, checkpoints: str, configuration: Configuration) -> None:
     """Warn if a job of this host goes on with the same checkpoints, and answers."""
-    if not configuration.get_boolean(ENABLED, True):
+    if not configuration.get(CONTROL_ENABLED):
         return
     try:
         running = running_jobs(control_directory(configuration.to_dict()))
@@ -72,20 +74,21 @@ class Commands:
         self._client = client
 
     def __call__(self, request: Request) -> Answer:
+        """Carry out a request and return the answer."""
         client = self._client
         match request:
             case Describe():
                 return self._description()
-            case MakeSavepoint(directory):
-                return Done(client.trigger_savepoint(directory).result())
-            case Stop(directory, drain):
-                return Done(client.stop_with_savepoint(drain, directory).result())
+            case MakeSavepoint(directory=directory):
+                return Done(savepoint=client.trigger_savepoint(directory).result())
+            case Stop(directory=directory, drain=drain):
+                return Done(savepoint=client.stop_with_savepoint(drain, directory).result())
             case Cancel(savepoint=True, directory=directory):
-                return Done(client.cancel_with_savepoint(directory).result())
+                return Done(savepoint=client.cancel_with_savepoint(directory).result())
             case Cancel():
                 client.cancel().result()
                 return Done()
-            case Rescale(parallelism):
+            case Rescale(parallelism=parallelism):
                 client.rescale(parallelism)
                 return Done()
 

@@ -58,6 +58,12 @@ class ConnectedStreams(Generic[T1_co, T2_co]):
         )
 
     def flat_map(self, func: CoFlatMapFunction[T1_co, T2_co, R], output_type: Any = None) -> DataStream[R]:
+        """Apply a `CoFlatMapFunction`: a method for each of the two streams.
+
+        Args:
+            func: The function; each method yields any number of results.
+            output_type: The type of the results.
+        """
         self._expect(func, CoFlatMapFunction, "flat_map")
         output_type = output_type or hints.yielded(func, "flat_map1", "flat_map2")
         return self._add("Co-Flat Map", CoFlatMapOperator(func, self._keyed()), output_type)
@@ -67,6 +73,12 @@ class ConnectedStreams(Generic[T1_co, T2_co]):
         func: CoProcessFunction[T1_co, T2_co, R] | KeyedCoProcessFunction[Any, T1_co, T2_co, R],
         output_type: Any = None,
     ) -> DataStream[R]:
+        """Apply a function with access to time, and to state and timers if the streams are keyed.
+
+        Args:
+            func: A `KeyedCoProcessFunction` if both streams are keyed, otherwise a `CoProcessFunction`.
+            output_type: The type of the results.
+        """
         keyed = self._keyed()
         wanted: type = KeyedCoProcessFunction if keyed else CoProcessFunction
         other: type = CoProcessFunction if keyed else KeyedCoProcessFunction

@@ -16,14 +16,18 @@ from penstock.connectors.generic_write_ahead import GenericWriteAheadSink
 from penstock.connectors.sink import Sink
 from penstock.connectors.two_phase import TwoPhaseCommitSink
 from penstock.datastream import hints
-from penstock.datastream.aggregations import Projection
+from penstock.datastream.aggregations import projection
 from penstock.datastream.broadcast import BroadcastConnectedStream, BroadcastStream
-from penstock.datastream.checks import check_function
+from penstock.datastream.checks import (
+    check_function,
+    check_process_function,
+    check_same_environment,
+    check_watermark_strategy,
+)
 from penstock.datastream.connected import ConnectedStreams
 from penstock.datastream.functions import (
     FilterFunction,
     FlatMapFunction,
-    KeyedProcessFunction,
     KeySelector,
     MapFunction,
     Partitioner,
@@ -63,14 +67,12 @@ from penstock.state.descriptors import MapStateDescriptor
 from penstock.state.serializers import Hinted
 
 if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
-
     from penstock.common.execution_config import ExecutionConfig
     from penstock.datastream.environment import StreamExecutionEnvironment
+    from penstock.spark.types import StructType
     from penstock.spark.writing import ToSpark
 
 _FORWARD = Partitioning(FORWARD)
-
 R = TypeVar("R")
 U = TypeVar("U")
 K = TypeVar("K")
@@ -100,9 +102,11 @@ class DataStream(Generic[T_co]):
         return self._env._graph.nodes[self._inputs[0].node]
 
     def get_execution_environment(self) -> StreamExecutionEnvironment:
+        """Return the environment that the stream belongs to."""
         return self._env
 
     def get_name(self) -> str:
+        """Return the name of the operator that gives the stream."""
         return self._declared.name
 
     @property
@@ -124,14 +128,17 @@ class DataStream(Generic[T_co]):
         return self
 
     def set_parallelism(self, parallelism: int) -> Self:
+        """Set the number of subtasks of the operator that gives the stream."""
         self._node.set_parallelism(parallelism)
         return self
 
     def set_max_parallelism(self, max_parallelism: int) -> Self:
+        """Set the number of key groups of the operator: the largest parallelism it can ever have."""
         self._node.set_max_parallelism(max_parallelism)
         return self
 
     def get_execution_config(self) -> ExecutionConfig:
+        """Return the execution settings of the environment."""
         return self._env.get_config()
 
     def set_description(self, description: str) -> Self:
@@ -140,6 +147,7 @@ class DataStream(Generic[T_co]):
         return self
 
     def force_non_parallel(self) -> Self:
+        """Set the parallelism of the operator to 1."""
         return self.set_parallelism(1)
 
     def get_type(self) -> Any:
@@ -150,16 +158,29 @@ class DataStream(Generic[T_co]):
     # -- transformations -------------------------------------------------------------------------------------------
 
     def map(self, func: Callable[[T_co], R] | MapFunction[T_co, R], output_type: Any = None) -> DataStream[R]:
+        """Apply a function to each record; its return value is the result.
+
+        Args:
+            func: A function of one record, or a `MapFunction`.
+            output_type: The type of the results; without it, the function's annotation is a hint.
+        """
         check_function(func, MapFunction, "map")
         return self._add("Map", MapOperator(func), output_type or hints.returned(func, "map"))
 
     def flat_map(
         self, func: Callable[[T_co], Iterable[R] | None] | FlatMapFunction[T_co, R], output_type: Any = None
     ) -> DataStream[R]:
+        """Apply a function to each record; it gives any number of results.
+
+        Args:
+            func: A generator function, a function that returns an iterable or None, or a `FlatMapFunction`.
+            output_type: The type of the results; without it, the function's annotation is a hint.
+        """
         check_function(func, FlatMapFunction, "flat_map")
         return self._add("Flat Map", FlatMapOperator(func), output_type or hints.yielded(func, "flat_map"))
 
     def filter(self, func: Callable[[T_co], bool] | FilterFunction[T_co]) -> DataStream[T_co]:
+        """Keep the records for which a function returns a true value."""
         check_function(func, FilterFunction, "filter")
         return self._add("Filter", FilterOperator(func), self._type())
 
@@ -168,12 +189,13 @@ class DataStream(Generic[T_co]):
         func: ProcessFunction[T_co, R] | Callable[[T_co, FunctionContext], Iterable[R | SideOutput] | None],
         output_type: Any = None,
     ) -> DataStream[R]:
-        if isinstance(func, KeyedProcessFunction):
-            raise GraphError(
-                f"{describe(func)} is a KeyedProcessFunction, but the stream is not keyed.",
-                fix="Call key_by(...) before process.",
-            )
-        check_function(func, ProcessFunction, "process")
+        """Apply a function with access to time and side outputs.
+
+        Args:
+            func: A `ProcessFunction`, or a generator function of a record and its context.
+            output_type: The type of the results; without it, the function's annotation is a hint.
+        """
+        check_process_function(func, keyed=False)
         return self._add("Process", ProcessOperator(func), output_type or hints.yielded(func, "process_element"))
 
     def key_by(
@@ -188,11 +210,7 @@ class DataStream(Generic[T_co]):
         """All records of these streams, in no order between them."""
         inputs = list(self._inputs)
         for stream in streams:
-            if stream._env is not self._env:
-                raise GraphError(
-                    "Only streams of one environment can be united.",
-                    fix="Make all streams from one env = StreamExecutionEnvironment.get_execution_environment().",
-                )
+            check_same_environment(self._env, stream._env)
             inputs += stream._inputs
         return DataStream(self._env, inputs)
 
@@ -236,11 +254,7 @@ class DataStream(Generic[T_co]):
 
         Best done right behind the source: there each split has a watermark of its own.
         """
-        if not isinstance(watermark_strategy, WatermarkStrategy):
-            raise GraphError(
-                f"assign_timestamps_and_watermarks needs a WatermarkStrategy, not {type(watermark_strategy).__name__}.",
-                fix="Start with WatermarkStrategy.for_bounded_out_of_orderness(Duration.of_seconds(10)).",
-            )
+        check_watermark_strategy(watermark_strategy)
         return self._add("Timestamps/Watermarks", TimestampsOperator(watermark_strategy), self._type())
 
     # -- windows -------------------------------------------------------------------------------------------------------
@@ -290,8 +304,11 @@ class DataStream(Generic[T_co]):
         broadcast_state_descriptor: MapStateDescriptor | None = None,
         *other_broadcast_state_descriptors: MapStateDescriptor,
     ) -> DataStream[T_co] | BroadcastStream[T_co]:
-        """Every record to every subtask of the next operator. With descriptors, to be connected to another stream by a
-        function that keeps it in states of these names and types: docs/operator-state.md."""
+        """Send every record to every subtask of the next operator.
+
+        With descriptors, the result is to be connected to another stream, by a function that keeps it in states of
+        these names and types: docs/operator-state.md.
+        """
         stream = self._partitioned(Partitioning(BROADCAST))
         if broadcast_state_descriptor is None:
             return stream
@@ -332,9 +349,7 @@ class DataStream(Generic[T_co]):
 
     def project(self, *field_indexes: int) -> DataStream[Any]:
         """These fields of tuples, lists or Rows, in this order."""
-        if not field_indexes or not all(type(index) is int and index >= 0 for index in field_indexes):
-            raise GraphError(f"project takes the positions of fields, from 0 on, not {field_indexes!r}.")
-        return self._add("Projection", MapOperator(Projection(field_indexes)), None)
+        return self._add("Projection", MapOperator(projection(field_indexes)), None)
 
     # -- ends ------------------------------------------------------------------------------------------------------
 
@@ -343,6 +358,7 @@ class DataStream(Generic[T_co]):
         return self._end("Print to Std. Out", PrintSink(sink_identifier))
 
     def sink_to(self, sink: Sink) -> DataStreamSink:
+        """End the stream in a sink."""
         if not isinstance(sink, Sink):
             raise GraphError(f"sink_to needs a Sink, not {type(sink).__name__}.")
         return self._end(type(sink).__name__, sink)
@@ -365,8 +381,11 @@ class DataStream(Generic[T_co]):
         return DataStreamSink(self._env, node)
 
     def to_spark(self, schema: str | StructType) -> ToSpark:
-        """Rows of this schema for any writer of Spark's: `.format("parquet").save(path)`, `.save_as_table(name)` or
-        `.foreach_epoch(function)`. Records may be Rows, tuples, dicts or objects with these fields."""
+        """Give rows of this schema to any writer of Spark.
+
+        Call `.format("parquet").save(path)`, `.save_as_table(name)` or `.foreach_epoch(function)` on the result.
+        Records can be Rows, tuples, dicts or objects with these fields.
+        """
         from penstock.spark.writing import ToSpark
 
         return ToSpark(self._end, lambda: self._env.spark, schema)

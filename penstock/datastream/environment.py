@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import re
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock.common.configuration import Configuration
 from penstock.common.error_format import ShortExceptHook
 from penstock.common.execution_config import ExecutionConfig
 from penstock.common.interrupts import Interrupt, stop_to_resume
 from penstock.common.job import JobExecutionResult
-from penstock.common.job_client import JobClient
 from penstock.common.names import check_job_name
 from penstock.common.options import (
     BadSetting,
     canonical,
     check_keys,
     check_values,
-    command_line_settings,
     surrounding_settings,
-    value,
+)
+from penstock.common.options.checkpoints import CHECKPOINT_INTERVAL, CHECKPOINTING_MODE, SAVEPOINTS_DIRECTORY
+from penstock.common.options.program import (
+    JOB_NAME,
+    MAX_PARALLELISM,
+    OPERATOR_CHAINING,
+    PARALLELISM,
+    RUNTIME_MODE,
+    SEGMENT_SIZE,
 )
 from penstock.common.overridden import ProgramConfiguration
 from penstock.common.restart_strategy import RestartStrategyConfiguration, configured_strategy
@@ -31,44 +36,38 @@ from penstock.common.watermark_strategy import WatermarkStrategy
 from penstock.connectors.generated import NumberSequenceSource
 from penstock.connectors.socket_text import SocketTextSource
 from penstock.connectors.source import Source
-from penstock.datastream.checkpoint_config import CheckpointConfig
-from penstock.datastream.checkpoint_settings import SAVEPOINTS, checkpoint_interval, checkpointing_mode
+from penstock.datastream.checkpoint_config import CheckpointConfig, checkpointing_mode
 from penstock.datastream.checkpointing_mode import CheckpointingMode
 from penstock.datastream.checks import as_declared, require_uids
 from penstock.datastream.data_stream import DataStream
 from penstock.datastream.execution_mode import RuntimeExecutionMode
+from penstock.datastream.job_client import LocalJobClient
+from penstock.datastream.launch import launch_context
 from penstock.datastream.state_backend import StateBackend
 from penstock.datastream.submission import local_path, submit
-from penstock.driver.epochs import EpochStatistics
-from penstock.errors import SourceLocation
+from penstock.driver.checkpoint_settings import checkpoint_interval
+from penstock.driver.epoch_statistics import EpochStatistics
+from penstock.graph.builder import build
 from penstock.graph.logical import FORWARD, GraphError, Input, LogicalGraph, Partitioning, SourceSpec, check_positive
-from penstock.graph.physical import build
+from penstock.graph.physical import PhysicalGraph
 from penstock.graph.plan_json import execution_plan
 from penstock.runtime.output_tag import OutputTag
-from penstock.runtime.plan import PhysicalGraph
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from penstock.spark.types import DataFrame, SparkSession
 
-_logger = logging.getLogger("penstock")
 T = TypeVar("T")
-_RUNTIME_MODE = "execution.runtime-mode"
 
 
 class StreamExecutionEnvironment:
     """Build a program with `from_…` and the methods of its streams; run it with `execute`."""
 
-    _instead_of_running: ClassVar[list[Callable[[str, LogicalGraph, PhysicalGraph, Configuration], NoReturn]]] = []
-    """Filled by commands that look at a program's job and do not run it; what they raise ends the program."""
-
-    _not_executed: ClassVar[dict[int, SourceLocation | None] | None] = None
-    """By environment, the line of its first source, until the program executes it; None: no command asks for it."""
-
     def __init__(self, configuration: Configuration | None = None) -> None:
         ShortExceptHook.install()
         program = configuration.to_dict() if configuration is not None else {}
         settings: dict[str, str] = {}
-        given = command_line_settings()
+        self._launch = launch_context()
+        given = self._launch.settings
         for source in (surrounding_settings(), program, given):
             check_keys(source)
             settings |= canonical(source)
@@ -88,25 +87,38 @@ class StreamExecutionEnvironment:
 
     @staticmethod
     def get_execution_environment(configuration: Configuration | None = None) -> StreamExecutionEnvironment:
+        """Return a new environment.
+
+        Args:
+            configuration: Settings of the program. Those of `penstock run -D` are stronger.
+        """
         return StreamExecutionEnvironment(configuration)
 
     # -- configuration ---------------------------------------------------------------------------------------------
 
     def configure(self, configuration: Configuration) -> None:
+        """Add settings to those of the environment.
+
+        Raises:
+            BadSetting: If a key is unknown, or a value is not one that the key accepts.
+        """
         check_keys(configuration.key_set())
         check_values(configuration.to_dict())
         self._configuration.add_all(Configuration.from_dict(canonical(configuration.to_dict())))
 
     def get_configuration(self) -> Configuration:
+        """Return the settings of the environment; changing them changes it."""
         return self._configuration
 
     def set_parallelism(self, parallelism: int) -> StreamExecutionEnvironment:
+        """Set the number of subtasks of operators without a parallelism."""
         check_positive(parallelism, "parallelism")
-        self._configuration.set_integer("parallelism.default", parallelism)
+        self._configuration.set_integer(PARALLELISM.key, parallelism)
         return self
 
     def get_parallelism(self) -> int:
-        given = self._configuration.get_integer("parallelism.default", 0)
+        """Return the number of subtasks of operators without a parallelism."""
+        given = self._configuration.get(PARALLELISM)
         if given:
             return given
         if self._spark is not None:
@@ -117,21 +129,23 @@ class StreamExecutionEnvironment:
         return os.cpu_count() or 1 if cores[1] == "*" else int(cores[1] or 1)
 
     def set_max_parallelism(self, max_parallelism: int) -> StreamExecutionEnvironment:
+        """Set the number of key groups: the largest parallelism that keyed state can ever have."""
         if not 1 <= max_parallelism <= 32768:
             raise GraphError(f"The max parallelism must be between 1 and 32768, not {max_parallelism!r}.")
-        self._configuration.set_integer("pipeline.max-parallelism", max_parallelism)
+        self._configuration.set_integer(MAX_PARALLELISM.key, max_parallelism)
         return self
 
     def get_max_parallelism(self) -> int:
-        return self._configuration.get_integer("pipeline.max-parallelism", -1)
+        """Return the number of key groups, or -1 if it follows from the parallelism."""
+        return self._configuration.get(MAX_PARALLELISM) or -1
 
     def set_runtime_mode(self, execution_mode: RuntimeExecutionMode) -> StreamExecutionEnvironment:
         """BATCH: keyed reduces give only the last value of each key, at the end of the input."""
-        self._configuration.set_string(_RUNTIME_MODE, execution_mode.name)
+        self._configuration.set_string(RUNTIME_MODE.key, execution_mode.name)
         return self
 
     def _is_batch(self) -> bool:
-        mode = RuntimeExecutionMode[value(self._configuration.to_dict(), _RUNTIME_MODE, "STREAMING")]
+        mode = RuntimeExecutionMode[self._configuration.get(RUNTIME_MODE)]
         endless = [node for node in self._graph.nodes.values() if node.source is not None and not node.source.bounded]
         if mode is RuntimeExecutionMode.BATCH and endless:
             raise GraphError(
@@ -142,18 +156,20 @@ class StreamExecutionEnvironment:
         return mode is RuntimeExecutionMode.BATCH or (mode is RuntimeExecutionMode.AUTOMATIC and not endless)
 
     def disable_operator_chaining(self) -> StreamExecutionEnvironment:
-        self._configuration.set_boolean("pipeline.operator-chaining.enabled", False)
+        """Run every operator as a task behind an exchange, instead of fusing operators into chains."""
+        self._configuration.set_boolean(OPERATOR_CHAINING.key, False)
         return self
 
     def is_chaining_enabled(self) -> bool:
-        return self._configuration.get_boolean("pipeline.operator-chaining.enabled", True)
+        """Return whether operators are fused into chains."""
+        return self._configuration.get(OPERATOR_CHAINING)
 
     def enable_checkpointing(self, interval: int, mode: CheckpointingMode | None = None) -> StreamExecutionEnvironment:
         """Publish a checkpoint every `interval` milliseconds, and go on from the last one after a failure."""
         check_positive(interval, "checkpoint interval (milliseconds)")
-        self._configuration.set_string("execution.checkpointing.interval", f"{interval} ms")
+        self._configuration.set_string(CHECKPOINT_INTERVAL.key, f"{interval} ms")
         if mode is not None:
-            self._configuration.set_string("execution.checkpointing.mode", mode.name)
+            self._configuration.set_string(CHECKPOINTING_MODE.key, mode.name)
         return self
 
     def get_checkpoint_interval(self) -> int:
@@ -161,9 +177,11 @@ class StreamExecutionEnvironment:
         return checkpoint_interval(self._configuration)
 
     def get_checkpointing_mode(self) -> CheckpointingMode:
+        """Return whether sinks commit exactly once or at least once."""
         return checkpointing_mode(self._configuration)
 
     def get_checkpointing_consistency_mode(self) -> CheckpointingMode:
+        """Return the same as `get_checkpointing_mode`."""
         return self.get_checkpointing_mode()
 
     def get_checkpoint_config(self) -> CheckpointConfig:
@@ -175,6 +193,7 @@ class StreamExecutionEnvironment:
         self._configuration.add_all(Configuration.from_dict(restart_strategy_configuration.settings()))
 
     def get_restart_strategy(self) -> RestartStrategyConfiguration:
+        """Return what the job does after a failure."""
         return configured_strategy(self._configuration)
 
     def is_unaligned_checkpoints_enabled(self) -> bool:
@@ -186,16 +205,18 @@ class StreamExecutionEnvironment:
         return False
 
     def set_state_backend(self, state_backend: StateBackend) -> StreamExecutionEnvironment:
+        """Set where workers keep state while the job runs."""
         self._configuration.add_all(Configuration.from_dict(state_backend.settings()))
         return self
 
     def set_default_savepoint_directory(self, directory: str) -> StreamExecutionEnvironment:
         """Where savepoints go that are given no directory: a path, or a URI such as s3://bucket/path."""
-        self._configuration.set_string(SAVEPOINTS, directory)
+        self._configuration.set_string(SAVEPOINTS_DIRECTORY.key, directory)
         return self
 
     def get_default_savepoint_directory(self) -> str | None:
-        return self._configuration.get_string(SAVEPOINTS, "") or None
+        """Return the directory of savepoints that are made without one, or None."""
+        return self._configuration.get(SAVEPOINTS_DIRECTORY) or None
 
     @property
     def spark(self) -> SparkSession:
@@ -212,7 +233,7 @@ class StreamExecutionEnvironment:
 
     def get_config(self) -> ExecutionConfig:
         """This environment's settings as an object."""
-        return ExecutionConfig(self)
+        return ExecutionConfig(self, self._job_parameters)
 
     def is_chaining_of_operators_with_different_max_parallelism_enabled(self) -> bool:
         """True: only an operator behind an exchange has key groups, so a max parallelism never parts a chain."""
@@ -271,6 +292,7 @@ class StreamExecutionEnvironment:
         return self._source("Collection", SourceSpec("chunks", records, bounded=True), type_info)
 
     def from_elements(self, *elements: T) -> DataStream[T]:
+        """Return a bounded stream of these records."""
         return self.from_collection(elements)
 
     def from_spark(self, df: DataFrame, bounded: bool | None = None) -> DataStream:
@@ -340,8 +362,7 @@ class StreamExecutionEnvironment:
 
     def _source(self, name: str, source: SourceSpec, output_type: Any) -> DataStream[Any]:
         node = self._graph.add(name, source=source, output_type=output_type)
-        if self._not_executed is not None:
-            self._not_executed.setdefault(id(self), node.location)
+        self._launch.declared(self, node.location)
         return DataStream(self, [Input(node.id, Partitioning(FORWARD))])
 
     # -- running ---------------------------------------------------------------------------------------------------
@@ -359,15 +380,14 @@ class StreamExecutionEnvironment:
             # Where the program waited is of no interest.
             raise interrupt.with_traceback(None) from None
 
-    def execute_async(self, job_name: str | None = None) -> JobClient:
+    def execute_async(self, job_name: str | None = None) -> LocalJobClient:
         """Start the program and return at once."""
         check_keys(self._configuration.key_set())
-        if self._not_executed is not None:
-            self._not_executed.pop(id(self), None)
-        name = check_job_name(job_name or self._configuration.get_string("pipeline.name", "penstock-job"), GraphError)
+        self._launch.executed(self)
+        name = check_job_name(job_name or self._configuration.get(JOB_NAME), GraphError)
         physical = self._physical()
-        if self._instead_of_running:
-            self._instead_of_running[-1](name, self._graph, physical, self._configuration)
+        if self._launch.inspect is not None:
+            self._launch.inspect(name, self._graph, physical, self._configuration)
         client = submit(self, name, physical, job_name)
         self._graph = self._graph.following()
         return client
@@ -382,10 +402,10 @@ class StreamExecutionEnvironment:
         physical = build(
             self._graph,
             self.get_parallelism(),
-            self._configuration.get_integer("pipeline.max-parallelism", 0) or None,
+            self._configuration.get(MAX_PARALLELISM),
             self.is_chaining_enabled(),
             self._job_parameters,
-            self._configuration.get_integer("taskmanager.memory.segment-size", 32 * 1024),
+            self._configuration.get(SEGMENT_SIZE),
             self._is_batch(),
         )
         require_uids(self._graph, self._configuration)

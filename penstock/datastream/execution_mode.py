@@ -1,3 +1,5 @@
+"""The runtime mode: streaming, batch or automatic."""
+
 from enum import Enum
 
 

@@ -1,3 +1,5 @@
+"""What happens to the checkpoints of a job that has ended."""
+
 from enum import Enum
 
 

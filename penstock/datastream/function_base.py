@@ -14,7 +14,11 @@ class Function(ABC):  # noqa: B024  methods to override, none required
     """
 
     def open(self, runtime_context: RuntimeContext) -> None:
-        pass
+        """Prepare the function; called before the first record, in each worker process that runs a subtask of it.
+
+        Args:
+            runtime_context: Gives state, metrics and the number of the subtask.
+        """
 
     def close(self) -> None:
-        pass
+        """Release what `open` acquired; called when the job ends or fails."""

@@ -38,47 +38,68 @@ ResultsAndSideOutputs: TypeAlias = Iterable[OUT | SideOutput] | None
 
 
 class MapFunction(Function, Generic[IN, OUT]):
+    """A function that gives one result for each record."""
+
     @abstractmethod
-    def map(self, value: IN) -> OUT: ...
+    def map(self, value: IN) -> OUT:
+        """Return the result for a record."""
 
 
 class FlatMapFunction(Function, Generic[IN, OUT]):
+    """A function that gives any number of results for each record."""
+
     @abstractmethod
     def flat_map(self, value: IN) -> Results[OUT]:
         """Yield any number of results."""
 
 
 class FilterFunction(Function, Generic[IN]):
+    """A function that says which records stay."""
+
     @abstractmethod
-    def filter(self, value: IN) -> bool: ...
+    def filter(self, value: IN) -> bool:
+        """Return whether the record stays."""
 
 
 class ReduceFunction(Function, Generic[T]):
+    """A function that combines two values into one of the same type."""
+
     @abstractmethod
-    def reduce(self, value1: T, value2: T) -> T: ...
+    def reduce(self, value1: T, value2: T) -> T:
+        """Return the combination of two values."""
 
 
 class AggregateFunction(Function, Generic[IN, ACC, OUT]):
+    """A function that adds values to an accumulator, which can have another type than values and results."""
+
     @abstractmethod
-    def create_accumulator(self) -> ACC: ...
+    def create_accumulator(self) -> ACC:
+        """Return a new, empty accumulator."""
 
     @abstractmethod
     def add(self, value: IN, accumulator: ACC) -> ACC:
         """The accumulator with `value` added; it may be the one given, changed."""
 
     @abstractmethod
-    def get_result(self, accumulator: ACC) -> OUT: ...
+    def get_result(self, accumulator: ACC) -> OUT:
+        """Return the result that an accumulator stands for."""
 
     @abstractmethod
-    def merge(self, acc_a: ACC, acc_b: ACC) -> ACC: ...
+    def merge(self, acc_a: ACC, acc_b: ACC) -> ACC:
+        """Return an accumulator that holds what two others do; needed for session windows."""
 
 
 class KeySelector(Function, Generic[IN, OUT]):
+    """A function that gives the key of a record."""
+
     @abstractmethod
-    def get_key(self, value: IN) -> OUT: ...
+    def get_key(self, value: IN) -> OUT:
+        """Return the key of a record; it must be the same whenever it is called."""
 
 
 class Partitioner(Function, Generic[KEY]):
+    """A function that chooses the subtask for a key, for `partition_custom`."""
+
     @abstractmethod
     def partition(self, key: KEY, num_partitions: int) -> int:
         """The number of the partition, from 0 on, that records of this key go to."""
@@ -112,13 +133,17 @@ class CoMapFunction(Function, Generic[IN1, IN2, OUT]):
     """For connected streams: `map1` sees the first, `map2` the second. A result of None is no record."""
 
     @abstractmethod
-    def map1(self, value: IN1) -> OUT | None: ...
+    def map1(self, value: IN1) -> OUT | None:
+        """Return the result for a record of the first stream."""
 
     @abstractmethod
-    def map2(self, value: IN2) -> OUT | None: ...
+    def map2(self, value: IN2) -> OUT | None:
+        """Return the result for a record of the second stream."""
 
 
 class CoFlatMapFunction(Function, Generic[IN1, IN2, OUT]):
+    """A function that gives any number of results for each record of two connected streams."""
+
     @abstractmethod
     def flat_map1(self, value: IN1) -> Results[OUT]:
         """Yield any number of results."""
@@ -129,6 +154,8 @@ class CoFlatMapFunction(Function, Generic[IN1, IN2, OUT]):
 
 
 class CoProcessFunction(Function, Generic[IN1, IN2, OUT]):
+    """A function of two connected streams, with access to time and side outputs."""
+
     Context: TypeAlias = FunctionContext
 
     @abstractmethod
@@ -159,8 +186,11 @@ class KeyedCoProcessFunction(Function, Generic[KEY, IN1, IN2, OUT]):
 
 
 class BaseBroadcastProcessFunction(Function):
-    """For a stream connected to a broadcast one. What is broadcast goes to every subtask, and may change broadcast
-    state: the same way in each, for every subtask has a copy of it. All other records may only read it."""
+    """A function of a stream that is connected to a broadcast one.
+
+    Broadcast records go to every subtask and can change broadcast state. Every subtask has a copy of that state, so
+    each must change it in the same way. All other records can only read it.
+    """
 
     BaseContext: TypeAlias = BroadcastBaseContext
     Context: TypeAlias = BroadcastContext
@@ -212,7 +242,8 @@ class JoinFunction(Function, Generic[IN1, IN2, OUT]):
     """For window joins: sees each pair of records of one key and window."""
 
     @abstractmethod
-    def join(self, first: IN1, second: IN2) -> OUT: ...
+    def join(self, first: IN1, second: IN2) -> OUT:
+        """Return the result for a pair of records."""
 
 
 class FlatJoinFunction(Function, Generic[IN1, IN2, OUT]):
@@ -277,7 +308,8 @@ class SinkFunction(Function, Generic[IN]):
     """The end of a stream that acts on each record at once. For effects that must happen once, write a `Sink`."""
 
     @abstractmethod
-    def invoke(self, value: IN, context: FunctionContext) -> None: ...
+    def invoke(self, value: IN, context: FunctionContext) -> None:
+        """Write a record."""
 
 
 __all__ = [

@@ -7,6 +7,9 @@ from collections.abc import Iterator
 
 from penstock.common.configuration import Configuration
 from penstock.common.console import NOT_ON_CONSOLE
+from penstock.common.options.checkpoints import CHECKPOINT_INTERVAL, CHECKPOINTS_DIRECTORY
+from penstock.common.options.running import MAX_EPOCH_RECORDS
+from penstock.connectors.flow_settings import flow_guarantee
 from penstock.connectors.guarantees import (
     CheckpointGuarantee,
     JobGuarantee,
@@ -18,13 +21,14 @@ from penstock.connectors.guarantees import (
 )
 from penstock.connectors.sink import AT_LEAST_ONCE, EXACTLY_ONCE, Sink
 from penstock.connectors.source import Source
-from penstock.datastream.backend_settings import backend_settings
-from penstock.datastream.checkpoint_settings import INTERVAL, checkpoint_interval, checkpointing_mode, restore_settings
+from penstock.datastream.checkpoint_config import checkpointing_mode
 from penstock.datastream.checkpointing_mode import CheckpointingMode
-from penstock.datastream.flow_settings import flow_guarantee
+from penstock.driver.checkpoint_settings import checkpoint_interval
 from penstock.graph.logical import LogicalGraph, Node
-from penstock.runtime.plan import PhysicalGraph
+from penstock.graph.physical import PhysicalGraph
 from penstock.runtime.sink_operators import SinkFunctionOperator, SinkOperator
+from penstock.savepoint.settings import restore_settings
+from penstock.state.backend_settings import backend_settings
 
 _logger = logging.getLogger("penstock")
 
@@ -60,13 +64,14 @@ def _checkpoints(configuration: Configuration, single_epoch: bool) -> Checkpoint
         )
     if checkpoint_interval(configuration) <= 0:
         return CheckpointGuarantee(
-            AT_LEAST_ONCE, f"there are none ({INTERVAL} is not set), so a job that fails begins anew, {_AGAIN}"
+            AT_LEAST_ONCE,
+            f"there are none ({CHECKPOINT_INTERVAL.key} is not set), so a job that fails begins anew, {_AGAIN}",
         )
     if not backend_settings(configuration)[1]:
         return CheckpointGuarantee(
             AT_LEAST_ONCE,
-            "they are in the driver's memory (state.checkpoints.dir is not set), so a job whose driver dies begins "
-            f"anew, {_AGAIN}",
+            f"they are in the driver's memory ({CHECKPOINTS_DIRECTORY.key} is not set), so a job whose driver dies "
+            f"begins anew, {_AGAIN}",
         )
     return CheckpointGuarantee(
         EXACTLY_ONCE, "checkpoints outlive the driver, and the next one goes on from the last", outlive_driver=True
@@ -94,7 +99,7 @@ def _source(node: Node) -> SourceGuarantee:
             node.name,
             True,
             "the job reads a copy of its records, which it keeps as long as its checkpoints",
-            "it is cut into epochs of penstock.epoch.max-records when the job starts",
+            f"it is cut into epochs of {MAX_EPOCH_RECORDS.key} when the job starts",
         )
     from penstock.spark.formats import replayable
 

@@ -27,6 +27,8 @@ class Superstep(NamedTuple):
 
 
 class Iterated(NamedTuple):
+    """The result of an iteration."""
+
     records: list[Any]
     """Of the last superstep."""
     supersteps: int
@@ -38,6 +40,7 @@ Body = Callable[[DataStream, int], Superstep]
 
 
 def on_spark(stream: DataStream, name: str) -> list[Any]:
+    """Run a stream on Spark and return its records."""
     with stream.execute_and_collect(name) as results:
         return list(results)
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from penstock.checkpoint.manifest import Manifest
 from penstock.common.console import Console
 from penstock.common.job import JobStatus
-from penstock.driver.epochs import EpochStatistics
+from penstock.driver.epoch_statistics import EpochStatistics
 from penstock.runtime.metrics import BACKLOG
 from penstock.runtime.watermarks import GREATEST, LEAST
 
@@ -54,6 +54,7 @@ class JobReport:
         threading.Thread(target=self._show, name="penstock-progress", daemon=True).start()
 
     def completed(self, statistics: EpochStatistics) -> None:
+        """Count an epoch that is complete."""
         self._epochs += 1
         self._records += statistics.records
         self._last = statistics
@@ -63,6 +64,7 @@ class JobReport:
             self._recent.popleft()
 
     def ended(self) -> None:
+        """Stop showing progress; the job has ended."""
         self._over.set()
         if self._console is not None:
             self._console.show_status("")

@@ -146,6 +146,7 @@ def _keyed(stream: DataStream[T], which: str) -> KeyedStream[T]:
 
 
 def of_one_environment(first: DataStream, second: DataStream) -> None:
+    """Raise GraphError unless two streams belong to one environment."""
     if not hasattr(second, "_env"):
         raise GraphError(
             f"A stream is joined with another stream, not with {type(second).__name__}.",

@@ -11,7 +11,7 @@ from penstock.connectors.generic_write_ahead import GenericWriteAheadSink
 from penstock.connectors.sink import Sink
 from penstock.datastream import hints
 from penstock.datastream.aggregations import field_reducer
-from penstock.datastream.checks import check_function
+from penstock.datastream.checks import check_function, check_process_function
 from penstock.datastream.data_stream import DataStream
 from penstock.datastream.functions import (
     FilterFunction,
@@ -19,7 +19,6 @@ from penstock.datastream.functions import (
     KeyedProcessFunction,
     KeySelector,
     MapFunction,
-    ProcessFunction,
     ReduceFunction,
     SinkFunction,
 )
@@ -61,16 +60,32 @@ class KeyedStream(DataStream[T_co], Generic[T_co, K_co]):
         raise GraphError("key_by is no operator: give name, uid and parallelism to the operator after it.")
 
     def map(self, func: Callable[[T_co], R] | MapFunction[T_co, R], output_type: Any = None) -> DataStream[R]:
+        """Apply a function to each record, with access to keyed state in its `open` method.
+
+        Args:
+            func: A function of one record, or a `MapFunction`.
+            output_type: The type of the results; without it, the function's annotation is a hint.
+        """
         check_function(func, MapFunction, "map")
         return self._add("Map", KeyedMapOperator(func), output_type or hints.returned(func, "map"))
 
     def flat_map(
         self, func: Callable[[T_co], Iterable[R] | None] | FlatMapFunction[T_co, R], output_type: Any = None
     ) -> DataStream[R]:
+        """Apply a function that gives any number of results, with access to keyed state in its `open` method.
+
+        Args:
+            func: A generator function, a function that returns an iterable or None, or a `FlatMapFunction`.
+            output_type: The type of the results; without it, the function's annotation is a hint.
+        """
         check_function(func, FlatMapFunction, "flat_map")
         return self._add("Flat Map", KeyedFlatMapOperator(func), output_type or hints.yielded(func, "flat_map"))
 
     def filter(self, func: Callable[[T_co], bool] | FilterFunction[T_co]) -> DataStream[T_co]:
+        """Keep the records for which a function returns a true value.
+
+        The `open` method of a `FilterFunction` has access to keyed state.
+        """
         check_function(func, FilterFunction, "filter")
         return self._add("Filter", KeyedFilterOperator(func), self._type())
 
@@ -80,12 +95,13 @@ class KeyedStream(DataStream[T_co], Generic[T_co, K_co]):
         | Callable[[T_co, FunctionContext[K_co]], Iterable[R | SideOutput] | None],
         output_type: Any = None,
     ) -> DataStream[R]:
-        if isinstance(func, ProcessFunction):
-            raise GraphError(
-                f"{describe(func)} is a ProcessFunction; a keyed stream needs a KeyedProcessFunction.",
-                fix=f"Write `class {type(func).__name__}(KeyedProcessFunction)`.",
-            )
-        check_function(func, KeyedProcessFunction, "process")
+        """Apply a function with keyed state and timers.
+
+        Args:
+            func: A `KeyedProcessFunction`, or a generator function of a record and its context.
+            output_type: The type of the results; without it, the function's annotation is a hint.
+        """
+        check_process_function(func, keyed=True)
         output_type = output_type or hints.yielded(func, "process_element")
         return self._add("Keyed Process", ProcessOperator(func, keyed=True), output_type)
 
@@ -95,12 +111,15 @@ class KeyedStream(DataStream[T_co], Generic[T_co, K_co]):
         return self._reduce("Reduce", func)
 
     def sum(self, position_to_sum: int | str = 0) -> DataStream[T_co]:
+        """Give, for each record, the running sum of a field of its key's records."""
         return self._reduce("Sum", field_reducer("sum", position_to_sum))
 
     def min(self, position_to_min: int | str = 0) -> DataStream[T_co]:
+        """Give, for each record, the running minimum of a field of its key's records."""
         return self._reduce("Min", field_reducer("min", position_to_min))
 
     def max(self, position_to_max: int | str = 0) -> DataStream[T_co]:
+        """Give, for each record, the running maximum of a field of its key's records."""
         return self._reduce("Max", field_reducer("max", position_to_max))
 
     def min_by(self, position_to_min_by: int | str = 0) -> DataStream[T_co]:
@@ -108,6 +127,7 @@ class KeyedStream(DataStream[T_co], Generic[T_co, K_co]):
         return self._reduce("Min By", field_reducer("min_by", position_to_min_by))
 
     def max_by(self, position_to_max_by: int | str = 0) -> DataStream[T_co]:
+        """Give, for each record, the record of its key with the largest value in a field so far."""
         return self._reduce("Max By", field_reducer("max_by", position_to_max_by))
 
     def window(self, window_assigner: WindowAssigner[Any, W]) -> WindowedStream[T_co, K_co, W]:
@@ -167,6 +187,7 @@ class KeyedStream(DataStream[T_co], Generic[T_co, K_co]):
     def key_by(
         self, key_selector: Callable[[T_co], K2] | KeySelector[T_co, K2], key_type: Any = None
     ) -> KeyedStream[T_co, K2]:
+        """Key the stream by something else."""
         return self._origin.key_by(key_selector, key_type)
 
     def _partitioned(self, partitioning: Partitioning) -> DataStream[T_co]:
@@ -176,9 +197,11 @@ class KeyedStream(DataStream[T_co], Generic[T_co, K_co]):
         )
 
     def project(self, *field_indexes: int) -> DataStream[Any]:
+        """Keep some fields of each record; the result is not keyed."""
         return self._origin.project(*field_indexes)
 
     def union(self, *streams: DataStream[U]) -> DataStream[T_co | U]:
+        """Unite the stream with others; the result is not keyed."""
         return self._origin.union(*(s._origin if isinstance(s, KeyedStream) else s for s in streams))
 
     def _reduce(self, name: str, func: Any) -> DataStream:
@@ -197,4 +220,5 @@ class KeyedStream(DataStream[T_co], Generic[T_co, K_co]):
         self,
         sink_func: SinkFunction[T_co] | TwoPhaseCommitSinkFunction | GenericWriteAheadSink | Callable[[T_co], Any],
     ) -> DataStreamSink:
+        """End the stream in a sink function, a sink or a plain function."""
         return self._origin.add_sink(sink_func)

@@ -22,14 +22,17 @@ class DataStreamSink:
         self._node = node
 
     def name(self, name: str) -> DataStreamSink:
+        """Set the name of the sink, for people."""
         self._node.set_name(name)
         return self
 
     def uid(self, uid: str) -> DataStreamSink:
+        """Set the identifier by which the state of the sink is found again after the program changes."""
         self._node.set_uid(uid)
         return self
 
     def set_parallelism(self, parallelism: int) -> DataStreamSink:
+        """Set the number of subtasks of the sink."""
         self._node.set_parallelism(parallelism)
         return self
 
@@ -74,9 +77,11 @@ class CloseableIterator(Generic[T_co]):
         return next(self._records)
 
     def next(self) -> T_co:
+        """Return the next record, or raise StopIteration after the last."""
         return next(self._records)
 
     def close(self) -> None:
+        """Cancel the job if it has not ended."""
         if not self._client.ended:
             self._client.cancel().result()
 

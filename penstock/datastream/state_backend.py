@@ -5,13 +5,22 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 
 from penstock.absent import explain_absent
+from penstock.common.options.checkpoints import CHECKPOINTS_DIRECTORY
+from penstock.common.options.state import (
+    ASYNCHRONOUS_SNAPSHOTS,
+    LOCAL_DIRECTORIES,
+    MAX_STATE_SIZE,
+    STATE_BACKEND,
+    TRANSFER_THREADS,
+)
 from penstock.errors import PenstockError
 
-_TRANSFER_THREADS = "state.backend.rocksdb.checkpoint.transfer.thread.num"
 _FRAME_LIMIT = 10 * 1024 * 1024
 
 
 class StateBackend(ABC):
+    """Where workers keep state while a job runs."""
+
     @abstractmethod
     def settings(self) -> dict[str, str]:
         """The configuration keys this backend stands for; what the program sets wins over the configuration file."""
@@ -20,9 +29,11 @@ class StateBackend(ABC):
 class MemoryStateBackend(StateBackend):
     """State in the workers' memory, checkpoints in the driver's. For small state and for trying things out."""
 
-    DEFAULT_MAX_STATE_SIZE = 5 * 1024 * 1024
+    DEFAULT_MAX_STATE_SIZE = MAX_STATE_SIZE.default
 
-    def __init__(self, max_state_size: int | None = None, using_asynchronous_snapshots: bool = True) -> None:
+    def __init__(
+        self, max_state_size: int | None = None, using_asynchronous_snapshots: bool = ASYNCHRONOUS_SNAPSHOTS.default
+    ) -> None:
         self.max_state_size = self.DEFAULT_MAX_STATE_SIZE if max_state_size is None else max_state_size
         if not 0 < self.max_state_size <= _FRAME_LIMIT:
             raise PenstockError(
@@ -32,9 +43,10 @@ class MemoryStateBackend(StateBackend):
         self.using_asynchronous_snapshots = using_asynchronous_snapshots
 
     def settings(self) -> dict[str, str]:
+        """Return the settings that select this backend."""
         return {
-            "state.backend": "memory",
-            "state.backend.memory.max-state-size": str(self.max_state_size),
+            STATE_BACKEND.key: "memory",
+            MAX_STATE_SIZE.key: str(self.max_state_size),
             **_snapshots(self.using_asynchronous_snapshots),
         }
 
@@ -42,14 +54,17 @@ class MemoryStateBackend(StateBackend):
 class FsStateBackend(StateBackend):
     """State memory-mapped on local disk, checkpoints as files below `checkpoint_directory_uri`."""
 
-    def __init__(self, checkpoint_directory_uri: str, using_asynchronous_snapshots: bool = True) -> None:
+    def __init__(
+        self, checkpoint_directory_uri: str, using_asynchronous_snapshots: bool = ASYNCHRONOUS_SNAPSHOTS.default
+    ) -> None:
         self.checkpoint_directory_uri = checkpoint_directory_uri
         self.using_asynchronous_snapshots = using_asynchronous_snapshots
 
     def settings(self) -> dict[str, str]:
+        """Return the settings that select this backend."""
         return {
-            "state.backend": "filesystem",
-            "state.checkpoints.dir": self.checkpoint_directory_uri,
+            STATE_BACKEND.key: "filesystem",
+            CHECKPOINTS_DIRECTORY.key: self.checkpoint_directory_uri,
             **_snapshots(self.using_asynchronous_snapshots),
         }
 
@@ -58,7 +73,8 @@ class HashMapStateBackend(StateBackend):
     """State in the workers' memory, checkpoints in files where `state.checkpoints.dir` is set."""
 
     def settings(self) -> dict[str, str]:
-        return {"state.backend": "hashmap"}
+        """Return the settings that select this backend."""
+        return {STATE_BACKEND.key: "hashmap"}
 
 
 class EmbeddedRocksDBStateBackend(StateBackend):
@@ -72,22 +88,26 @@ class EmbeddedRocksDBStateBackend(StateBackend):
                 fix="Leave enable_incremental_checkpointing out.",
             )
         self._paths: list[str] = []
-        self._threads = 4
+        self._threads = TRANSFER_THREADS.default
 
     def set_db_storage_paths(self, *paths: str) -> None:
         """Local directories for replicas; several spread them over disks."""
         self._paths = list(paths)
 
     def get_db_storage_paths(self) -> list[str] | None:
+        """Return the local directories of replicas, or None for the default."""
         return self._paths or None
 
     def is_incremental_checkpoints_enabled(self) -> bool:
+        """Return True: every checkpoint holds only what has changed."""
         return True
 
     def get_number_of_transfer_threads(self) -> int:
+        """Return how many files a task fetches at a time when it builds a replica."""
         return self._threads
 
     def set_number_of_transfer_threads(self, number_of_transfering_threads: int) -> None:
+        """Set how many files a task fetches at a time when it builds a replica."""
         if number_of_transfering_threads < 1:
             raise PenstockError(
                 f"The number of transfer threads must be at least 1, not {number_of_transfering_threads}."
@@ -95,9 +115,10 @@ class EmbeddedRocksDBStateBackend(StateBackend):
         self._threads = number_of_transfering_threads
 
     def settings(self) -> dict[str, str]:
-        settings = {"state.backend": "rocksdb", _TRANSFER_THREADS: str(self._threads)}
+        """Return the settings that select this backend."""
+        settings = {STATE_BACKEND.key: "rocksdb", TRANSFER_THREADS.key: str(self._threads)}
         if self._paths:
-            settings["state.backend.local-dir"] = ",".join(self._paths)
+            settings[LOCAL_DIRECTORIES.key] = ",".join(self._paths)
         return settings
 
 
@@ -109,7 +130,8 @@ class RocksDBStateBackend(EmbeddedRocksDBStateBackend):
         self.checkpoint_data_uri = checkpoint_data_uri
 
     def settings(self) -> dict[str, str]:
-        return super().settings() | {"state.checkpoints.dir": self.checkpoint_data_uri}
+        """Return the settings that select this backend."""
+        return super().settings() | {CHECKPOINTS_DIRECTORY.key: self.checkpoint_data_uri}
 
 
 class CustomStateBackend(StateBackend):
@@ -119,11 +141,12 @@ class CustomStateBackend(StateBackend):
         self.factory = factory
 
     def settings(self) -> dict[str, str]:
-        return {"state.backend": self.factory}
+        """Return the settings that select this backend."""
+        return {STATE_BACKEND.key: self.factory}
 
 
 def _snapshots(asynchronous: bool) -> dict[str, str]:
-    return {} if asynchronous else {"state.backend.async": "false"}
+    return {} if asynchronous else {ASYNCHRONOUS_SNAPSHOTS.key: "false"}
 
 
 explain_absent(__name__)

@@ -9,38 +9,34 @@ from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlparse
 
-from penstock.checkpoint.job_directories import claim, find_directory, passing_storage
+from penstock.checkpoint.job_directories import claim, find_directory, passing_storage, unnamed_directory
 from penstock.checkpoint.lineages import SharedStorage
 from penstock.common.configuration import Configuration, shown
 from penstock.common.console import console
 from penstock.common.interrupts import watch
-from penstock.common.job_client import JobClient
-from penstock.common.options import QUIET, BadSetting, store_options
+from penstock.common.options import BadSetting, store_options
+from penstock.common.options.checkpoints import CHECKPOINTS_DIRECTORY
+from penstock.common.options.program import JOB_NAME
+from penstock.common.options.running import MAX_EPOCH_RECORDS, QUIET
 from penstock.common.overridden import Overridden
 from penstock.common.source_locations import calling_location, warn
-from penstock.datastream.backend_settings import backend_settings
-from penstock.datastream.checkpoint_settings import (
-    checkpoint_interval,
-    checkpoint_settings,
-    restart_strategy,
-    restore_settings,
-    retention,
-    savepoint_directory,
-    slot_settings,
-    unnamed_directory,
-    whole_number,
-)
+from penstock.connectors.flow_settings import flow_settings
+from penstock.datastream.checkpoint_config import retention
 from penstock.datastream.checks import warn_of_derived_uids, warn_of_missing_sinks
 from penstock.datastream.commands import open_to_commands, warn_of_other_drivers
 from penstock.datastream.externalized_checkpoint_retention import ExternalizedCheckpointRetention
-from penstock.datastream.flow_settings import flow_settings
 from penstock.datastream.guarantees import guarantee_of, is_single_epoch, log_guarantee
+from penstock.datastream.job_client import LocalJobClient
 from penstock.datastream.job_report import JobReport
-from penstock.driver.epochs import Settings
-from penstock.runtime.plan import PhysicalGraph
+from penstock.driver.checkpoint_settings import checkpoint_interval, driver_settings, restart_strategy
+from penstock.driver.epoch_settings import Settings
+from penstock.driver.slots import slot_settings
+from penstock.graph.physical import PhysicalGraph
+from penstock.savepoint.settings import restore_settings, savepoint_directory
+from penstock.state.backend_settings import backend_settings
 from penstock.state.backends import check_directory
+from penstock.state.local_storage import LocalStorage
 from penstock.state.object_storage import ObjectStorage
-from penstock.state.storage import LocalStorage
 
 if TYPE_CHECKING:
     from penstock.datastream.environment import StreamExecutionEnvironment
@@ -50,7 +46,7 @@ _NEVER_MS = 10 * 365 * 24 * 3600 * 1000
 """A batch is one epoch, which may take as long as it takes."""
 
 
-def submit(env: StreamExecutionEnvironment, name: str, physical: PhysicalGraph, job_name: str | None) -> JobClient:
+def submit(env: StreamExecutionEnvironment, name: str, physical: PhysicalGraph, job_name: str | None) -> LocalJobClient:
     """Start the environment's program as job `name`. `job_name` is the name that the program gave, if any."""
     settings, root = state_settings(env._configuration, name)
     interval = env.get_checkpoint_interval()
@@ -66,7 +62,8 @@ def submit(env: StreamExecutionEnvironment, name: str, physical: PhysicalGraph, 
             f"they end with it. With state.checkpoints.dir set, a driver that is started again goes on."
         )
 
-    from penstock.spark.job import Job, JobSpec, check_savepoint_of
+    from penstock.spark.job import Job
+    from penstock.spark.job_spec import JobSpec, check_savepoint_of
 
     spec = JobSpec(
         name=name,
@@ -79,7 +76,7 @@ def submit(env: StreamExecutionEnvironment, name: str, physical: PhysicalGraph, 
         retain=retention(env._configuration) is ExternalizedCheckpointRetention.RETAIN_ON_CANCELLATION,
         restart_strategy=restart_strategy(env._configuration, interval > 0),
         parallelism=env.get_parallelism(),
-        records_per_epoch=env._configuration.get_integer("penstock.epoch.max-records", 0),
+        records_per_epoch=env._configuration.get(MAX_EPOCH_RECORDS),
         restore=restore,
         store_options=store_options(env._configuration.to_dict()),
         slots=slot_settings(env._configuration),
@@ -90,7 +87,7 @@ def submit(env: StreamExecutionEnvironment, name: str, physical: PhysicalGraph, 
     check_savepoint_of(spec)
     if spec.checkpointing and root is not None:
         claim(root, name)
-    quiet = env._configuration.get_boolean(QUIET, False)
+    quiet = env._configuration.get(QUIET)
     console(quiet)
     if spec.checkpointing and root is not None:
         warn_of_other_drivers(name, root.where, env._configuration)
@@ -104,7 +101,7 @@ def submit(env: StreamExecutionEnvironment, name: str, physical: PhysicalGraph, 
     spec.on_epoch.insert(0, report.completed)
     job.at_end.append(report.ended)
     configuration = Configuration.from_dict(env._configuration.to_dict())
-    client = JobClient(job, partial(savepoint_directory, configuration))
+    client = LocalJobClient(job, partial(savepoint_directory, configuration))
     job.at_end.append(open_to_commands(job, client, configuration))
     job.start()
     watch(job)
@@ -113,16 +110,10 @@ def submit(env: StreamExecutionEnvironment, name: str, physical: PhysicalGraph, 
 
 def state_settings(config: Configuration, name: str) -> tuple[Settings, SharedStorage | None]:
     """The settings of state and checkpoints, and the storage of checkpoints; None: the driver's memory."""
-    directory = config.get_string("state.checkpoints.dir", "")
+    directory = config.get(CHECKPOINTS_DIRECTORY)
     backend, in_files = backend_settings(config)
     check_directory(backend)
-    settings = Settings(
-        backend=backend,
-        memory_limit=whole_number(config, "state.backend.memory.max-state-size", Settings.memory_limit),
-        base_bytes=whole_number(config, "penstock.checkpoint.base.min-bytes", Settings.base_bytes),
-        overlay_bytes=whole_number(config, "penstock.state.overlay.memory", Settings.overlay_bytes),
-        **checkpoint_settings(config),
-    )
+    settings = driver_settings(config, backend)
     root = None
     if in_files:
         checkpoints = _checkpoint_storage(config, directory)
@@ -139,7 +130,7 @@ def _checkpoint_storage(config: Configuration, directory: str) -> SharedStorage:
     options = store_options(config.to_dict())
     scheme = urlparse(directory).scheme
     if scheme in ("", "file"):
-        return LocalStorage(local_path("state.checkpoints.dir", directory))
+        return LocalStorage(local_path(CHECKPOINTS_DIRECTORY.key, directory))
     if scheme == "memory":
         raise BadSetting(
             "state.checkpoints.dir is a memory: URI, and that memory is one process's: no task would see it.",
@@ -163,9 +154,9 @@ def log_overridden(env: StreamExecutionEnvironment, job_name: str | None) -> Non
     """Say which settings of the command line have no effect, because the program decides otherwise."""
     for setting in env._configuration.overridden():
         _logger.warning("%s", setting)
-    named = env._given.get("pipeline.name")
+    named = env._given.get(JOB_NAME.key)
     if named is not None and job_name and job_name != named:
-        _logger.warning("%s", Overridden("pipeline.name", named, job_name, calling_location()))
+        _logger.warning("%s", Overridden(JOB_NAME.key, named, job_name, calling_location()))
     for_spark = {key: value for key, value in env._given.items() if key.startswith("spark.")}
     if for_spark:
         conf = env.spark.sparkContext.getConf()

@@ -25,23 +25,29 @@ class TwoPhaseCommitSinkFunction(Function):
     """
 
     @abstractmethod
-    def begin_transaction(self) -> Any: ...
+    def begin_transaction(self) -> Any:
+        """Begin a transaction and return its handle."""
 
     @abstractmethod
-    def invoke(self, transaction: Any, value: Any, context: FunctionContext) -> None: ...
+    def invoke(self, transaction: Any, value: Any, context: FunctionContext) -> None:
+        """Write a record into the transaction."""
 
     @abstractmethod
     def pre_commit(self, transaction: Any) -> None:
         """Make all of it durable, so that a commit cannot fail for lack of anything in this process."""
 
     @abstractmethod
-    def commit(self, transaction: Any) -> None: ...
+    def commit(self, transaction: Any) -> None:
+        """Commit a transaction whose epoch is complete."""
 
     @abstractmethod
-    def abort(self, transaction: Any) -> None: ...
+    def abort(self, transaction: Any) -> None:
+        """Abort a transaction whose attempt failed."""
 
     def recover_and_commit(self, transaction: Any) -> None:
+        """Commit a transaction that a new driver found; it may be committed already."""
         self.commit(transaction)
 
     def recover_and_abort(self, transaction: Any) -> None:
+        """Abort a transaction that a lost attempt left; it may be aborted already."""
         self.abort(transaction)

@@ -382,8 +382,10 @@ def _named(given: Any) -> str:
 
 
 def time_windows(size: Length, slide: Length | None) -> WindowAssigner[Any, TimeWindow]:
+    """Return the assigner of event-time windows: tumbling ones, or sliding ones if `slide` is given."""
     return TumblingEventTimeWindows.of(size) if slide is None else SlidingEventTimeWindows.of(size, slide)
 
 
 def count_windows(size: int, slide: int) -> WindowAssigner[Any, CountWindow]:
+    """Return the assigner of windows of `size` records: tumbling ones, or sliding ones if `slide` is not 0."""
     return CountTumblingWindowAssigner(size) if slide == 0 else CountSlidingWindowAssigner(size, slide)

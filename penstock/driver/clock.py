@@ -87,3 +87,32 @@ class Jumps:
     def completed(self, timestamp: int, began: float) -> None:
         """The epoch of this timestamp, which began at this monotonic time, is published."""
         self._last = timestamp, began
+
+
+class DriverClocks:
+    """The clocks of a driver. `wall` and `monotonic` give seconds; only `wall` can jump."""
+
+    def __init__(self, wall: Callable[[], float], monotonic: Callable[[], float]) -> None:
+        self._wall = wall
+        self.monotonic = monotonic
+        self.processing = ProcessingClock(wall, monotonic)
+        self.jumps = Jumps(monotonic)
+
+    def now_ms(self) -> int:
+        """The machine's time, for people."""
+        return int(self._wall() * 1000)
+
+    def ticks(self) -> int:
+        """Milliseconds by the monotonic clock."""
+        return int(self.monotonic() * 1000)
+
+    def elapsed_ms(self, started: float) -> int:
+        """Milliseconds since `started`, in seconds by the monotonic clock."""
+        return int((self.monotonic() - started) * 1000)
+
+    def forget(self, last: int | None) -> None:
+        """Start over: the clocks were replaced. `last`: processing time of the last checkpoint."""
+        self.processing.forget()
+        self.jumps.forget()
+        if last is not None:
+            self.processing.reach(last)

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor, Future
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from penstock.checkpoint.manifest import Committable, Manifest, NotRestorable
@@ -27,6 +28,18 @@ class Commit(NamedTuple):
     payload: bytes
     again: bool = False
     """Whether a driver before this one may have committed it already."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommitPlan:
+    """When each committable of an epoch is committed."""
+
+    before_checkpoint: list[Committable]
+    """Before the manifest is published. Not in the manifest."""
+    unrecorded: list[Committable]
+    """After the manifest is published, by sinks that are not durable. Not in the manifest."""
+    in_manifest: list[Committable]
+    """After the manifest is published, and again by each driver that recovers from it."""
 
 
 class CommittingSink(Protocol):
@@ -68,7 +81,7 @@ class Committer:
         self._at_least_once = at_least_once
         self._executor = executor
         self._under_way: tuple[Manifest, Future[None]] | None = None
-        self.concurrent_cost: float | None = None
+        self._concurrent_cost: float | None = None
         """Seconds per record of the last epoch that was committed beside another one."""
         for uid, sink in sinks.items():
             sink.bind(uid, wal)
@@ -81,12 +94,18 @@ class Committer:
         for sink in self._sinks.values():
             sink.start()
 
-    def durable(self, uid: str) -> bool:
-        return self._sinks[uid].durable
-
-    def commits_before_checkpoint(self, committable: Committable) -> bool:
-        """Whether its sink commits before the manifest is published; then it is not in the manifest."""
-        return self._at_least_once and self._sinks[committable.uid].commit_before_checkpoint
+    def plan(self, reports: Iterable[Report]) -> CommitPlan:
+        """Decide when the committables in these reports are committed."""
+        plan = CommitPlan(before_checkpoint=[], unrecorded=[], in_manifest=[])
+        for each in committables_of(reports):
+            sink = self._sinks[each.uid]
+            if self._at_least_once and sink.commit_before_checkpoint:
+                plan.before_checkpoint.append(each)
+            elif sink.durable:
+                plan.in_manifest.append(each)
+            else:
+                plan.unrecorded.append(each)
+        return plan
 
     def forget(self) -> None:
         """The driver goes on from the last manifest, which is committed again: what its attempts since left behind is
@@ -134,11 +153,13 @@ class Committer:
         began = self._clock()
         self.commit_now(epoch, committables)
         if records:
-            self.concurrent_cost = (self._clock() - began) / records
+            self._concurrent_cost = (self._clock() - began) / records
 
-    def commits_concurrently(self, manifest: Manifest) -> bool:
-        """Whether sinks commit this one beside the next epoch."""
-        return any(map(self._commits_concurrently, manifest.committables))
+    def concurrent_seconds(self, manifest: Manifest, records: int) -> float | None:
+        """How long sinks commit this many records beside the next epoch; None before any such commit is over."""
+        if not any(map(self._commits_concurrently, manifest.committables)):
+            return 0.0
+        return None if self._concurrent_cost is None else self._concurrent_cost * records
 
     def join(self) -> None:
         """Wait until nothing is being committed any more. Raises what a sink failed with, and again to whoever comes
@@ -206,14 +227,16 @@ class Committer:
     def _by_sink(self, epoch: int, committables: Iterable[Committable], again: bool) -> dict[str, list[Commit]]:
         commits: dict[str, list[Commit]] = {}
         for each in committables:
-            commits.setdefault(each.uid, []).append(Commit(self.lineage, epoch, each.subtask, each.payload, again))
+            commits.setdefault(each.uid, []).append(
+                Commit(lineage=self.lineage, epoch=epoch, subtask=each.subtask, payload=each.payload, again=again)
+            )
         return commits
 
 
 def committables_of(reports: Iterable[Report]) -> list[Committable]:
     """In the order of subtasks, whatever order the reports came in."""
     return [
-        Committable(part.uid, report.subtask, part.committable)
+        Committable(uid=part.uid, subtask=report.subtask, payload=part.committable)
         for report in in_order(reports)
         for part in report.operators
         if part.committable is not None

@@ -7,12 +7,14 @@ A failure makes it DECLINED, too much time EXPIRED; then the same epoch may be t
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import NoReturn, overload
 
 from penstock.errors import PenstockError
 from penstock.runtime.report import ChannelCount, Report
-from penstock.runtime.rows import Failure
+from penstock.runtime.rows import Failure, edge_of, producer_of
 
 
 class CheckpointStatus(Enum):
@@ -130,28 +132,31 @@ class Coordinator:
         self.recent: list[Checkpoint] = []
         self._story: list[str] = []
 
-    def handle(self, event: Event) -> list[Instruction]:
+    @overload
+    def handle(self, event: Trigger | Acknowledge | Decline | Expire) -> None: ...
+    @overload
+    def handle(self, event: AllIn) -> Publish | Abort: ...
+    @overload
+    def handle(self, event: Published) -> CommitSinks: ...
+    def handle(self, event: Event) -> Instruction | None:
+        """Take an event and give the instruction that follows from it, if one does. Raises InvalidTransition."""
         self._story = [*self._story[-30:], repr(event)[:200]]
         if isinstance(event, Trigger):
-            return self._trigger(event)
-        current = self.current
-        epoch = event.report.epoch if isinstance(event, Acknowledge) else event.epoch
-        if current is None or current.epoch != epoch or current.status is not CheckpointStatus.TRIGGERED:
-            self._invalid(event)
-        assert current is not None
-        if current.publishing is not isinstance(event, Published):
-            self._invalid(event)
-        if isinstance(event, Acknowledge):
-            return self._acknowledge(current, event)
-        if isinstance(event, Decline):
-            current.failures.append(event.failure)
-            return []
-        if isinstance(event, Expire):
-            current.expired = True
-            return []
-        if isinstance(event, AllIn):
-            return self._all_in(current, event)
-        return self._published(current, event)
+            self._trigger(event)
+            return None
+        current = self._under_way(event)
+        match event:
+            case Acknowledge():
+                self._acknowledge(current, event)
+            case Decline():
+                current.failures.append(event.failure)
+            case Expire():
+                current.expired = True
+            case AllIn():
+                return self._all_in(current, event)
+            case Published():
+                return self._published(current, event)
+        return None
 
     def forget(self, at: int) -> None:
         """The driver goes on from the last manifest, whatever came of the checkpoint under way."""
@@ -159,7 +164,17 @@ class Coordinator:
             self._end(self.current, CheckpointStatus.DECLINED, at, "")
         self.current = None
 
-    def _trigger(self, event: Trigger) -> list[Instruction]:
+    def _under_way(self, event: Acknowledge | Decline | Expire | AllIn | Published) -> Checkpoint:
+        """The checkpoint that the event is about, if it can happen to it now."""
+        current = self.current
+        epoch = event.report.epoch if isinstance(event, Acknowledge) else event.epoch
+        if current is None or current.epoch != epoch or current.status is not CheckpointStatus.TRIGGERED:
+            self._invalid(event)
+        if current.publishing is not isinstance(event, Published):
+            self._invalid(event)
+        return current
+
+    def _trigger(self, event: Trigger) -> None:
         current = self.current
         if current is not None:
             completed = current.status is CheckpointStatus.COMPLETED
@@ -167,9 +182,8 @@ class Coordinator:
                 self._invalid(event)
         self.current = Checkpoint(event.epoch, event.at, set(event.subtasks), event.source_chains)
         self.recent = [*self.recent[-(self._kept - 1) :], self.current]
-        return []
 
-    def _acknowledge(self, current: Checkpoint, event: Acknowledge) -> list[Instruction]:
+    def _acknowledge(self, current: Checkpoint, event: Acknowledge) -> None:
         report = event.report
         who = report.chain, report.subtask
         if who in current.acknowledged_at or (
@@ -179,9 +193,8 @@ class Coordinator:
         current.waiting_for.discard(who)
         current.acknowledged_at[who] = event.at
         current.reports.append(report)
-        return []
 
-    def _all_in(self, current: Checkpoint, event: AllIn) -> list[Instruction]:
+    def _all_in(self, current: Checkpoint, event: AllIn) -> Publish | Abort:
         took = event.at - current.triggered_at
         expired = current.expired or took > self._timeout_ms
         if expired and not any(failure.from_user for failure in current.failures):
@@ -197,13 +210,13 @@ class Coordinator:
         if disagreement is not None:
             return self._end(current, CheckpointStatus.DECLINED, event.at, disagreement)
         current.publishing = True
-        return [Publish(current.epoch, tuple(current.reports))]
+        return Publish(current.epoch, tuple(current.reports))
 
-    def _published(self, current: Checkpoint, event: Published) -> list[Instruction]:
+    def _published(self, current: Checkpoint, event: Published) -> CommitSinks:
         current.status = CheckpointStatus.COMPLETED
         current.ended_at = event.at
         current.reports = []
-        return [CommitSinks(event.epoch)]
+        return CommitSinks(event.epoch)
 
     def _end(
         self,
@@ -212,13 +225,13 @@ class Coordinator:
         at: int,
         reason: str,
         failures: list[Failure] | None = None,
-    ) -> list[Instruction]:
+    ) -> Abort:
         current.status = status
         current.ended_at = at
         reports, current.reports = tuple(current.reports), []
-        return [Abort(current.epoch, status, tuple(failures or ()), reason, reports)]
+        return Abort(current.epoch, status, tuple(failures or ()), reason, reports)
 
-    def _invalid(self, event: Event) -> None:
+    def _invalid(self, event: Event) -> NoReturn:
         state = "no checkpoint" if self.current is None else f"{self.current.status.name} {self.current.epoch}"
         raise InvalidTransition(f"{event!r} cannot happen in {state}. Story:\n" + "\n".join(self._story))
 
@@ -231,7 +244,7 @@ def _disagreement(reports: list[Report]) -> str | None:
         return None
     for channel in sorted(sent.keys() | received.keys()):
         if sent.get(channel) != received.get(channel):
-            edge, producer = channel[0] >> 32, channel[0] & 0xFFFFFFFF
+            edge, producer = edge_of(channel[0]), producer_of(channel[0])
             return (
                 f"edge {edge}, producer {producer}: sent {sent.get(channel, 'nothing')} (buffers, records), "
                 f"received {received.get(channel, 'nothing')}"
@@ -239,8 +252,8 @@ def _disagreement(reports: list[Report]) -> str | None:
     return None
 
 
-def _counts(counts: object) -> dict[tuple[int, int], tuple[int, int]]:
-    return {(count.channel, count.target): (count.buffers, count.records) for count in counts}  # type: ignore[attr-defined]
+def _counts(counts: Iterable[ChannelCount]) -> dict[tuple[int, int], tuple[int, int]]:
+    return {(count.channel, count.target): (count.buffers, count.records) for count in counts}
 
 
 __all__ = [

@@ -7,6 +7,14 @@ from penstock.errors import PenstockError
 from penstock.runtime.rows import Failure
 
 
+class EngineLost(PenstockError):
+    """The engine could not run the epoch to its end: a lost worker or executor, or rows that changed on a retry."""
+
+
+class TookTooLong(EngineLost):
+    """The engine was told to stop because the checkpoint's timeout had passed."""
+
+
 class EpochFailed(PenstockError):
     """An epoch could not be completed; nothing of it is visible."""
 

@@ -4,146 +4,38 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import Any
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import InitVar, dataclass, field
 
-import msgspec
-
-from penstock.checkpoint.bases import Block, largest_state
-from penstock.checkpoint.fencing import begin, check_owner, close, publish_as_owner
+from penstock.checkpoint import fencing
+from penstock.checkpoint.bases import keyed_blocks
 from penstock.checkpoint.housekeeping import Housekeeping, Merge, merge_here
-from penstock.checkpoint.key_types import declared_key_types, key_type_text
 from penstock.checkpoint.lineages import SharedStorage
-from penstock.checkpoint.manifest import (
-    FORMAT,
-    Manifest,
-    Version,
-    fenced,
-    latest,
-    manifest_name,
-)
-from penstock.checkpoint.redistribution import sizes
+from penstock.checkpoint.manifest import Manifest, Version, latest
 from penstock.checkpoint.resume_check import check_restorable
 from penstock.checkpoint.wal import WriteAheadLog
-from penstock.driver.clock import Jumps, ProcessingClock
-from penstock.driver.committing import Committer, CommittingSink, committables_of
-from penstock.driver.coordinator import (
-    Abort,
-    Acknowledge,
-    AllIn,
-    CheckpointStatus,
-    CommitSinks,
-    Coordinator,
-    Decline,
-    Expire,
-    Publish,
-    Published,
-    Trigger,
-)
-from penstock.driver.epoch_errors import failed
-from penstock.driver.event_time import next_wakeup, times_after
+from penstock.driver.clock import DriverClocks
+from penstock.driver.collecting import Collector, Rows
+from penstock.driver.committing import Committer, CommittingSink
+from penstock.driver.coordinator import Abort, Coordinator, Published
+from penstock.driver.epoch_parameters import EpochParameters
+from penstock.driver.epoch_settings import Settings
+from penstock.driver.epoch_statistics import EpochLog, EpochStatistics
+from penstock.driver.epoch_steps import CollectedEpoch, DecidedEpoch, PublishedEpoch, TriggeredEpoch
+from penstock.driver.event_time import next_wakeup
 from penstock.driver.flow_control import FlowControl
+from penstock.driver.manifests import ManifestMaker
+from penstock.driver.memory_limit import check_memory_limit
 from penstock.driver.metrics import MetricTotals
-from penstock.driver.rescaling import Scale, recalled, remembered, scale_for
-from penstock.driver.snapshots import add_deltas, in_order, operator_snapshots, records_since
+from penstock.driver.rescaling import Scale, recalled, scale_for
+from penstock.driver.slots import Slots
 from penstock.driver.statistics import CheckpointLog
 from penstock.errors import PenstockError
-from penstock.runtime.metrics import TaskMetrics, decode_metrics
-from penstock.runtime.plan import PhysicalGraph
-from penstock.runtime.report import Report, decode_report
-from penstock.runtime.rows import FAILURE, METRICS, REPORT, Failure, decode_failure
+from penstock.graph.physical import PhysicalGraph
 from penstock.savepoint.format import dispose_claimed, savepoint_storage
-from penstock.state.backends import Backend
-from penstock.state.key_groups import block_count
-from penstock.state.overlay import OVERLAY_BYTES
 from penstock.state.storage import Storage
-
-_STATISTICS_KEPT = 10_000
-"""Epochs whose statistics the driver remembers; a job may run for months."""
-
-
-class EngineLost(PenstockError):
-    """The engine could not run the epoch to its end: a lost worker or executor, or rows that changed on a retry."""
-
-
-class TookTooLong(EngineLost):
-    """The engine was told to stop because the checkpoint's timeout had passed."""
-
-
-class StateTooLarge(PenstockError):
-    """A state outgrew the Memory backend. Operator action: set a checkpoint directory, or raise the limit."""
-
-    retryable = False
-
-
-class EpochParameters(msgspec.Struct, frozen=True):
-    """What the driver tells the tasks of one epoch."""
-
-    number: int
-    ends_input: bool
-    wanted: Version | None
-    storage: str
-    lineage: str
-    backend: Backend
-    inline_bytes: int
-    timestamp: int = 0
-    """The epoch's clock, in milliseconds."""
-    overlay_bytes: int = OVERLAY_BYTES
-    scale: Scale = {}
-    single_epoch: bool = False
-    """Whether the epoch is the whole job, so that nothing of its state is kept."""
-    token: str = ""
-    """Of the driver that runs the epoch."""
-    jumped: int = 0
-    """By how many milliseconds the clock jumped forward since the epoch before; no channel was silent for them."""
-
-
-class EpochStatistics(msgspec.Struct, frozen=True):
-    number: int
-    records: int
-    duration_ms: float
-    """From trigger to committed sinks, where they commit beside the next epoch those of the one before."""
-    cycle_ms: float
-    """From the end of the epoch before, with what the engine does between two epochs."""
-    delta_bytes: int
-    delta_entries: int
-    state_bytes: int
-    base_bytes: int = 0
-    """Of bases made since the epoch before, beside the epochs."""
-
-
-@dataclass
-class Settings:
-    """How a job checkpoints; made from the configuration."""
-
-    backend: Backend = field(default_factory=Backend)
-    inline_bytes: int = 16 * 1024
-    """Deltas up to this size ride inside the manifest."""
-    memory_limit: int = 5 * 1024 * 1024
-    """Largest state of one operator under the Memory backend."""
-    merge_bytes: int = 256 * 1024
-    """Memory backend: deltas up to this size, all together, are not worth merging into bases."""
-    base_bytes: int = 1024 * 1024
-    """Deltas of a block up to this size are not worth merging into a base."""
-    retained: int = 1
-    """Completed checkpoints that stay usable."""
-    asynchronous: bool = True
-    """Whether bases are made, and files removed, beside the epochs."""
-    timeout_ms: int = 10 * 60 * 1000
-    min_pause_ms: int = 0
-    """Least time from the end of a checkpoint to the trigger of the next."""
-    tolerable_failures: int = 0
-    """How many times an epoch that expired or was declined is run again in its place."""
-    overlay_bytes: int = OVERLAY_BYTES
-    """Memory that the keyed state of one task may take in one epoch before it spills to local disk."""
-    retries: int = 3
-    """The least of that for an epoch the engine lost: Spark gives up what one lost worker can make whole."""
-    at_least_once: bool = False
-    """Whether sinks that can show an epoch's records before its checkpoint is complete."""
 
 
 @dataclass
@@ -153,7 +45,7 @@ class EpochDriver:
     graph: PhysicalGraph
     storage: Storage
     settings: Settings
-    execute: Callable[[EpochParameters], Iterable[tuple[int, bytes]]]
+    execute: Callable[[EpochParameters], Rows]
     sinks: dict[str, CommittingSink] = field(default_factory=dict)
     """Sinks by operator uid."""
     probe: Callable[[str], None] = lambda point: None
@@ -168,7 +60,7 @@ class EpochDriver:
     """Lets seconds pass between two checkpoints; may raise, if the job is to stop."""
     open_savepoint: Callable[[str], SharedStorage] = savepoint_storage
     """Opens the savepoint that the lineage began with, if it is to be removed."""
-    prepare: Callable[[EpochParameters, list[int]], Iterable[tuple[int, bytes]]] = lambda parameters, chains: ()
+    prepare: Callable[[EpochParameters, list[int]], Rows] = lambda parameters, chains: ()
     """Opens a subtask of each of these chains, with what the last checkpoint holds of it; gives failures."""
     single_epoch: bool = False
     """Whether one epoch is the whole job: a batch. Then there is no checkpoint, and who fails begins again."""
@@ -178,56 +70,40 @@ class EpochDriver:
     """What holds the sources back, if anything does."""
     await_tasks: Callable[[], None] = lambda: None
     """Returns when no task runs any more of an epoch that was given up, or when it has waited long enough."""
+    slots: Slots | None = None
+    """Of an engine that counts its slots."""
+    source_lines: InitVar[list[str] | None] = None
+    """For each line of Spark's offsets the uid of its source. None: each source of the graph is one line."""
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, source_lines: list[str] | None) -> None:
         self.token = uuid.uuid4().hex
-        # The functions may be exchanged while the job runs.
-        self._processing = ProcessingClock(lambda: self.clock(), lambda: self.monotonic())
-        self._jumps = Jumps(lambda: self.monotonic())
-        self.coordinator = Coordinator(self.settings.timeout_ms)
-        self.last: Manifest | None = None
-        self.version: Version | None = None
-        self.statistics: deque[EpochStatistics] = deque(maxlen=_STATISTICS_KEPT)
-        self.metrics = MetricTotals(self.graph, self.monotonic)
-        self.metrics.flow = self.flow
-        self.checkpoints = CheckpointLog()
-        self._measured: list[TaskMetrics] = []
-        self._epoch_ended_at = self.monotonic()
-        self._bases_counted = 0
-        self._recovered = self._begun = self._prepared = False
-        self._program = self.graph
-        self.scale: Scale = {}
-        self._committer = Committer(
-            self.sinks,
-            self.lineage,
-            WriteAheadLog(self.storage),
-            self.settings.at_least_once,
-            self.executor,
-            self.monotonic,
-        )
         self.number = 0
         """The epoch under way, or the last one."""
-        self.sources = [chain.source_uid for chain in self.graph.sources() if chain.source_uid is not None]
-        """For each line of Spark's offsets the uid of its source; whoever plans a source as several says so here."""
+        self.last: Manifest | None = None
+        self.version: Version | None = None
+        self.scale: Scale = {}
+        uids = [chain.source_uid for chain in self.graph.sources() if chain.source_uid is not None]
+        self.sources = uids if source_lines is None else source_lines
+        """For each line of Spark's offsets the uid of its source."""
+        self.coordinator = Coordinator(self.settings.timeout_ms)
+        self.metrics = MetricTotals(self.graph, self.monotonic, self.flow, self.slots)
+        self.checkpoints = CheckpointLog()
+        self._log = EpochLog(self.monotonic)
+        self.statistics = self._log.recent
+        self._clocks = DriverClocks(self.clock, self.monotonic)
+        self._collector = Collector(self.coordinator, self.settings, self.checkpoints, self._clocks)
+        self._program = self.graph
+        self._recovered = self._begun = self._prepared = False
         self._claimed: tuple[str, str] | None = None
-        self._key_types = declared_key_types(self.graph)
-        self.uids = {operator.uid: operator for chain in self.graph.chains for operator in chain.operators}
-        self._names = {uid: operator.name for uid, operator in self.uids.items()}
-        self._housekeeping = Housekeeping(
-            self.storage,
-            [
-                Block(chain.operators[0].uid, block, chain.max_parallelism)
-                for chain in self.graph.chains
-                if chain.operators and chain.operators[0].keyed
-                for block in range(block_count(chain.max_parallelism))
-            ],
-            self.merge,
-            self.settings.retained,
-            self.settings.asynchronous,
-            self.settings.merge_bytes,
-            self.settings.base_bytes,
-            self.settings.memory_limit,
+        wal, settings = WriteAheadLog(self.storage), self.settings
+        self._committer = Committer(
+            self.sinks, self.lineage, wal, settings.at_least_once, self.executor, self.monotonic
         )
+        self._housekeeping = Housekeeping(
+            self.storage, keyed_blocks(self.graph), self.merge, settings.retained, settings.asynchronous,
+            settings.merge_bytes, settings.base_bytes, settings.memory_limit,
+        )  # fmt: skip
+        self._manifests = ManifestMaker(self.graph, self._housekeeping, self.token, self.sources)
 
     def start_sinks(self) -> None:
         """Called before `recover`, or before the first epoch where there is nothing to recover."""
@@ -244,24 +120,24 @@ class EpochDriver:
             # A batch whose sinks failed is run again: nothing of it is in storage.
             self.last = None
         if self._recovered:
-            check_owner(self.storage, None if found is None else found[0], self.last, self.token)
+            fencing.check_owner(self.storage, None if found is None else found[0], self.last, self.token)
         self._recovered = True
         self._prepared = False
-        self._jumps.forget()
-        self.coordinator.forget(self._ticks())
+        self._clocks.jumps.forget()
+        self.coordinator.forget(self._clocks.ticks())
         self._committer.forget()
         if found is None:
-            begin(self.storage)
+            fencing.begin(self.storage)
             self._begun = True
             self._committer.abort_uncommitted(0, self.token)
             return None
         manifest, version = found
-        check_restorable(manifest, self._program, self.sources, self._key_types, self.storage.where)
+        check_restorable(manifest, self._program, self.sources, self._manifests.key_types, self.storage.where)
         self._set_scale(recalled(self._program, manifest.rescaled))
         self.last, self.version, self.lineage = manifest, version, manifest.lineage
-        self._processing.reach(manifest.timestamp)
+        self._clocks.processing.reach(manifest.timestamp)
         self._committer.lineage = manifest.lineage
-        with self._unless_fenced(manifest.id + 1):
+        with self._fenced_if_published(manifest.id + 1):
             self._committer.commit_now(manifest.id, manifest.committables, again=True)
             # The next attempt may need what those of this driver still hold.
             self._committer.abort_uncommitted(manifest.id, self.token)
@@ -300,7 +176,7 @@ class EpochDriver:
         what sinks failed with. All that was prepared and is not in the last checkpoint is aborted."""
         last = self.last
         self._committer.forget()
-        self.last, self.version = close(self.storage, last, self.version, self.lineage, self.token)
+        self.last, self.version = fencing.close(self.storage, last, self.version, self.lineage, self.token)
         try:
             if last is not None:
                 # It may be that a sink failed here, and nobody comes after this driver to commit again.
@@ -361,153 +237,61 @@ class EpochDriver:
     ) -> EpochStatistics:
         """One epoch from trigger to committed sinks, but for those that commit beside the next one. Raises EpochFailed
         after a few attempts, or Fenced; and what a sink failed with in this epoch or the one before."""
+        epoch = self._trigger(batch, spark_log, ends_input, log_index)
+        collected = self._collect(epoch)
+        decided = self._decide(epoch, collected)
+        committing = self._commit_before_checkpoint(decided)
+        published = self._publish(epoch, collected, decided)
+        committing += self._commit(epoch, collected, decided)
+        return self._account(collected, published, committing)
+
+    def _trigger(
+        self, batch: int | None, spark_log: dict[str, bytes], ends_input: bool, log_index: dict[str, int] | None
+    ) -> TriggeredEpoch:
+        """Wait until the next epoch may begin, and fix its number and its clock."""
         pause = self.pause_left()
         if pause > 0:
             self.wait(pause)
         self.check_commits()
-        number = self.number = self.next_number
+        self.number = self.next_number
         self.probe("triggered")
-        attempt = 0
         # The end of the input comes with its last record, however long the epoch for it takes to begin.
         timestamp = self.last.timestamp if ends_input and self.last is not None else self.epoch_clock()
-        jumped, began_at = self._jumps.since_last(timestamp), self.monotonic()
-        if batch is None and self.last is not None:
-            batch = self.last.batch
-        while True:
-            triggered_at, started = self._now(), self.monotonic()
-            instructions = self._collect(number, ends_input, timestamp, jumped)
-            instruction = instructions[0]
-            if isinstance(instruction, Publish):
-                break
-            assert isinstance(instruction, Abort)
-            self.checkpoints.add_failed(instruction, triggered_at, self._took_ms(started))
-            self._committer.abort(number, instruction.reports)
-            self._check_fenced(number)
-            attempt += 1
-            if attempt > self._tolerated(instruction):
-                raise failed(instruction)
-        manifest = self._manifest(
-            number, batch, spark_log, log_index, ends_input, instruction.reports, timestamp, jumped
+        return TriggeredEpoch(
+            number=self.number,
+            batch=self.last.batch if batch is None and self.last is not None else batch,
+            spark_log=spark_log,
+            log_index=log_index,
+            ends_input=ends_input,
+            timestamp=timestamp,
+            jumped=self._clocks.jumps.since_last(timestamp),
+            began_at=self.monotonic(),
         )
-        records = sum(
-            report.records_in
-            for report in instruction.reports
-            if self.graph.chains[report.chain].source_uid is not None
-        )
-        committables = committables_of(instruction.reports)
-        passing = [
-            each
-            for each in committables
-            if not self._committer.durable(each.uid) and not self._committer.commits_before_checkpoint(each)
-        ]
-        # Here, so that there is never more than one epoch to be committed again.
-        self._committer.join()
-        began = self.monotonic()
-        self._committer.commit_now(
-            number, [each for each in committables if self._committer.commits_before_checkpoint(each)]
-        )
-        committing = self.monotonic() - began
-        self.probe("collected")
-        # A batch's stands for a checkpoint only in this process: what follows goes by it.
-        version = None if self.single_epoch else publish_as_owner(self.storage, manifest, self._begun)
-        self.probe("published")
-        self.last, self.version = manifest, version
-        self._jumps.completed(timestamp, began_at)
-        self.checkpoints.add_completed(
-            manifest, instruction.reports, self._measured, self._names, triggered_at, self._took_ms(started)
-        )
-        self.metrics.add(number, self._measured, {(report.chain, report.subtask) for report in instruction.reports})
-        began = self.monotonic()
-        for follow in self.coordinator.handle(Published(number, self._ticks())):
-            assert isinstance(follow, CommitSinks)
-            # First what is in no manifest: if a sink fails, the others commit again after the restart.
-            with self._unless_fenced(number + 1):
-                self._committer.commit_now(number, passing)
-                self._committer.commit(manifest, records)
-        if ends_input:
-            with self._unless_fenced(number + 1):
-                self._committer.join()
-        committing += self.monotonic() - began
-        self.probe("committed")
-        if version is not None:
-            self._housekeeping.published(manifest, version)
-        self._dispose_claimed(manifest)
-        if self.storage.in_memory and not self.single_epoch:
-            for uid in manifest.keyed() | manifest.operators.keys():
-                self._check_memory(uid)
-        duration = self.monotonic() - started
-        self._control_flow(manifest, instruction.reports, records, committing, duration)
-        return self._count(instruction.reports, records, duration * 1000)
 
-    def _control_flow(
-        self, manifest: Manifest, reports: tuple[Report, ...], records: int, committing: float, duration: float
-    ) -> None:
-        if self.flow is None:
-            return
-        beside = 0.0
-        if self._committer.commits_concurrently(manifest):
-            cost = self._committer.concurrent_cost
-            if cost is None:
-                # The first one is under way, and nobody knows yet whether more would be too many.
-                return
-            beside = cost * records
-        slots = 0 if self.metrics.slots is None else self.metrics.slots.available
-        self.flow.completed(self.graph, reports, self._measured, slots, committing, beside, duration)
-
-    def pause_left(self) -> float:
-        """Seconds until the next checkpoint may be triggered."""
-        if not self.statistics:
-            return 0
-        return self._epoch_ended_at + self.settings.min_pause_ms / 1000 - self.monotonic()
-
-    def _tolerated(self, abort: Abort) -> int:
-        """How often an epoch may fail like this and be run again in its place."""
-        # A user's error will come again; what the engine lost may not.
-        if any(failure.from_user for failure in abort.failures):
-            return 0
-        tolerable = self.settings.tolerable_failures
-        return tolerable if abort.status is CheckpointStatus.EXPIRED else max(tolerable, self.settings.retries)
-
-    def _collect(self, number: int, ends_input: bool, timestamp: int, jumped: int) -> list[Any]:
-        coordinator = self.coordinator
-        coordinator.handle(
-            Trigger(
-                number,
-                self._ticks(),
-                frozenset(self.graph.subtasks()),
-                frozenset(chain.id for chain in self.graph.sources()),
-            )
-        )
+    def _collect(self, epoch: TriggeredEpoch) -> CollectedEpoch:
+        """Run the tasks until all of them have acknowledged the epoch. Raises EpochFailed, or Fenced."""
         parameters = EpochParameters(
-            number,
-            ends_input,
-            self.version,
-            self.storage.uri,
-            self.lineage,
-            self.settings.backend,
-            self.settings.inline_bytes,
-            timestamp,
-            self.settings.overlay_bytes,
-            self.scale,
-            self.single_epoch,
-            self.token,
-            jumped,
+            number=epoch.number,
+            ends_input=epoch.ends_input,
+            wanted=self.version,
+            storage=self.storage.uri,
+            lineage=self.lineage,
+            backend=self.settings.backend,
+            inline_bytes=self.settings.inline_bytes,
+            timestamp=epoch.timestamp,
+            overlay_bytes=self.settings.overlay_bytes,
+            scale=self.scale,
+            single_epoch=self.single_epoch,
+            token=self.token,
+            jumped=epoch.jumped,
         )
-        self._measured = []
-        try:
-            for kind, payload in self._prepare(parameters) or self.execute(parameters):
-                if kind == REPORT:
-                    coordinator.handle(Acknowledge(decode_report(payload), self._ticks()))
-                elif kind == FAILURE:
-                    coordinator.handle(Decline(number, decode_failure(payload), self._ticks()))
-                elif kind == METRICS:
-                    self._measured.append(decode_metrics(payload))
-        except TookTooLong:
-            coordinator.handle(Expire(number, self._ticks()))
-        except EngineLost as lost:
-            failure = Failure("", "", -1, str(lost), "", from_user=False, fix=lost.fix)
-            coordinator.handle(Decline(number, failure, self._ticks()))
-        return list(coordinator.handle(AllIn(number, self._ticks())))
+        return self._collector.collect(
+            epoch.number, self.graph, lambda: self._prepare(parameters) or self.execute(parameters), self._abort
+        )
+
+    def _abort(self, abort: Abort) -> None:
+        self._committer.abort(abort.epoch, abort.reports)
+        fencing.check_unpublished(self.storage, abort.epoch)
 
     def _prepare(self, parameters: EpochParameters) -> list[tuple[int, bytes]]:
         """Before the first epoch after a recovery, so that no record is read if a state's type does not allow it."""
@@ -519,133 +303,92 @@ class EpochDriver:
         self._prepared = not failures
         return failures
 
-    def _manifest(
-        self,
-        number: int,
-        batch: int | None,
-        spark_log: dict[str, bytes],
-        log_index: dict[str, int] | None,
-        ends_input: bool,
-        reports: tuple[Report, ...],
-        timestamp: int,
-        jumped: int,
-    ) -> Manifest:
-        last, reports = self.last, tuple(in_order(reports))
-        bases = {} if last is None else self._housekeeping.bases(last)
-        since_base = {} if last is None else self._housekeeping.since_base(last)
-        add_deltas(since_base, reports)
-        return Manifest(
-            FORMAT,
-            self.lineage,
-            number,
-            batch,
-            b"" if self.version is None else self.version.digest,
-            self.token,
-            timestamp,
-            ends_input,
-            operator_snapshots(last, self.graph, self._names, self._key_type_of, reports),
-            [
-                each
-                for each in committables_of(reports)
-                if self._committer.durable(each.uid) and not self._committer.commits_before_checkpoint(each)
-            ],
-            records_since(last, self.graph, reports),
-            spark_log,
-            log_index if log_index is not None else (last.log_index if last is not None else {}),
-            bases,
-            since_base,
-            times_after({} if last is None else last.times, self.graph, reports, timestamp, jumped),
-            self.sources,
-            self._claimed,
-            remembered(self._program, self.scale),
+    def _decide(self, epoch: TriggeredEpoch, collected: CollectedEpoch) -> DecidedEpoch:
+        """Make the manifest. Nothing is visible yet."""
+        commits = self._committer.plan(collected.reports)
+        manifest = self._manifests.make(
+            epoch,
+            collected.reports,
+            commits.in_manifest,
+            last=self.last,
+            version=self.version,
+            lineage=self.lineage,
+            scale=self.scale,
+            claimed=self._claimed,
         )
+        return DecidedEpoch(manifest=manifest, commits=commits)
 
-    def _check_memory(self, uid: str) -> None:
-        assert self.last is not None
-        snapshot = self.last.operators.get(uid)
-        bases = self._housekeeping.merged(uid)
-        held = {} if snapshot is None else sizes(snapshot.operator_state)
-        keyed, limit = sum(base.size for base in bases), self.settings.memory_limit
-        size = keyed + sum(held.values())
-        if size <= limit:
-            return
-        # The driver's frame limit: MemoryStateBackend takes no more.
-        raised = f", or raise the limit: env.set_state_backend(MemoryStateBackend(max_state_size={2 * size}))"
-        alternative = raised if 2 * size <= 10 * 1024 * 1024 else ""
-        state = largest_state(self.storage, bases, snapshot.states if snapshot else ())
-        if 2 * keyed < size:
-            state = max(held, key=lambda name: held[name])
-        raise StateTooLarge(
-            f"State '{state}' of operator '{self.uids[uid].name}' (uid '{uid}') is too large for the Memory backend: "
-            f"the operator's state has {size:,} bytes, and state.backend.memory.max-state-size is {limit:,}.",
-            fix=f"Keep checkpoints in files: set state.checkpoints.dir, e.g. to file:///path/to/checkpoints, and leave "
-            f"state.backend out, or env.set_state_backend(FsStateBackend('file:///path/to/checkpoints')){alternative}.",
-        )
+    def _commit_before_checkpoint(self, decided: DecidedEpoch) -> float:
+        """Commit what sinks show before the checkpoint is complete. Returns the seconds that took."""
+        # Here, so that there is never more than one epoch to be committed again.
+        self._committer.join()
+        began = self.monotonic()
+        self._committer.commit_now(decided.manifest.id, decided.commits.before_checkpoint)
+        return self.monotonic() - began
 
-    def _check_fenced(self, number: int) -> None:
-        """A driver that was thought dead may fail for lack of files that its successor has removed."""
-        if self.storage.exists(manifest_name(number)):
-            raise fenced(self.storage, number)
+    def _publish(self, epoch: TriggeredEpoch, collected: CollectedEpoch, decided: DecidedEpoch) -> PublishedEpoch:
+        """Complete the checkpoint. From here on it counts, whatever the sinks do. Raises Fenced."""
+        manifest, reports, measured = decided.manifest, collected.reports, collected.measured
+        self.probe("collected")
+        # A batch's stands for a checkpoint only in this process: what follows goes by it.
+        version = None if self.single_epoch else fencing.publish_as_owner(self.storage, manifest, self._begun)
+        self.probe("published")
+        self.last, self.version = manifest, version
+        self._clocks.jumps.completed(epoch.timestamp, epoch.began_at)
+        took_ms, names = self._clocks.elapsed_ms(collected.started), self._manifests.names
+        self.checkpoints.add_completed(manifest, reports, measured, names, collected.triggered_at, took_ms)
+        self.metrics.add(manifest.id, measured, {(report.chain, report.subtask) for report in reports})
+        return PublishedEpoch(manifest=manifest, version=version)
 
-    @contextmanager
-    def _unless_fenced(self, number: int) -> Iterator[None]:
-        """A sink may fail because the driver that came after this one has committed the epoch, and gone on."""
-        try:
-            yield
-        except Exception:
-            if not self.single_epoch:
-                self._check_fenced(number)
-            raise
+    def _commit(self, epoch: TriggeredEpoch, collected: CollectedEpoch, decided: DecidedEpoch) -> float:
+        """Let the sinks commit, or begin to. Raises what a sink failed with. Returns the seconds it took."""
+        began = self.monotonic()
+        instruction = self.coordinator.handle(Published(epoch.number, self._clocks.ticks()))
+        with self._fenced_if_published(instruction.epoch + 1):
+            # First what is in no manifest: if a sink fails, the others commit again after the restart.
+            self._committer.commit_now(instruction.epoch, decided.commits.unrecorded)
+            self._committer.commit(decided.manifest, collected.records)
+            if epoch.ends_input:
+                self._committer.join()
+        took = self.monotonic() - began
+        self.probe("committed")
+        return took
 
-    def _key_type_of(self, uid: str) -> str:
-        """As declared, or as a program before this one did."""
-        if uid in self._key_types:
-            return key_type_text(self._key_types[uid])
-        before = None if self.last is None else self.last.operators.get(uid)
-        return "" if before is None else before.key_type
+    def _account(self, collected: CollectedEpoch, published: PublishedEpoch, committing: float) -> EpochStatistics:
+        """Hand the checkpoint over to housekeeping, check limits, grant credits and count the epoch."""
+        manifest, reports = published.manifest, collected.reports
+        if published.version is not None:
+            self._housekeeping.published(manifest, published.version)
+        self._dispose_claimed(manifest)
+        if self.storage.in_memory and not self.single_epoch:
+            limit, merged = self.settings.memory_limit, self._housekeeping.merged
+            check_memory_limit(self.storage, manifest, self._manifests.names, merged, limit)
+        duration = self.monotonic() - collected.started
+        concurrent = self._committer.concurrent_seconds(manifest, collected.records)
+        if self.flow is not None and concurrent is not None:
+            slots = 0 if self.slots is None else self.slots.available
+            self.flow.completed(self.graph, reports, collected.measured, slots, committing, concurrent, duration)
+        written = self._housekeeping.bases_written
+        return self._log.add(manifest, reports, collected.records, duration * 1000, written)
 
-    def _count(self, reports: tuple[Report, ...], records: int, duration_ms: float) -> EpochStatistics:
-        deltas = [delta for report in reports for part in report.operators for delta in part.deltas]
-        assert self.last is not None
-        statistics = EpochStatistics(
-            self.last.id,
-            records,
-            duration_ms,
-            (self.monotonic() - self._epoch_ended_at) * 1000,
-            sum(delta.size for delta in deltas),
-            sum(delta.entries for delta in deltas),
-            sum(self.last.state_bytes(uid) for uid in self.last.keyed()),
-            self._housekeeping.bases_written - self._bases_counted,
-        )
-        self._bases_counted = self._housekeeping.bases_written
-        self._epoch_ended_at = self.monotonic()
-        self.statistics.append(statistics)
-        return statistics
+    def _fenced_if_published(self, number: int) -> AbstractContextManager[None]:
+        return nullcontext() if self.single_epoch else fencing.fenced_if_published(self.storage, number)
+
+    def pause_left(self) -> float:
+        """Seconds until the next checkpoint may be triggered."""
+        return self._log.pause_left(self.settings.min_pause_ms)
 
     def epoch_clock(self) -> int:
         """Processing time of an epoch that begins now. It never goes back, whatever the machine's clock does."""
-        return self._processing.now()
+        return self._clocks.processing.now()
 
     def forget_clock(self) -> None:
         """The clocks are others from now on; only what a checkpoint holds is still true."""
-        self._epoch_ended_at = self.monotonic()
-        self._processing.forget()
-        self._jumps.forget()
-        if self.last is not None:
-            self._processing.reach(self.last.timestamp)
+        self._log.forget_clock()
+        self._clocks.forget(None if self.last is None else self.last.timestamp)
 
     @property
     def wakeup_is_due(self) -> bool:
         """Whether an epoch is to run now even if no data came."""
         due = self.next_wakeup
         return due is not None and due <= self.epoch_clock()
-
-    def _now(self) -> int:
-        return int(self.clock() * 1000)
-
-    def _ticks(self) -> int:
-        """Milliseconds by the monotonic clock."""
-        return int(self.monotonic() * 1000)
-
-    def _took_ms(self, started: float) -> int:
-        return int((self.monotonic() - started) * 1000)

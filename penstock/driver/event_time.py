@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from msgspec.structs import replace
 
 from penstock.checkpoint.manifest import Manifest
+from penstock.graph.physical import PhysicalGraph
 from penstock.runtime.event_time import (
     ChannelTime,
     OperatorTime,
@@ -19,7 +20,7 @@ from penstock.runtime.event_time import (
     standing,
     where_channels_stood,
 )
-from penstock.runtime.plan import Chain, PhysicalGraph
+from penstock.runtime.plan import Chain
 from penstock.runtime.report import Report
 from penstock.runtime.watermarks import GREATEST, LEAST
 from penstock.state.ttl_timers import EXPIRY_KINDS
@@ -102,7 +103,9 @@ def _channels(
     stood: OperatorTime, parts: dict[str, list[int]], timeout_ms: int | None, now: int
 ) -> dict[str, ChannelTime]:
     channels = {
-        name: ChannelTime(channel.watermark, channel.active_at, is_idle(channel, timeout_ms, now))
+        name: ChannelTime(
+            watermark=channel.watermark, active_at=channel.active_at, idle=is_idle(channel, timeout_ms, now)
+        )
         for name, channel in stood.channels.items()
     }
     begins = where_channels_stood(stood)
@@ -112,7 +115,7 @@ def _channels(
         if watermark == GREATEST:
             channels.pop(name, None)
             continue
-        channels[name] = ChannelTime(max(watermark, begins.get(name, watermark)), now)
+        channels[name] = ChannelTime(watermark=max(watermark, begins.get(name, watermark)), active_at=now)
     return channels
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from penstock.driver.credits import Controller, Demand, shared
+from penstock.graph.physical import PhysicalGraph
 from penstock.runtime.metrics import BACK_PRESSURE, BACKLOG, CAPACITY, CREDITS, Number, TaskMetrics
-from penstock.runtime.plan import PhysicalGraph
 from penstock.runtime.report import Report
 
 _COMMIT = "commit"

@@ -12,6 +12,7 @@ from typing import Any
 from penstock.driver.flow_control import FlowControl
 from penstock.driver.slots import Slots
 from penstock.errors import PenstockError
+from penstock.graph.physical import PhysicalGraph
 from penstock.runtime.metrics import (
     BUFFER_FILL,
     BUFFERS_OUT,
@@ -22,7 +23,6 @@ from penstock.runtime.metrics import (
     Number,
     TaskMetrics,
 )
-from penstock.runtime.plan import PhysicalGraph
 
 _STEPS = 60
 """A meter's time span is kept in so many steps: its rate is that exact, and holds no more in memory."""
@@ -118,16 +118,21 @@ class JobMetrics(Mapping[str, Value]):
 class MetricTotals:
     """Order of calls: `add` after each completed epoch, by the driver; `read` at any time, from any thread."""
 
-    def __init__(self, graph: PhysicalGraph, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        graph: PhysicalGraph,
+        clock: Callable[[], float],
+        flow: FlowControl | None = None,
+        slots: Slots | None = None,
+    ) -> None:
+        """`flow`: of a job that has flow control. `slots`: of an engine that counts its slots."""
         self._graph = graph
         self._clock = clock
+        self._flow = flow
+        self._slots = slots
         self._lock = threading.Lock()
         self._epoch = 0
-        self.restarts = 0
-        self.slots: Slots | None = None
-        """Of an engine that has them."""
-        self.flow: FlowControl | None = None
-        """Of a job that has it."""
+        self._restarts = 0
         self._counters, self._meters, self._distributions = _Sums(), _Sums(), _Sums()
         self._last: tuple[_Sums, ...] = ()
         self._windows: dict[tuple[_Key, int], _Window] = {}
@@ -175,6 +180,10 @@ class MetricTotals:
                 bounds = (least, most) if number else (None, None)
                 distributions.add((uid, name), subtask, DistributionValue(number, total, *bounds))
 
+    def restarted(self, restarts: int) -> None:
+        """The job runs again after a failure. `restarts`: how often it was restarted so far."""
+        self._restarts = restarts
+
     def read(self) -> JobMetrics:
         now = self._clock()
         with self._lock:
@@ -192,12 +201,12 @@ class MetricTotals:
                     self._add_fill(uid, name, cells, values, subtasks)
             subtasks |= _copied(self._gauges)
             values |= _copied(self._gauges)
-            if self.flow is not None:
-                values |= self.flow.gauges()
+            if self._flow is not None:
+                values |= self._flow.gauges()
             last = {key: dict(cells) for sums in self._last for key, cells in sums.items()}
-            slots = (0, 0) if self.slots is None else (self.slots.needed, self.slots.available)
+            slots = (0, 0) if self._slots is None else (self._slots.needed, self._slots.available)
             counters = frozenset(map(_full, self._counters))
-            return JobMetrics(self._epoch, self._names(), values, subtasks, last, self.restarts, slots, counters)
+            return JobMetrics(self._epoch, self._names(), values, subtasks, last, self._restarts, slots, counters)
 
     def _add_fill(
         self, uid: str, name: str, sent: dict[int, int], values: dict[_Key, Value], subtasks: _BySubtask

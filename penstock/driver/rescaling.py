@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from penstock.errors import PenstockError
-from penstock.runtime.plan import Chain, PhysicalGraph
+from penstock.graph.physical import PhysicalGraph
+from penstock.runtime.plan import Chain
 
 Scale = dict[int, int]
 """Number of subtasks by chain, where it is not the program's."""

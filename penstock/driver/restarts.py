@@ -7,6 +7,15 @@ from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from penstock.common.options.restarts import (
+    ATTEMPTS_BEFORE_RESET_BACKOFF,
+    BACKOFF_MULTIPLIER,
+    INITIAL_BACKOFF,
+    JITTER_FACTOR,
+    MAX_BACKOFF,
+    RESET_BACKOFF_THRESHOLD,
+)
+
 
 @dataclass(frozen=True)
 class NoRestart:
@@ -30,14 +39,14 @@ class FailureRate:
 
 @dataclass(frozen=True)
 class ExponentialDelay:
-    initial_ms: int = 1000
-    max_ms: int = 60_000
-    multiplier: float = 1.5
-    reset_ms: int = 3_600_000
+    initial_ms: int = INITIAL_BACKOFF.default
+    max_ms: int = MAX_BACKOFF.default
+    multiplier: float = BACKOFF_MULTIPLIER.default
+    reset_ms: int = RESET_BACKOFF_THRESHOLD.default
     """A time without failure after which the delay is the first one again."""
-    jitter: float = 0.1
+    jitter: float = JITTER_FACTOR.default
     """The part of a delay by which it may be longer or shorter: jobs that failed together do not restart together."""
-    attempts: int | None = None
+    attempts: int | None = ATTEMPTS_BEFORE_RESET_BACKOFF.default
     """Restarts before the delay is reset; one more ends the job. None: without end."""
     same_error: int | None = None
     """Failures of user code in a row, with no checkpoint completed between, of which one more ends the job."""

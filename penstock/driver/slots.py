@@ -12,11 +12,11 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from penstock.common.configuration import Configuration
+from penstock.common.options.running import SLOT_TIMEOUT, SLOTS_WAIT
 from penstock.errors import PenstockError
-from penstock.runtime.plan import Chain, PhysicalGraph
-
-WAIT = "penstock.slots.wait"
-TIMEOUT = "slot.request.timeout"
+from penstock.graph.physical import PhysicalGraph
+from penstock.runtime.plan import Chain
 
 _logger = logging.getLogger("penstock")
 
@@ -29,10 +29,14 @@ class TooFewSlots(PenstockError):
 
 @dataclass(frozen=True)
 class SlotSettings:
-    wait: bool = False
+    wait: bool = SLOTS_WAIT.default
     """Whether the job waits while it has too few; else its tasks run in turns."""
-    timeout_ms: int = 5 * 60 * 1000
+    timeout_ms: int = SLOT_TIMEOUT.default
     """How long it waits."""
+
+
+def slot_settings(configuration: Configuration) -> SlotSettings:
+    return SlotSettings(configuration.get(SLOTS_WAIT), configuration.get(SLOT_TIMEOUT))
 
 
 def widest(graph: PhysicalGraph) -> Chain | None:
@@ -94,21 +98,24 @@ class Slots:
                 return True
             if (now - self._short_since) * 1000 >= self._settings.timeout_ms:
                 raise TooFewSlots(
-                    f"Job '{self._job}' waited {self._timeout} for slots ({TIMEOUT}). {self._shortage(graph)}.",
-                    fix=f"{self._remedies()}, let it wait longer with {TIMEOUT}, or set {WAIT} to false: its tasks "
-                    f"then run in turns.",
+                    f"Job '{self._job}' waited {self._timeout} for slots ({SLOT_TIMEOUT.key}). "
+                    f"{self._shortage(graph)}.",
+                    fix=f"{self._remedies()}, let it wait longer with {SLOT_TIMEOUT.key}, or set {SLOTS_WAIT.key} to "
+                    f"false: its tasks then run in turns.",
                 )
             return False
 
     def _warn(self, graph: PhysicalGraph) -> None:
         if self._settings.wait:
-            _logger.warning("%s. It waits for them, at most %s (%s).", self._shortage(graph), self._timeout, TIMEOUT)
+            _logger.warning(
+                "%s. It waits for them, at most %s (%s).", self._shortage(graph), self._timeout, SLOT_TIMEOUT.key
+            )
         else:
             _logger.warning(
                 "%s. It goes on, and its tasks run in turns. %s, or set %s to true to let it wait.",
                 self._shortage(graph),
                 self._remedies(),
-                WAIT,
+                SLOTS_WAIT.key,
             )
 
     @property

@@ -8,7 +8,7 @@ import msgspec
 
 from penstock.checkpoint.manifest import Manifest, OperatorSnapshot
 from penstock.checkpoint.redistribution import add_report, stored_once
-from penstock.runtime.plan import PhysicalGraph
+from penstock.graph.physical import PhysicalGraph
 from penstock.runtime.report import OperatorReport, Report
 
 
@@ -54,9 +54,17 @@ def operator_snapshots(
             snapshot = snapshots.get(part.uid)
             if snapshot is None:
                 snapshot = snapshots[part.uid] = OperatorSnapshot(
-                    names[part.uid], chain.parallelism, chain.max_parallelism, {}, [], {}, {}, {}, {},
-                    key_type_of(part.uid),
-                )  # fmt: skip
+                    name=names[part.uid],
+                    parallelism=chain.parallelism,
+                    max_parallelism=chain.max_parallelism,
+                    states={},
+                    deltas=[],
+                    operator_state={},
+                    timers={},
+                    ttl={},
+                    migrations={},
+                    key_type=key_type_of(part.uid),
+                )
             _add_states(snapshot, part, None if last is None else last.operators.get(part.uid))
             snapshot.deltas.extend(part.deltas)
             add_report(snapshot.operator_state, part.operator_state, report.subtask, chain.parallelism)

@@ -15,7 +15,7 @@ from penstock.runtime.report import Report
 _REMEMBERED = 100
 
 
-class SubtaskAcknowledgement(msgspec.Struct, frozen=True):
+class SubtaskAcknowledgement(msgspec.Struct, frozen=True, kw_only=True):
     subtask: int
     delta_bytes: int
     delta_entries: int
@@ -23,7 +23,7 @@ class SubtaskAcknowledgement(msgspec.Struct, frozen=True):
     """From the trigger to the task's acknowledgement, by the clock of the task's host; None if Spark lost the note."""
 
 
-class OperatorCheckpoint(msgspec.Struct, frozen=True):
+class OperatorCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
     uid: str
     name: str
     state_bytes: int
@@ -32,7 +32,7 @@ class OperatorCheckpoint(msgspec.Struct, frozen=True):
     subtasks: list[SubtaskAcknowledgement]
 
 
-class CheckpointStatistics(msgspec.Struct, frozen=True):
+class CheckpointStatistics(msgspec.Struct, frozen=True, kw_only=True):
     id: int
     status: str
     """COMPLETED, DECLINED or EXPIRED."""
@@ -66,7 +66,16 @@ class CheckpointLog:
     def add_failed(self, abort: Abort, triggered_at: int, duration_ms: int) -> None:
         self.failed += 1
         self.recent.append(
-            CheckpointStatistics(abort.epoch, abort.status.value, triggered_at, duration_ms, 0, 0, [], abort.reason)
+            CheckpointStatistics(
+                id=abort.epoch,
+                status=abort.status.value,
+                triggered_at=triggered_at,
+                duration_ms=duration_ms,
+                delta_bytes=0,
+                state_bytes=0,
+                operators=[],
+                failure=abort.reason,
+            )
         )
 
     def add_completed(
@@ -86,31 +95,31 @@ class CheckpointLog:
             for part in report.operators:
                 subtasks.setdefault(part.uid, []).append(
                     SubtaskAcknowledgement(
-                        report.subtask,
-                        sum(delta.size for delta in part.deltas),
-                        sum(delta.entries for delta in part.deltas),
+                        subtask=report.subtask,
+                        delta_bytes=sum(delta.size for delta in part.deltas),
+                        delta_entries=sum(delta.entries for delta in part.deltas),
                         # By two clocks, of which either may have jumped.
-                        None if at is None else min(max(0, at - triggered_at), duration_ms),
+                        acknowledged_ms=None if at is None else min(max(0, at - triggered_at), duration_ms),
                     )
                 )
         operators = [
             OperatorCheckpoint(
-                uid,
-                names[uid],
-                manifest.state_bytes(uid),
-                sum(each.delta_bytes for each in acknowledgements),
-                acknowledgements,
+                uid=uid,
+                name=names[uid],
+                state_bytes=manifest.state_bytes(uid),
+                delta_bytes=sum(each.delta_bytes for each in acknowledgements),
+                subtasks=acknowledgements,
             )
             for uid, acknowledgements in sorted(subtasks.items())
         ]
         self.recent.append(
             CheckpointStatistics(
-                manifest.id,
-                CheckpointStatus.COMPLETED.value,
-                triggered_at,
-                duration_ms,
-                sum(each.delta_bytes for each in operators),
-                sum(manifest.state_bytes(uid) for uid in manifest.keyed()),
-                operators,
+                id=manifest.id,
+                status=CheckpointStatus.COMPLETED.value,
+                triggered_at=triggered_at,
+                duration_ms=duration_ms,
+                delta_bytes=sum(each.delta_bytes for each in operators),
+                state_bytes=sum(manifest.state_bytes(uid) for uid in manifest.keyed()),
+                operators=operators,
             )
         )

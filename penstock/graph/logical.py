@@ -23,6 +23,7 @@ class GraphError(PenstockError):
 
 
 def check_positive(number: int, what: str) -> None:
+    """Raise GraphError unless a number is an integer of at least 1."""
     if not isinstance(number, int) or number < 1:
         raise GraphError(
             f"The {what} must be a whole number of at least 1, not {number!r}.",
@@ -97,6 +98,7 @@ class Node:
 
     @property
     def is_sink(self) -> bool:
+        """Return whether the node is a sink."""
         return isinstance(self.operator, (SinkOperator, SinkFunctionOperator))
 
     # -- what the program says of it -----------------------------------------------------------------------------------

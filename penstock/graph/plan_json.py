@@ -6,7 +6,8 @@ import json
 from typing import Any
 
 from penstock.graph.logical import Input, LogicalGraph, Node
-from penstock.runtime.plan import Chain, PhysicalGraph
+from penstock.graph.physical import PhysicalGraph
+from penstock.runtime.plan import Chain
 
 _STRATEGY = {"key": "HASH"}
 """Flink's names; the others are the kind in capitals."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from types import CodeType, FunctionType
 from typing import Any
 
-from penstock.common.program import ClassCollector
+from penstock.common.class_collector import ClassCollector
 from penstock.errors import SourceLocation
 from penstock.graph.logical import GraphError
 from penstock.graph.ship_advice import advice

@@ -39,8 +39,6 @@ class TimestampsOperator(Operator):
     def open(self, context: RuntimeContext, emit: Emit) -> None:
         super().open(context, emit)
         self.extract = None if self.function is None else method_of(self.function, "extract_timestamp")
-        if self.batch:
-            self._reach = _at_the_end  # type: ignore[method-assign]
 
     def stand(self, watermarks: dict[str, int], idle: bool, active_at: int) -> None:
         """Go on from where it stood, behind an exchange; before each epoch."""
@@ -90,6 +88,9 @@ class TimestampsOperator(Operator):
             self.mark(watermark, channel)
 
     def _reach(self, channel: str, watermark: int) -> None:
+        if self.batch:
+            # A batch has no watermark but the last: no reader waits for results, and no record comes late.
+            return
         self.channels[channel] = watermark
         if not channel:
             self.watermark = watermark
@@ -127,10 +128,6 @@ class TimestampsOperator(Operator):
             ),
             locations=(self.location,),
         )
-
-
-def _at_the_end(channel: str, watermark: int) -> None:
-    """In a batch nobody waits for results, so there is no watermark but the last, and no record comes late."""
 
 
 class _Output:

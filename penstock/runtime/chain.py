@@ -19,9 +19,10 @@ from penstock.runtime.exchange import (
     Records,
 )
 from penstock.runtime.failures import Party, party_of
+from penstock.runtime.fan_out import Consumer, TypeCheck, discard, each_to, fan_out, with_copies
 from penstock.runtime.metrics import MetricRegistry
 from penstock.runtime.moment import Moment
-from penstock.runtime.operators import Emit, Mark, Operator, WrongResult, describe, load_operator, method_of
+from penstock.runtime.operators import Emit, Mark, Operator, load_operator, method_of
 from penstock.runtime.partitions import (
     BroadcastExchange,
     CustomExchange,
@@ -30,21 +31,21 @@ from penstock.runtime.partitions import (
     SingleExchange,
     share_of,
 )
-from penstock.runtime.plan import Chain, Edge, PhysicalGraph
+from penstock.runtime.plan import Chain, Edge, Plan
 from penstock.runtime.rows import (
     PICKLED,
     Codec,
     ExchangeRow,
     channel_of,
+    edge_of,
     route_to,
 )
-from penstock.runtime.sharing import independent
 from penstock.runtime.timers import StateClock
 from penstock.runtime.typed_codec import declared_codec, hinted_codec
 from penstock.state.key_groups import owner_of
 from penstock.state.overlay import Overlay
 from penstock.state.replica import StateHistory
-from penstock.state.serializers import Hinted, Serializer, serializer_for
+from penstock.state.serializers import Hinted, serializer_for
 from penstock.state.shares import Share
 
 
@@ -62,7 +63,7 @@ class ChainRun:
     After a failure the owner must drop it: its functions may hold half an epoch's effects.
     """
 
-    def __init__(self, graph: PhysicalGraph, chain: Chain, subtask: int | None) -> None:
+    def __init__(self, graph: Plan, chain: Chain, subtask: int | None) -> None:
         self.graph = graph
         self.chain = chain
         self.subtask = subtask
@@ -80,7 +81,7 @@ class ChainRun:
         self._input_codecs = {number: _codec(graph.edges[number]) for number in chain.inputs}
         self.moment = Moment()
         self._opened: list[Operator] = []
-        self.letters: Emit = _discard
+        self.letters: Emit = discard
         """Where a source's dead letters go."""
 
     def _make(self) -> None:
@@ -147,7 +148,7 @@ class ChainRun:
             operator.moment = self.moment
             operator.overlay = self.overlay if chained.keyed else None
             if operator.overlay is not None:
-                operator.overlay.ttl.clock = StateClock(operator)
+                operator.overlay.ttl.go_by(StateClock(operator))
             if operator.keeps_state:
                 operator.initialize(context, restored(operator.uid))
             operator.open(context, _unrouted)
@@ -158,16 +159,16 @@ class ChainRun:
         for place in reversed(range(len(self.operators))):
             operator = self.operators[place]
             owned = self._gives_owned(place)
-            operator.emit = self._checked(place, _fan_out(self._consumers(place, None, exchanges), owned))
+            operator.emit = self._checked(place, fan_out(self._consumers(place, None, exchanges), owned))
             operator.mark = self._marking(place, exchanges)
             operator.sides = {
-                tag: _fan_out(self._consumers(place, tag, exchanges)) for tag in self._tags_read_from(place)
+                tag: fan_out(self._consumers(place, tag, exchanges)) for tag in self._tags_read_from(place)
             }
         if self.chain.dead_letters:
             tag = next(iter(self._tags_read_from(None)))
-            self.letters = _fan_out(self._consumers(None, tag, exchanges))
+            self.letters = fan_out(self._consumers(None, tag, exchanges))
         roots: list[Callable[[Records], None]] = [
-            _each(self.operators[place])
+            each_to(self.operators[place])
             for place, op in enumerate(self.chain.operators)
             if op.parent is None and op.parent_tag is None
         ]
@@ -176,13 +177,19 @@ class ChainRun:
         ]
         if len(roots) + len(sending) > 1:
             # Each operator may change what it is given; the others must not see it.
-            roots = [_with_copies(root) for root in roots]
+            roots = [with_copies(root) for root in roots]
         return roots + sending
+
+    def advance_of(self, operator: Operator) -> Callable[..., None]:
+        """What a watermark that reaches an operator is given to: a Mark whose channel has a default."""
+        return operator.advance
 
     def _marking(self, place: int, exchanges: dict[int, Exchange]) -> Mark:
         """Where the watermarks of an operator go: to those who are chained to it, and on every edge."""
         told: list[Mark] = [
-            self.operators[index].advance for index, other in enumerate(self.chain.operators) if other.parent == place
+            self.advance_of(self.operators[index])
+            for index, other in enumerate(self.chain.operators)
+            if other.parent == place
         ]
         told += [exchanges[edge.id].mark for edge in self._edges if edge.from_operator == place]
         if len(told) == 1:
@@ -200,7 +207,7 @@ class ChainRun:
         `letters`: those of its dead letters too, which are told only of ends.
         """
         told: list[Mark] = [
-            self.operators[place].advance
+            self.advance_of(self.operators[place])
             for place, operator in enumerate(self.chain.operators)
             if operator.parent is None and (letters or operator.parent_tag is None)
         ]
@@ -237,7 +244,7 @@ class ChainRun:
         if declared is None:
             return emit
         operator = self.operators[place]
-        return _TypeCheck(serializer_for(pickle.loads(declared)), operator, emit).process
+        return TypeCheck(serializer_for(pickle.loads(declared)), operator, emit).process
 
     def exchanges(self, producer: int, out: list[ExchangeRow]) -> dict[int, Exchange]:
         return {edge.id: self._exchange(edge, producer, out) for edge in self._edges}
@@ -279,6 +286,11 @@ class ChainRun:
         alone = len(operators) == 1 and not any(e.from_operator is None and e.tag is None for e in self._edges)
         return alone and self.chain.source_uid is not None and operators[place].assigns_time
 
+    def set_time(self, processing_time: int, watermark: int) -> None:
+        """Let states be read as of this time, outside of an epoch."""
+        self.moment.processing_time = processing_time
+        self.operators[0].watermark = watermark
+
     def tick(self) -> None:
         """Fire the processing-time timers that the epoch's clock has reached."""
         if self.overlay is not None:
@@ -294,10 +306,10 @@ class ChainRun:
         return channels
 
     def port(self, channel: int) -> int:
-        return self.graph.edges[channel >> 32].port
+        return self.graph.edges[edge_of(channel)].port
 
     def decode(self, channel: int, data: bytes) -> list[Any]:
-        return self._input_codecs[channel >> 32].decode_many(data)
+        return self._input_codecs[edge_of(channel)].decode_many(data)
 
     def close(self) -> None:
         """Close what was opened, also where opening failed halfway, first operator first."""
@@ -310,89 +322,13 @@ class ChainRun:
             self._opened.pop().abandon()
 
 
-def next_target(graph: PhysicalGraph, level: int, to_level: int, target: int) -> int:
+def next_target(graph: Plan, level: int, to_level: int, target: int) -> int:
     """The partition of the stage after `level` that a row takes on its way to `target` of `to_level`."""
     if to_level == level + 1:
         return target
     if level + 1 >= len(graph.levels):
         return 0
     return target % graph.targets(level + 1)
-
-
-class _TypeCheck:
-    """Refuses what an operator emits against its declared type, before it goes anywhere.
-
-    What it lets pass is as an exchange would give it, so that chaining changes no result.
-    """
-
-    def __init__(self, serializer: Serializer, operator: Operator, emit: Emit) -> None:
-        self._check = serializer.check
-        self._exact = serializer.exact
-        self._operator = operator
-        self._emit = emit
-
-    def process(self, result: Any) -> None:
-        if type(result) is not self._exact:
-            try:
-                result = self._check(result)
-            except PenstockError as error:
-                raise WrongResult(
-                    f"{describe(self._operator.function)} gave a result that is not of the output_type of "
-                    f"'{self._operator.name}': {error.statement()}.",
-                    fix=error.fix,
-                ) from None
-        self._emit(result)
-
-
-def _each(operator: Operator) -> Callable[[Records], None]:
-    def feed(values: Records) -> None:
-        process = operator.process
-        for value in values:
-            process(value)
-
-    return feed
-
-
-class Consumer(NamedTuple):
-    """Who is given the records of an operator: how to give it one that is its own, and how one that may be shared."""
-
-    process: Emit
-    process_shared: Emit
-
-    @staticmethod
-    def of(operator: Operator) -> Consumer:
-        return Consumer(operator.process, operator.process if operator.reads_only else operator.process_shared)
-
-
-def _fan_out(consumers: list[Consumer], owned: bool = False) -> Emit:
-    """Give a record to every consumer, as it was when it was emitted, whatever the others and the giver do with it.
-
-    `owned`: the giver has no use for it any more, and so the last consumer needs no copy.
-    """
-    if not consumers:
-        return _discard
-    calls = [consumer.process_shared for consumer in consumers]
-    if owned:
-        calls[-1] = consumers[-1].process
-    if len(calls) == 1:
-        return calls[0]
-
-    def emit(value: Any) -> None:
-        for call in calls:
-            call(value)
-
-    return emit
-
-
-def _with_copies(root: Callable[[Records], None]) -> Callable[[Records], None]:
-    def feed(values: Records) -> None:
-        root([independent(value) for value in values])
-
-    return feed
-
-
-def _discard(value: Any) -> None:
-    pass
 
 
 def _unrouted(value: Any) -> None:
@@ -409,7 +345,7 @@ def _codec(edge: Edge) -> Codec:
     return declared_codec(serializer_for(declared), edge.tag is None and edge.from_operator is not None)
 
 
-def _partitioner(graph: PhysicalGraph, edge: Edge) -> tuple[Callable[[Any], Any], Callable[[Any, int], int], Party]:
+def _partitioner(graph: Plan, edge: Edge) -> tuple[Callable[[Any], Any], Callable[[Any, int], int], Party]:
     assert edge.pickled_key is not None
     selector, partitioner = pickle.loads(edge.pickled_key)
     head = graph.chains[edge.to_chain].operators[0]
@@ -417,7 +353,7 @@ def _partitioner(graph: PhysicalGraph, edge: Edge) -> tuple[Callable[[Any], Any]
     return method_of(selector, "get_key"), method_of(partitioner, "partition"), user
 
 
-def _keying(graph: PhysicalGraph, edge: Edge) -> Keying:
+def _keying(graph: Plan, edge: Edge) -> Keying:
     assert edge.pickled_key is not None
     selector, key_type = pickle.loads(edge.pickled_key)
     coerce = None

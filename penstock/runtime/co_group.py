@@ -9,7 +9,7 @@ from penstock.runtime.context import RuntimeContext
 from penstock.runtime.operators import Emit, iterate, method_of
 from penstock.runtime.windows.contents import Contents, Listed
 from penstock.runtime.windows.operator import WindowDescription, WindowOperator
-from penstock.state.overlay import Namespaced
+from penstock.state.namespaced import Namespaced
 
 JOIN, FLAT_JOIN, CO_GROUP = "join", "flat join", "co-group"
 

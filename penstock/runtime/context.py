@@ -47,9 +47,10 @@ class RuntimeContext(StateGetters):
         job_parameters: dict[str, str] | None = None,
     ) -> None:
         self._task_name = task_name
-        self._uid = uid
-        self._subtask = subtask
-        self._parallelism = parallelism
+        self.uid = uid
+        self.subtask = subtask
+        """None in the first chain of a source, which runs once per Spark partition."""
+        self.parallelism = parallelism
         self._max_parallelism = max_parallelism
         self._overlay = overlay
         self._metrics = metrics
@@ -62,7 +63,7 @@ class RuntimeContext(StateGetters):
 
     def get_number_of_parallel_subtasks(self) -> int:
         self._require_subtask()
-        return self._parallelism
+        return self.parallelism
 
     def get_max_number_of_parallel_subtasks(self) -> int:
         return self._max_parallelism
@@ -74,7 +75,7 @@ class RuntimeContext(StateGetters):
         return 0
 
     def get_task_name_with_subtasks(self) -> str:
-        return f"{self._task_name} ({self._require_subtask() + 1}/{self._parallelism})"
+        return f"{self._task_name} ({self._require_subtask() + 1}/{self.parallelism})"
 
     def get_job_parameter(self, key: str, default_value: str) -> str:
         return self._job_parameters.get(key, default_value)
@@ -92,7 +93,7 @@ class RuntimeContext(StateGetters):
     def each_key(self, state: str) -> Iterator[None]:
         """For operators at the end of an epoch: makes every key of this subtask that has the value state current."""
         assert self._overlay is not None
-        groups = range_of_subtask(self._require_subtask(), self._parallelism, self._max_parallelism)
+        groups = range_of_subtask(self._require_subtask(), self.parallelism, self._max_parallelism)
         for key in self._overlay.keys(state, groups):
             self._overlay.key = key
             yield
@@ -100,30 +101,31 @@ class RuntimeContext(StateGetters):
 
     def operator_state_store(self, restored: dict[str, Share]) -> OperatorStateStore:
         """For operators: an empty store above what a checkpoint holds."""
-        return OperatorStateStore(self._described(), self._require_subtask(), restored)
+        return OperatorStateStore(self.described(), self._require_subtask(), restored)
 
     def key_groups(self, wanted: str) -> tuple[str, range, int]:
         """The operator in words, the key groups of this subtask, and how many there are; an error if it has none."""
         if self._overlay is None:
-            raise NotKeyed(not_keyed(self._task_name, self._uid, wanted), fix=KEY_BY_FIX)
-        groups = range_of_subtask(self._require_subtask(), self._parallelism, self._max_parallelism)
-        return self._described(), groups, self._max_parallelism
+            raise NotKeyed(not_keyed(self._task_name, self.uid, wanted), fix=KEY_BY_FIX)
+        groups = range_of_subtask(self._require_subtask(), self.parallelism, self._max_parallelism)
+        return self.described(), groups, self._max_parallelism
 
-    def _described(self) -> str:
-        return f"operator '{self._task_name}' (uid '{self._uid}')"
+    def described(self) -> str:
+        """The operator in words, for messages."""
+        return f"operator '{self._task_name}' (uid '{self.uid}')"
 
     def _register(self, descriptor: StateDescriptor) -> Any:
         if self._overlay is None:
-            raise NotKeyed(not_keyed(self._task_name, self._uid, f"state '{descriptor.name}'"), fix=KEY_BY_FIX)
+            raise NotKeyed(not_keyed(self._task_name, self.uid, f"state '{descriptor.name}'"), fix=KEY_BY_FIX)
         return self._overlay.register(descriptor)
 
     def _require_subtask(self) -> int:
-        if self._subtask is None:
+        if self.subtask is None:
             raise NoSubtask(
-                f"Operator '{self._task_name}' (uid '{self._uid}') asks which subtask it is, but it runs in the first "
+                f"Operator '{self._task_name}' (uid '{self.uid}') asks which subtask it is, but it runs in the first "
                 f"chain of a source, once per Spark partition. Call set_parallelism(n) on it to make it a task."
             )
-        return self._subtask
+        return self.subtask
 
 
 KEY_BY_FIX = "Call key_by(...) before it: keyed state belongs to a key."

@@ -18,11 +18,11 @@ from penstock.runtime.assigning import TimestampsOperator
 from penstock.runtime.chain import ChainRun
 from penstock.runtime.operators import Operator
 from penstock.runtime.plan import Chain, Edge
-from penstock.runtime.rows import Barrier, Buffer
-from penstock.runtime.watermarks import LEAST, Valve
+from penstock.runtime.rows import Barrier, Buffer, channel_of, edge_of
+from penstock.runtime.watermarks import GREATEST, LEAST, Valve
 
 
-class ChannelTime(msgspec.Struct, array_like=True, frozen=True):
+class ChannelTime(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     watermark: int
     active_at: int
     """The clock of the last epoch that had records of it."""
@@ -38,7 +38,7 @@ class Standing(NamedTuple):
     """Of an operator that makes watermarks: the clock of the last epoch that had records for it; None for none yet."""
 
 
-class OperatorTime(msgspec.Struct, array_like=True, frozen=True):
+class OperatorTime(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     subtasks: list[int] = []
     """The watermark of each."""
     idle: bool = False
@@ -205,8 +205,9 @@ class Inflow:
         now: int,
         barriers: dict[int, Barrier],
     ) -> None:
-        head = self._head = run.operators[0]
-        self.valve = Valve(head.advance, self._rest, self._wake, head.watermark)
+        head = run.operators[0]
+        self._advance = run.advance_of(head)
+        self.valve = Valve(self._advance, self._rest, self._wake, head.watermark)
         for number in run.chain.inputs:
             edge = run.graph.edges[number]
             producer = run.graph.chains[edge.from_chain]
@@ -216,7 +217,7 @@ class Inflow:
                 assert edge.from_operator is not None
                 for subtask in range(producer.parallelism):
                     stood = standing(producer, edge.from_operator, subtask, times)
-                    self.valve.open(number << 32 | subtask, stood.watermark, stood.idle)
+                    self.valve.open(channel_of(number, subtask), stood.watermark, stood.idle)
         self.valve.settle()
 
     def _open_source(self, edge: Edge, producer: Chain, times: Times, now: int, barriers: dict[int, Barrier]) -> None:
@@ -226,7 +227,7 @@ class Inflow:
         stood = known_time.channels
         begins = where_channels_stood(known_time)
         timeout = idle_timeout(producer, uid)
-        given = {channel: barrier for channel, barrier in barriers.items() if channel >> 32 == edge.id}
+        given = {channel: barrier for channel, barrier in barriers.items() if edge_of(channel) == edge.id}
         names = {name for barrier in given.values() for name in barrier.watermarks}
         for name in sorted(stood.keys() | names - {""}):
             known = stood.get(name)
@@ -246,7 +247,7 @@ class Inflow:
             self.valve.open((edge.id, None), begins.get("", LEAST), silent)
 
     def mark(self, channel: int, name: str, watermark: int, idle: bool) -> None:
-        key: Hashable = (channel >> 32, name) if name else channel
+        key: Hashable = (edge_of(channel), name) if name else channel
         if idle:
             self.valve.suspend(key, watermark)
         else:
@@ -270,10 +271,10 @@ class Inflow:
 
     def _rest(self) -> None:
         # By the way of watermarks, so that it overtakes none of them; an assigner does not pass it on.
-        self._head.advance(None, "")
+        self._advance(None, "")
 
     def _wake(self) -> None:
-        self._head.advance(self.valve.watermark, "")
+        self._advance(self.valve.watermark, "")
 
 
 def idle_timeout(chain: Chain, uid: str | None) -> int | None:
@@ -288,3 +289,49 @@ def is_silent(time: OperatorTime, timeout_ms: int | None, now: int) -> bool:
     """Whether a source that no channel is known of has been silent for long, since the job's first epoch."""
     since = max(time.active_at, default=None)
     return timeout_ms is not None and since is not None and now - since >= timeout_ms
+
+
+def reported_watermarks(run: ChainRun, reached: dict[str, int]) -> dict[str, dict[str, int]]:
+    """For the report: where operators stand, by uid and channel. `reached`: what a source itself gave, by split."""
+    if not run.graph.timed:
+        return {}
+    watermarks: dict[str, dict[str, int]] = {}
+    if run.chain.source_uid is not None:
+        if run.chain.gives_time:
+            watermarks[run.chain.source_uid] = reached
+        for operator in run.operators:
+            if isinstance(operator, TimestampsOperator):
+                watermarks[operator.uid] = operator.channels
+        return watermarks
+    return {operator.uid: {"": operator.watermark} for operator in run.operators}
+
+
+def idle_operators(run: ChainRun, inflow: Inflow | None) -> list[str]:
+    """For the report: the uids of operators that are idle at the end of the epoch."""
+    idle = inflow is not None and inflow.valve.idle
+    if run.chain.source_uid is not None:
+        return []
+    makers = {operator.uid: operator.idle for operator in run.operators if isinstance(operator, TimestampsOperator)}
+    governors = [governor(run.chain, place) for place in range(len(run.operators))]
+    return [
+        operator.uid
+        for operator, maker in zip(run.operators, governors, strict=True)
+        if (idle if maker is None else makers[maker])
+    ]
+
+
+def active_operators(run: ChainRun) -> list[str]:
+    """For the report: the uids of operators that make watermarks and had records in the epoch."""
+    if run.chain.source_uid is not None:
+        return []
+    return [each.uid for each in run.operators if isinstance(each, TimestampsOperator) and each.channels]
+
+
+def shown_watermarks(run: ChainRun) -> dict[str, int]:
+    """For the report: the watermark that operators of a source's chain have shown, by uid of who makes it."""
+    shown = dict[str, int]()
+    for place, operator in enumerate(run.operators):
+        maker = governor(run.chain, place)
+        if operator.follow is not None and maker is not None:
+            shown[maker] = max(operator.watermark, shown.get(maker, LEAST))
+    return {uid: watermark for uid, watermark in shown.items() if watermark < GREATEST}

@@ -23,6 +23,7 @@ from penstock.runtime.rows import (
     Codec,
     ExchangeRow,
     add_checksum,
+    edge_of,
     encode_struct,
 )
 from penstock.runtime.tracks import Tracks
@@ -141,7 +142,7 @@ class Exchange:
         values = self._values[index]
         if not values:
             return
-        buffer = Buffer(self._keys[index] if self.keyed else None, self._encode(values))
+        buffer = Buffer(keys=self._keys[index] if self.keyed else None, values=self._encode(values))
         if self._tracks is not None:
             buffer.times, buffer.marks = self._tracks.take(index)
         size = self._send(index, buffer, len(values))
@@ -175,7 +176,12 @@ class Exchange:
 
     def measure(self) -> EdgeMetrics:
         """What was sent so far, over all targets, without barriers."""
-        return EdgeMetrics(self._channel >> 32, sum(self._sent_records), sum(self._sent_buffers), self._sent_bytes)
+        return EdgeMetrics(
+            edge=edge_of(self._channel),
+            records=sum(self._sent_records),
+            buffers=sum(self._sent_buffers),
+            bytes=self._sent_bytes,
+        )
 
     def close(self, epoch: int, failed: bool) -> list[ChannelCount]:
         """Send what is left and a barrier on every channel; the counts of what was sent."""
@@ -185,12 +191,14 @@ class Exchange:
                 self._values[index] = []
             self._flush(index)
             buffers, records = self._sent_buffers[index], self._sent_records[index]
-            barrier = Barrier(epoch, buffers, records, self._checksums[index], failed)
+            barrier = Barrier(
+                epoch=epoch, buffers=buffers, records=records, checksum=self._checksums[index], failed=failed
+            )
             if self._tracks is not None:
                 barrier.watermarks, barrier.idle = self._tracks.current, sorted(self._tracks.idle)
             payload = encode_struct(barrier)
             self._out.append(ExchangeRow(hop.target, hop.route, self._channel, buffers, BARRIER, payload))
-            counts.append(ChannelCount(self._channel, hop.route, buffers, records))
+            counts.append(ChannelCount(channel=self._channel, target=hop.route, buffers=buffers, records=records))
         return counts
 
 
@@ -266,4 +274,4 @@ class KeyExchange(Exchange):
         for index, keys in enumerate(all_keys):
             if keys:
                 self._flush(index)
-                self._send(index, Buffer(keys, COLUMNS + batch.take(positions[index])), len(keys))
+                self._send(index, Buffer(keys=keys, values=COLUMNS + batch.take(positions[index])), len(keys))

@@ -59,18 +59,18 @@ def describe_failure(error: BaseException, operators: list[Operator], otherwise:
     else:
         headline, fix = describe_error(error) + _reason(error), _fix(error, locations, record)
     return Failure(
-        party.name,
-        party.uid,
-        subtask,
-        describe_error(error),
-        user_traceback(error),
-        from_user,
-        headline,
-        fix,
-        record,
-        locations,
-        error.retryable if isinstance(error, PenstockError) else True,
-        party is otherwise and otherwise.is_source,
+        operator=party.name,
+        uid=party.uid,
+        subtask=subtask,
+        error=describe_error(error),
+        traceback=user_traceback(error),
+        from_user=from_user,
+        headline=headline,
+        fix=fix,
+        record=record,
+        locations=locations,
+        retryable=error.retryable if isinstance(error, PenstockError) else True,
+        is_source=party is otherwise and otherwise.is_source,
     )
 
 

@@ -127,7 +127,7 @@ class Inbox:
                 raise Misaligned(
                     f"Epoch {self._epoch}: channel {channel:#x} sent {barrier.records} records, {records} arrived."
                 )
-            result.append(ChannelCount(channel, target, barrier.buffers, records))
+            result.append(ChannelCount(channel=channel, target=target, buffers=barrier.buffers, records=records))
         return result
 
     def close(self) -> None:

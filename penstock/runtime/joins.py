@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from penstock.errors import PenstockError
+from penstock.runtime.moment import NoTimestamp
 from penstock.runtime.operators import Emit, Operator, method_of
 from penstock.runtime.timers import TimeDomain
 from penstock.runtime.watermarks import GREATEST
@@ -13,10 +13,6 @@ from penstock.state.timeline import Timeline, TimelineDescriptor
 if TYPE_CHECKING:
     from penstock.runtime.context import RuntimeContext
     from penstock.runtime.output_tag import OutputTag
-
-
-class NoTimestamp(PenstockError):
-    """A record came to an interval join without event time."""
 
 
 class JoinContext:

@@ -162,7 +162,7 @@ class MetricGroup:
         return self._registry.register(self._path, name, Distribution())
 
 
-class OperatorMetrics(msgspec.Struct, array_like=True, frozen=True):
+class OperatorMetrics(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     """What one operator measured in one task and epoch, by the names within the operator."""
 
     uid: str
@@ -174,14 +174,14 @@ class OperatorMetrics(msgspec.Struct, array_like=True, frozen=True):
     """Count, sum, minimum, maximum."""
 
 
-class EdgeMetrics(msgspec.Struct, array_like=True, frozen=True):
+class EdgeMetrics(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     edge: int
     records: int
     buffers: int
     bytes: int
 
 
-class TaskMetrics(msgspec.Struct, array_like=True, frozen=True):
+class TaskMetrics(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     """What one task measured in one epoch. Goes with its report, beside the rows."""
 
     chain: int
@@ -240,7 +240,13 @@ class MetricRegistry:
             except Exception as error:  # a gauge is user code, and may raise anything
                 error.add_note(f"while {metric._kind} '{name}' was read at the end of the epoch")
                 raise Blamed(self._operator) from error
-        return OperatorMetrics(self._operator.uid, *measured.values())
+        return OperatorMetrics(
+            uid=self._operator.uid,
+            counters=measured[Counter],
+            gauges=measured[_Gauge],
+            meters=measured[Meter],
+            distributions=measured[Distribution],
+        )
 
     def _who(self) -> str:
         return f"Operator '{self._operator.name}' (uid '{self._operator.uid}')"

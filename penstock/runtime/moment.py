@@ -12,6 +12,10 @@ class WrongTimestamp(PenstockError):
     """A timestamp assigner or a source gave something that is no time."""
 
 
+class NoTimestamp(PenstockError):
+    """A record without event time came to an operator that goes by event time."""
+
+
 class Timestamped(NamedTuple):
     """A record as a source gives it that knows its event time."""
 

@@ -94,6 +94,10 @@ class Operator:
         self.sides: dict[str, Emit] = {}
         """Where side outputs go, by tag id; a value for a tag that nobody reads goes nowhere."""
 
+    def declare(self, name: str, uid: str, location: SourceLocation | None, batch: bool) -> None:
+        """Tell the operator what the graph knows of it, before it is shipped."""
+        self.name, self.uid, self.location, self.batch = name, uid, location, batch
+
     @property
     def kind(self) -> str:
         return type(self).__name__.removesuffix("Operator")

@@ -1,10 +1,9 @@
-"""The physical graph: chains, levels and targets, as it is shipped to the tasks. `penstock.graph` builds it."""
+"""What tasks know of the program: chains of operators, and the edges between them. `penstock.graph` builds them."""
 
 from __future__ import annotations
 
-import pickle
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from typing import Protocol
 
 from penstock.errors import SourceLocation
 
@@ -77,85 +76,30 @@ class Chain:
     outputs: list[int] = field(default_factory=list)
     first_target: int = 0
 
+    def give_time(self) -> None:
+        """Let the source's records come with its own timestamps and watermarks."""
+        self.gives_time = True
+
+    def add(self, operator: ChainedOperator, own_parallelism: bool) -> None:
+        """Append an operator. `own_parallelism`: whether the user gave it one."""
+        self.operators.append(operator)
+        self.own_parallelism |= own_parallelism
+
     @property
     def name(self) -> str:
         names = [self.source_name] if self.source_uid is not None else []
         return " -> ".join(names + [operator.name for operator in self.operators])
 
 
-@dataclass
-class PhysicalGraph:
+class Plan(Protocol):
+    """What a task needs of the physical graph (`penstock.graph.physical`), which it is a part of."""
+
     chains: list[Chain]
     edges: list[Edge]
     levels: list[list[int]]
-    """Chain ids by level; level 0 holds the sources' chains."""
-    job_parameters: dict[str, str] = field(default_factory=dict)
-    buffer_bytes: int = 32 * 1024
-    timed: bool = False
-    """Whether records have event time: then timestamps and watermarks travel with them."""
-    batch: bool = False
-    """Whether it runs as a batch, in which there is no watermark but the last."""
-    program: bytes = b""
-    """The classes that tasks cannot import; a process enters them before it unpickles any part of the graph."""
+    job_parameters: dict[str, str]
+    buffer_bytes: int
+    timed: bool
+    batch: bool
 
-    def rescaled(self, scale: Mapping[int, int]) -> PhysicalGraph:
-        """The same graph with other numbers of subtasks, by chain. Chains and edges that do not change are shared."""
-        if not scale:
-            return self
-        chains = [replace(chain, parallelism=scale[chain.id]) if chain.id in scale else chain for chain in self.chains]
-        graph = replace(self, chains=chains)
-        graph.place_targets()
-        graph.edges = [
-            replace(edge, kind="rebalance")
-            if edge.kind == "forward" and chains[edge.from_chain].parallelism != chains[edge.to_chain].parallelism
-            else edge
-            for edge in self.edges
-        ]
-        return graph
-
-    def place_targets(self) -> None:
-        """Number the partitions of every level."""
-        for level in self.levels[1:]:
-            first = 0
-            for number in level:
-                if self.chains[number].first_target != first:
-                    self.chains[number] = replace(self.chains[number], first_target=first)
-                first += self.chains[number].parallelism
-
-    def targets(self, level: int) -> int:
-        """Number of partitions of a level's stage."""
-        return sum(self.chains[number].parallelism for number in self.levels[level])
-
-    def at_target(self, level: int, target: int) -> tuple[Chain, int]:
-        """The chain and subtask that a partition of a level stands for."""
-        for number in self.levels[level]:
-            chain = self.chains[number]
-            if chain.first_target <= target < chain.first_target + chain.parallelism:
-                return chain, target - chain.first_target
-        raise AssertionError(f"level {level} has no target {target}")
-
-    def chains_by_uid(self) -> dict[str, Chain]:
-        """The chain of each operator."""
-        return {operator.uid: chain for chain in self.chains for operator in chain.operators}
-
-    def sources(self) -> list[Chain]:
-        return [self.chains[number] for number in self.levels[0]]
-
-    def subtasks(self) -> list[tuple[int, int]]:
-        """Every (chain, subtask) that must acknowledge an epoch, without the sources' chains."""
-        return [
-            (chain.id, subtask)
-            for level in self.levels[1:]
-            for chain in (self.chains[number] for number in level)
-            for subtask in range(chain.parallelism)
-        ]
-
-
-def pack(graph: PhysicalGraph) -> bytes:
-    """The graph as it travels to the tasks."""
-    return pickle.dumps(graph, protocol=5)
-
-
-def unpack(data: bytes) -> PhysicalGraph:
-    """The graph in a task. Only for bytes that this job's own driver wrote."""
-    return pickle.loads(data)  # type: ignore[no-any-return]
+    def targets(self, level: int) -> int: ...

@@ -32,7 +32,7 @@ class RawOutput:
         return len(data)
 
     def share(self) -> Share:
-        return Share(SPLIT, "bytes", [bytes(partition) for partition in self._partitions])
+        return Share(mode=SPLIT, schema="bytes", elements=[bytes(partition) for partition in self._partitions])
 
 
 class RawKeyedOutput:
@@ -72,7 +72,7 @@ class RawKeyedOutput:
 
     def share(self) -> Share:
         elements = [in_group(group, bytes(written)) for group, written in sorted(self._written.items())]
-        return Share(GROUPED, "bytes", elements)
+        return Share(mode=GROUPED, schema="bytes", elements=elements)
 
 
 def raw_inputs(share: Share | None) -> list[io.BytesIO]:

@@ -8,7 +8,7 @@ from penstock.state.shares import Share
 from penstock.state.ttl import Form
 
 
-class DeltaHandle(msgspec.Struct, array_like=True, frozen=True):
+class DeltaHandle(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     """Where the changes of one operator subtask in one epoch are: a content-named file, or inline when small."""
 
     name: str
@@ -19,7 +19,7 @@ class DeltaHandle(msgspec.Struct, array_like=True, frozen=True):
     inline: bytes | None = None
 
 
-class OperatorReport(msgspec.Struct, array_like=True, frozen=True):
+class OperatorReport(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     uid: str
     states: dict[str, str]
     """State name to the schema of its serializer."""
@@ -36,14 +36,14 @@ class OperatorReport(msgspec.Struct, array_like=True, frozen=True):
     """For states whose type has changed, from each version of it to the next."""
 
 
-class ChannelCount(msgspec.Struct, array_like=True, frozen=True):
+class ChannelCount(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     channel: int
     target: int
     buffers: int
     records: int
 
 
-class Report(msgspec.Struct, array_like=True, frozen=True):
+class Report(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     chain: int
     subtask: int
     epoch: int

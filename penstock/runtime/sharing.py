@@ -46,9 +46,7 @@ def hold(value: Any) -> Any:
     if kind in SCALARS or (kind is tuple and _flat(map(type, value))):
         return value
     if kind is Row and _flat(map(type, value._values)):
-        copy = Row.of(value._fields, list(value._values))
-        copy._row_kind = value._row_kind
-        return copy
+        return Row.of(value._fields, list(value._values), value._row_kind)
     if kind is list and _flat(map(type, value)):
         return value.copy()
     if kind is dict and _flat(map(type, value)) and _flat(map(type, value.values())):

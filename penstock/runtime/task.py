@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import time
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from msgspec.structs import replace
 
-from penstock.common.watermark_strategy import Watermark
-from penstock.runtime.assigning import TimestampsOperator
-from penstock.runtime.chain import ChainRun, Reported, next_target
+from penstock.runtime.chain import ChainRun, next_target
 from penstock.runtime.checkpointed import Restored
 from penstock.runtime.event_time import (
     Inflow,
     OperatorTime,
-    Times,
-    after_jump,
-    governor,
+    active_operators,
+    idle_operators,
+    reported_watermarks,
+    shown_watermarks,
     stand,
     stand_in_source,
     where_channels_stood,
@@ -28,11 +26,9 @@ from penstock.runtime.exchange import Exchange, Records
 from penstock.runtime.failures import describe_failure, party_of
 from penstock.runtime.inbox import Inbox, UpstreamFailed
 from penstock.runtime.metrics import TaskMetrics, encode_metrics
-from penstock.runtime.moment import OfSplit, Timestamped
-from penstock.runtime.operators import EpochInfo, Mark
+from penstock.runtime.moment import OfSplit
 from penstock.runtime.outbox import Outbox
-from penstock.runtime.plan import Chain
-from penstock.runtime.report import ChannelCount, DeltaHandle, OperatorReport, Report, encode_report
+from penstock.runtime.report import ChannelCount, Report, encode_report
 from penstock.runtime.rows import (
     BARRIER,
     DATA,
@@ -48,45 +44,11 @@ from penstock.runtime.rows import (
     route_target,
     route_to,
 )
+from penstock.runtime.source_time import SourceTime
+from penstock.runtime.task_epoch import TaskEpoch
+from penstock.runtime.task_state import fit_types, restore_forms, restored, snapshot
 from penstock.runtime.watermarks import GREATEST, LEAST
-from penstock.state.access import StateAccess
 from penstock.state.key_groups import range_of_subtask
-from penstock.state.overlay import StoredTypes
-from penstock.state.replica import StateHistory
-from penstock.state.shares import Share
-from penstock.state.stored_types import StoredType
-from penstock.state.ttl import Form
-
-
-@dataclass
-class TaskEpoch:
-    """What changes for a task from epoch to epoch."""
-
-    number: int
-    ends_input: bool
-    state: StateAccess
-    lineage: str = ""
-    timestamp: int = 0
-    """Processing time, in milliseconds: the same for every task and attempt of the epoch."""
-    probe: Callable[[str], None] = lambda point: None
-    """Told where the task stands; crash tests die there."""
-    metrics: Callable[[bytes], None] = lambda measured: None
-    """Given the task's TaskMetrics, just before its report. May be called again by a retried task."""
-    single_epoch: bool = False
-    """Whether it is the whole job: its state ends with it."""
-    token: str = ""
-    """Of the driver that runs the epoch."""
-    jumped: int = 0
-    """By how many milliseconds the clock jumped forward since the epoch before; no channel was silent for them."""
-
-    def times(self) -> Times:
-        """Where event time stood at the last checkpoint, by the clock of this epoch."""
-        return after_jump(self.state.history.times(), self.jumped)
-
-    @property
-    def info(self) -> EpochInfo:
-        state = self.state
-        return EpochInfo(self.lineage, self.number, self.timestamp, state.storage, state.inline_bytes, self.token)
 
 
 class Task:
@@ -105,10 +67,7 @@ class Task:
         self._out = Outbox()
         self._exchanges: dict[int, Exchange] = {}
         self._inflow: Inflow | None = None
-        self._reached: dict[str, int] = {}
-        """By split, the watermarks that the source itself gave."""
-        self._begins: dict[str, int] = {}
-        """By split, where these stood at the last checkpoint."""
+        self._source_time = SourceTime(run)
         self.failed = False
 
     def over_rows(self, epoch: TaskEpoch, rows: Iterable[ExchangeRow]) -> Iterator[ExchangeRow]:
@@ -156,7 +115,7 @@ class Task:
                 else:
                     records = batch  # type: ignore[assignment]
                 if run.chain.gives_time:
-                    self._feed_with_time(records, roots, marks)
+                    self._source_time.feed(records, roots, marks)
                 else:
                     for root in roots:
                         root(records)
@@ -167,45 +126,10 @@ class Task:
                         moment.timestamp = None
                         run.letters(letter)
                     if batch.ended:
-                        self._end_split(marks, ends)
+                        self._source_time.end_split(marks, ends)
                 yield len(records) + len(letters)
 
         yield from self._run_epoch(epoch, feed, list)
-
-    def _feed_with_time(self, records: Records, roots: list[Callable[[Records], None]], marks: list[Mark]) -> None:
-        """Of a source whose records may come with timestamps, and with watermarks between them."""
-        moment = self._run.moment
-        channel = moment.channel
-        for record in records:
-            if channel not in self._reached:
-                self._begin_split(channel, marks)
-            if type(record) is Watermark:
-                # The greatest one is for the end of the input, which is not the source's to say.
-                watermark = min(record.timestamp, GREATEST - 1)
-                if watermark > self._reached[channel] and not self._run.graph.batch:
-                    self._reached[channel] = watermark
-                    for mark in marks:
-                        mark(watermark, channel)
-                continue
-            timed = type(record) is Timestamped
-            moment.timestamp = record.timestamp if timed else None
-            for root in roots:
-                root([record.value if timed else record])
-
-    def _begin_split(self, channel: str, marks: list[Mark]) -> None:
-        begins = self._reached[channel] = self._begins.get(channel, LEAST)
-        for mark in marks:
-            mark(begins, channel)
-
-    def _end_split(self, marks: list[Mark], ends: list[Mark]) -> None:
-        channel = self._run.moment.channel
-        if channel not in self._reached and channel in self._begins:
-            # Its last record was in an earlier epoch.
-            self._begin_split(channel, marks)
-        if channel in self._reached:
-            self._reached[channel] = GREATEST
-        for end in ends:
-            end(None, channel)
 
     def _read_timed(self, epoch: TaskEpoch, inbox: Inbox, roots: list[Callable[[Records], None]]) -> Iterator[int]:
         """As `_read`, with the watermarks at their places between the records."""
@@ -337,7 +261,7 @@ class Task:
             epoch.probe("processed")
             counts = received()
             measured = self._measure(epoch, records, exchanges)
-            reports = self._snapshot(epoch)
+            reports = snapshot(run, epoch)
         except GeneratorExit:
             raise
         except self._caught as error:  # user code may raise anything; it travels to the driver as a row of its own
@@ -353,17 +277,17 @@ class Task:
         epoch.probe("snapshot")
         yield from out.drain()
         report = Report(
-            run.chain.id,
-            self._producer,
-            epoch.number,
-            records,
-            sent,
-            counts,
-            reports,
-            self._watermarks(),
-            self._idle_operators(),
-            self._active_operators(),
-            self._shown(),
+            chain=run.chain.id,
+            subtask=self._producer,
+            epoch=epoch.number,
+            records_in=records,
+            sent=sent,
+            received=counts,
+            operators=reports,
+            watermarks=reported_watermarks(run, self._source_time.reached),
+            idle=idle_operators(run, self._inflow),
+            active=active_operators(run),
+            shown=shown_watermarks(run),
         )
         busy_ms = (time.perf_counter() - began) * 1000
         epoch.metrics(encode_metrics(replace(measured, acknowledged_at=int(time.time() * 1000), busy_ms=busy_ms)))
@@ -378,90 +302,23 @@ class Task:
             return
         stand_in_source(run, times, epoch.timestamp)
         if run.chain.gives_time:
-            self._begins = where_channels_stood(times.get(run.chain.source_uid, OperatorTime()))
-
-    def _idle_operators(self) -> list[str]:
-        run, idle = self._run, self._inflow is not None and self._inflow.valve.idle
-        if run.chain.source_uid is not None:
-            return []
-        makers = {operator.uid: operator.idle for operator in run.operators if isinstance(operator, TimestampsOperator)}
-        governors = [governor(run.chain, place) for place in range(len(run.operators))]
-        return [
-            operator.uid
-            for operator, maker in zip(run.operators, governors, strict=True)
-            if (idle if maker is None else makers[maker])
-        ]
-
-    def _active_operators(self) -> list[str]:
-        if self._run.chain.source_uid is not None:
-            return []
-        operators = self._run.operators
-        return [each.uid for each in operators if isinstance(each, TimestampsOperator) and each.channels]
-
-    def _shown(self) -> dict[str, int]:
-        chain, shown = self._run.chain, dict[str, int]()
-        for place, operator in enumerate(self._run.operators):
-            maker = governor(chain, place)
-            if operator.follow is not None and maker is not None:
-                shown[maker] = max(operator.watermark, shown.get(maker, LEAST))
-        return {uid: watermark for uid, watermark in shown.items() if watermark < GREATEST}
-
-    def _watermarks(self) -> dict[str, dict[str, int]]:
-        run = self._run
-        if not run.graph.timed:
-            return {}
-        watermarks: dict[str, dict[str, int]] = {}
-        if run.chain.source_uid is not None:
-            if run.chain.gives_time:
-                watermarks[run.chain.source_uid] = self._reached
-            for operator in run.operators:
-                if isinstance(operator, TimestampsOperator):
-                    watermarks[operator.uid] = operator.channels
-            return watermarks
-        return {operator.uid: {"": operator.watermark} for operator in run.operators}
+            self._source_time.begins = where_channels_stood(times.get(run.chain.source_uid, OperatorTime()))
 
     def _measure(self, epoch: TaskEpoch, records: int, exchanges: dict[int, Exchange]) -> TaskMetrics:
         run = self._run
         sent = [exchange.measure() for exchange in exchanges.values()]
         operators = [measured for registry in run.metrics if (measured := registry.measure()) is not None]
-        return TaskMetrics(run.chain.id, self._producer, epoch.number, records, sent, operators)
+        return TaskMetrics(
+            chain=run.chain.id,
+            subtask=self._producer,
+            epoch=epoch.number,
+            records_in=records,
+            sent=sent,
+            operators=operators,
+        )
 
     def _restored(self, epoch: TaskEpoch, uid: str) -> Restored:
         return restored(self._run.chain, self._producer, uid, epoch.number - 1, epoch.state.history)
-
-    def _snapshot(self, epoch: TaskEpoch) -> list[OperatorReport]:
-        run = self._run
-        reports = []
-        held: dict[str, dict[str, Share]] = {}
-        for place, operator in enumerate(run.operators):
-            deltas: list[DeltaHandle] = []
-            states: dict[str, str] = {}
-            timers: dict[str, dict[int, int]] = {}
-            forms: dict[str, Form] = {}
-            migrations: dict[str, tuple[bytes, ...]] = {}
-            if place == 0 and run.overlay is not None and not epoch.single_epoch:
-                types = run.overlay.types()
-                states = {name: stored.schema for name, stored in types.items()}
-                migrations = {name: stored.migrations for name, stored in types.items() if stored.migrations}
-                forms = run.overlay.ttl.forms()
-                changes = run.overlay.changes()
-                if changes:
-                    written = epoch.state.write_delta(epoch.number, changes, run.chain.max_parallelism)
-                    deltas.append(
-                        DeltaHandle(written.name, written.size, written.entries, written.blocks, written.inline)
-                    )
-                timers = run.overlay.least()
-            committable = operator.snapshot()
-            kept: dict[str, Share] = {}
-            if operator.stateful and not (epoch.single_epoch and operator.keeps_state):
-                kept = held[operator.uid] = operator.operator_state(epoch.info)
-            if states or deltas or kept or timers or committable is not None:
-                reports.append(
-                    OperatorReport(operator.uid, states, deltas, committable, kept, timers, forms, migrations)
-                )
-        if run.stateful:
-            run.reported = Reported(epoch.lineage, epoch.number, held)
-        return reports
 
     def _give_up(self, epoch: TaskEpoch) -> Iterator[ExchangeRow]:
         """Close every channel as failed, so that no task downstream waits for or trusts what was sent."""
@@ -485,28 +342,3 @@ class Task:
         return ExchangeRow(
             target, route_to(END_LEVEL, place), channel_of(run.chain.id, self._producer), 0, kind, payload
         )
-
-
-def restored(chain: Chain, subtask: int, uid: str, checkpoint: int, history: StateHistory) -> Restored:
-    """What a subtask goes on from, of an operator's own state."""
-    if history.wanted is None:
-        return Restored(None, {})
-    return Restored(checkpoint, history.operator_state(uid, subtask, chain.parallelism, chain.max_parallelism))
-
-
-def restore_forms(run: ChainRun, history: StateHistory, timestamp: int) -> None:
-    """Tell the states of a chain how they are stored, before they are registered."""
-    assert run.overlay is not None
-    uid = run.chain.operators[0].uid
-    stood = history.times().get(uid)
-    watermark = LEAST if stood is None else min(stood.subtasks, default=LEAST)
-    run.overlay.ttl.restore(history.schemas(uid), history.forms(uid), (timestamp, watermark))
-
-
-def fit_types(run: ChainRun, stored: Mapping[str, StoredType]) -> None:
-    """Let the keyed states of a chain read what is stored, or raise StateTypeChanged."""
-    assert run.overlay is not None
-    head = run.operators[0]
-    hint = head.state_hint
-    origin = f" The latter is the annotation of {hint.origin}." if hint else ""
-    run.overlay.fit_types(StoredTypes(stored, f"operator '{head.name}' (uid '{head.uid}')", origin))

@@ -46,7 +46,9 @@ class Tracks:
         if self._seen[target] != self._version:
             seen = self._seen[target]
             self._marks[target] += [
-                WatermarkAt(len(times), channel, self.current[channel], channel in self.idle)
+                WatermarkAt(
+                    position=len(times), channel=channel, watermark=self.current[channel], idle=channel in self.idle
+                )
                 for channel, version in self._changed.items()
                 if version > seen
             ]

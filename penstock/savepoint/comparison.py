@@ -14,10 +14,10 @@ import msgspec
 
 from penstock.checkpoint.manifest_chain import stored_types
 from penstock.errors import PenstockError
+from penstock.graph.physical import PhysicalGraph
 from penstock.runtime.chain import ChainRun
 from penstock.runtime.failures import describe_failure, party_of
 from penstock.runtime.operators import Operator
-from penstock.runtime.plan import PhysicalGraph
 from penstock.savepoint.format import Metadata, SavedOperator, load_savepoint
 from penstock.savepoint.restoring import RestoreSettings, check_savepoint
 from penstock.state.stored_types import StoredType, ways_to
@@ -137,7 +137,7 @@ def _states(run: ChainRun, operator: Operator, keyed: bool, saved: SavedOperator
     if keyed:
         assert run.overlay is not None
         stored = {} if saved is None else stored_types(saved.snapshot)
-        declared = {name: state.descriptor for name, state in run.overlay._states.items()}
+        declared = {name: state.descriptor for name, state in run.overlay.states.items()}
         yield from _each(stored, declared, "State", label)
         if saved is not None and any(saved.snapshot.timers.values()):
             yield StateVerdict("timers", RESTORED)
@@ -148,7 +148,7 @@ def _states(run: ChainRun, operator: Operator, keyed: bool, saved: SavedOperator
         shares = {} if saved is None else saved.snapshot.operator_state
         modes = {name: share.mode for name, share in shares.items()}
         stored = {name: StoredType(share.schema, share.migrations) for name, share in shares.items()}
-        states = operator.store._states
+        states = operator.store.states
         for name, state in states.items():
             if modes.get(name, state.mode) != state.mode:
                 before, now = f"{modes[name]} {shares[name].schema}", f"{state.mode} {state.descriptor.schema()}"

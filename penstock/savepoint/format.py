@@ -28,8 +28,9 @@ from penstock.runtime.event_time import OperatorTime
 from penstock.savepoint.positions import Positions
 from penstock.savepoint.validation import contradiction
 from penstock.state.files import content_name
+from penstock.state.local_storage import LocalStorage
 from penstock.state.object_storage import ObjectStorage
-from penstock.state.storage import LocalStorage, MissingObject, StorageError
+from penstock.state.storage import MissingObject, StorageError
 
 FORMAT = 2
 """Before 2, no state's type had versions. All are read."""
@@ -68,7 +69,7 @@ class NewerSavepoint(SavepointError):
     """A savepoint of a later version of Penstock. Operator action: run that version, or a later one."""
 
 
-class SavedBlock(msgspec.Struct, array_like=True, frozen=True):
+class SavedBlock(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     name: str
     """Relative, with the hash of the content in it."""
     size: int
@@ -94,7 +95,7 @@ class SavedBlock(msgspec.Struct, array_like=True, frozen=True):
         )
 
 
-class SavedOperator(msgspec.Struct, frozen=True):
+class SavedOperator(msgspec.Struct, frozen=True, kw_only=True):
     snapshot: OperatorSnapshot
     """As the checkpoint has it, without the epoch's deltas."""
     derived_uid: bool
@@ -126,7 +127,7 @@ class SavedOperator(msgspec.Struct, frozen=True):
         return {name: count for name, count in counts.items() if count}
 
 
-class SavedSource(msgspec.Struct, frozen=True):
+class SavedSource(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     derived_uid: bool
     records: int
@@ -137,7 +138,7 @@ class SavedSource(msgspec.Struct, frozen=True):
     """Whether Spark streamed a copy of it that belongs to the lineage: then only `records` tells the position."""
 
 
-class Metadata(msgspec.Struct, frozen=True):
+class Metadata(msgspec.Struct, frozen=True, kw_only=True):
     format: int
     penstock: str
     """The version that made it."""

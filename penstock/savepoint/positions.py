@@ -26,7 +26,7 @@ class UnknownLog(PenstockError):
     """
 
 
-class Line(msgspec.Struct, array_like=True, frozen=True):
+class Line(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     """What Spark knows of one of its sources."""
 
     offsets: dict[int, str]
@@ -41,7 +41,7 @@ class Line(msgspec.Struct, array_like=True, frozen=True):
         return "" if text == _VOID else text
 
 
-class Positions(msgspec.Struct, array_like=True, frozen=True):
+class Positions(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     batches: dict[int, str] = {}
     """The line of each batch in `offsets`, which is no source's."""
     lines: dict[str, list[Line]] = {}
@@ -74,15 +74,15 @@ def take_apart(log: Mapping[str, bytes], sources: list[str], where: str) -> Posi
             files[int(match[1])][match[2]] = data
     lines: dict[str, list[Line]] = {}
     for uid, its_offsets, its_files in zip(sources, offsets, files, strict=True):
-        lines.setdefault(uid, []).append(Line(its_offsets, its_files))
-    return Positions(batches, lines)
+        lines.setdefault(uid, []).append(Line(offsets=its_offsets, files=its_files))
+    return Positions(batches=batches, lines=lines)
 
 
 def put_together(positions: Positions, sources: list[str]) -> dict[str, bytes]:
     """The log for a program with these sources, one uid for each line, in their order. What was not there before
     begins at its beginning. Empty where no source was there."""
     waiting = {uid: list(lines) for uid, lines in positions.lines.items()}
-    known = [waiting[uid].pop(0) if waiting.get(uid) else Line({}, {}) for uid in sources]
+    known = [waiting[uid].pop(0) if waiting.get(uid) else Line(offsets={}, files={}) for uid in sources]
     if not any(line.position for line in known):
         return {}
     log = {

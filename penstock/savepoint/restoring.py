@@ -20,7 +20,9 @@ from penstock.checkpoint.fencing import begin, publish_as_owner
 from penstock.checkpoint.key_types import check_key_type, declared_key_types
 from penstock.checkpoint.lineages import Lineages, SharedStorage
 from penstock.checkpoint.manifest import FORMAT, BaseHandle, Manifest, NotRestorable, latest
-from penstock.runtime.plan import Chain, PhysicalGraph
+from penstock.common.options.checkpoints import CLAIM_MODE, IGNORE_UNCLAIMED_STATE
+from penstock.graph.physical import PhysicalGraph
+from penstock.runtime.plan import Chain
 from penstock.savepoint.format import (
     Metadata,
     SavedBlock,
@@ -31,7 +33,7 @@ from penstock.savepoint.positions import Line, Positions, put_together
 from penstock.state.storage import Storage
 
 _THREADS = 4
-_ALLOW = "--allow-non-restored-state, or execution.state-recovery.ignore-unclaimed-state: true"
+_ALLOW = f"--allow-non-restored-state, or {IGNORE_UNCLAIMED_STATE.key}: true"
 
 
 class RecoveryClaimMode(Enum):
@@ -52,8 +54,8 @@ class RestoreSettings:
     """What a job is to begin with."""
 
     path: str
-    allow_non_restored_state: bool = False
-    claim_mode: RecoveryClaimMode = RecoveryClaimMode.NO_CLAIM
+    allow_non_restored_state: bool = IGNORE_UNCLAIMED_STATE.default
+    claim_mode: RecoveryClaimMode = RecoveryClaimMode[CLAIM_MODE.default]
     store_options: Mapping[str, Any] | None = None
     """Of the store that the path names."""
 
@@ -99,24 +101,24 @@ def restore_savepoint(
     uids = graph.chains_by_uid().keys()
     source_uids = {chain.source_uid for chain in graph.sources()}
     manifest = Manifest(
-        FORMAT,
-        lineage,
-        number,
-        metadata.batch if log else None,
-        b"",
-        token,
-        metadata.clock,
-        False,
-        {uid: each.snapshot for uid, each in metadata.operators.items() if uid in uids and each.has_state},
-        [],
-        {uid: source.records for uid, source in metadata.sources.items() if uid in source_uids},
-        log,
-        dict.fromkeys(log, number),
-        bases,
-        {},
-        {uid: time for uid, time in metadata.times.items() if uid in uids | source_uids},
-        sources,
-        (metadata.id, savepoint.where) if settings.claim_mode is RecoveryClaimMode.CLAIM else None,
+        format=FORMAT,
+        lineage=lineage,
+        id=number,
+        batch=metadata.batch if log else None,
+        parent=b"",
+        token=token,
+        timestamp=metadata.clock,
+        ended=False,
+        operators={uid: each.snapshot for uid, each in metadata.operators.items() if uid in uids and each.has_state},
+        committables=[],
+        records={uid: source.records for uid, source in metadata.sources.items() if uid in source_uids},
+        spark_log=log,
+        log_index=dict.fromkeys(log, number),
+        bases=bases,
+        since_base={},
+        times={uid: time for uid, time in metadata.times.items() if uid in uids | source_uids},
+        sources=sources,
+        claimed=(metadata.id, savepoint.where) if settings.claim_mode is RecoveryClaimMode.CLAIM else None,
     )
     publish_as_owner(storage, manifest, begun=True)
 
@@ -230,7 +232,9 @@ def _without_copied(metadata: Metadata, graph: PhysicalGraph | None = None) -> P
     if graph is not None:
         copied |= {chain.source_uid for chain in graph.sources() if chain.copied and chain.source_uid is not None}
     positions = metadata.positions
-    return Positions(positions.batches, {uid: lines for uid, lines in positions.lines.items() if uid not in copied})
+    return Positions(
+        batches=positions.batches, lines={uid: lines for uid, lines in positions.lines.items() if uid not in copied}
+    )
 
 
 def _copy_blocks(
@@ -242,7 +246,7 @@ def _copy_blocks(
     for uid in metadata.operators.keys() & graph.chains_by_uid().keys():
         for number, block in metadata.operators[uid].blocks.items():
             name = f"{base_folder(metadata.checkpoint)}/{block.checksum}.arrow"
-            bases.setdefault(uid, {})[number] = BaseHandle(metadata.checkpoint, name, block.size)
+            bases.setdefault(uid, {})[number] = BaseHandle(id=metadata.checkpoint, name=name, size=block.size)
             copies[name] = block
     with ThreadPoolExecutor(_THREADS) as pool:
         for _ in pool.map(lambda each: _copy(savepoint, each[1], storage, each[0]), copies.items()):

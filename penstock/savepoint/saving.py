@@ -16,7 +16,7 @@ from penstock.checkpoint.job_directories import readable_part
 from penstock.checkpoint.lineages import SharedStorage
 from penstock.checkpoint.manifest import Manifest, OperatorSnapshot, Version, load
 from penstock.common.source_locations import warn
-from penstock.runtime.plan import PhysicalGraph
+from penstock.graph.physical import PhysicalGraph
 from penstock.savepoint.format import (
     FORMAT,
     PREFIX,
@@ -54,7 +54,7 @@ def make_savepoint(
     # What cannot be told apart is noticed before anything is written.
     positions = take_apart(_spark_log(storage, manifest), manifest.sources, storage.where)
     blocks = [
-        Block(uid, number, snapshots[uid].max_parallelism)
+        Block(uid=uid, number=number, max_parallelism=snapshots[uid].max_parallelism)
         for uid in sorted(manifest.keyed() & snapshots.keys())
         for number in range(block_count(snapshots[uid].max_parallelism))
         if _may_hold(manifest, uid, number)
@@ -64,7 +64,7 @@ def make_savepoint(
         saved: dict[str, dict[int, SavedBlock]] = {}
         for block, handle in zip(blocks, handles, strict=True):
             if handle.name:
-                saved.setdefault(block.uid, {})[block.number] = SavedBlock(handle.name, handle.size)
+                saved.setdefault(block.uid, {})[block.number] = SavedBlock(name=handle.name, size=handle.size)
         metadata = _metadata(identity, job, graph, manifest, snapshots, positions, derived, saved)
         publish_metadata(target, metadata)
     except Exception:
@@ -87,29 +87,32 @@ def _metadata(
     saved: dict[str, dict[int, SavedBlock]],
 ) -> Metadata:
     return Metadata(
-        FORMAT,
-        penstock.__version__,
-        identity,
-        job,
-        int(time.time() * 1000),
-        manifest.timestamp,
-        manifest.lineage,
-        manifest.id,
-        manifest.batch,
-        {uid: SavedOperator(each, uid in derived, saved.get(uid, {})) for uid, each in snapshots.items()},
-        {
+        format=FORMAT,
+        penstock=penstock.__version__,
+        id=identity,
+        job=job,
+        created=int(time.time() * 1000),
+        clock=manifest.timestamp,
+        lineage=manifest.lineage,
+        checkpoint=manifest.id,
+        batch=manifest.batch,
+        operators={
+            uid: SavedOperator(snapshot=each, derived_uid=uid in derived, blocks=saved.get(uid, {}))
+            for uid, each in snapshots.items()
+        },
+        sources={
             chain.source_uid: SavedSource(
-                chain.source_name,
-                chain.source_uid in derived,
-                manifest.records.get(chain.source_uid, 0),
-                chain.reader or "",
-                chain.copied,
+                name=chain.source_name,
+                derived_uid=chain.source_uid in derived,
+                records=manifest.records.get(chain.source_uid, 0),
+                reader=chain.reader or "",
+                copied=chain.copied,
             )
             for chain in graph.sources()
             if chain.source_uid is not None
         },
-        positions,
-        manifest.times,
+        positions=positions,
+        times=manifest.times,
     )
 
 
@@ -119,7 +122,13 @@ def _snapshots(graph: PhysicalGraph, manifest: Manifest) -> dict[str, OperatorSn
         for operator in chain.operators:
             known = manifest.operators.get(operator.uid)
             if known is None:
-                known = OperatorSnapshot(operator.name, chain.parallelism, chain.max_parallelism, {}, [])
+                known = OperatorSnapshot(
+                    name=operator.name,
+                    parallelism=chain.parallelism,
+                    max_parallelism=chain.max_parallelism,
+                    states={},
+                    deltas=[],
+                )
             snapshots[operator.uid] = msgspec.structs.replace(known, deltas=[])
     return snapshots
 

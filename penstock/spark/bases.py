@@ -9,7 +9,8 @@ from pyspark.sql import SparkSession
 
 from penstock.checkpoint.bases import Block, merge_block
 from penstock.checkpoint.manifest import BaseHandle, Version
-from penstock.state.storage import Storage, open_storage
+from penstock.state.storage import Storage
+from penstock.state.storage_uri import open_storage
 
 _SHARE = 4
 """One of so many cores makes bases; the others are the epochs'."""

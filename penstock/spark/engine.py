@@ -13,9 +13,10 @@ import msgspec
 from pyspark.sql import DataFrame, SparkSession
 
 from penstock.common.garbage import Collector
-from penstock.driver.epochs import EpochParameters, TookTooLong
+from penstock.driver.epoch_errors import TookTooLong
+from penstock.driver.epoch_parameters import EpochParameters
 from penstock.driver.rescaling import Scale
-from penstock.runtime.plan import PhysicalGraph
+from penstock.graph.physical import PhysicalGraph
 from penstock.runtime.rows import METRICS
 from penstock.spark.lost import brief, lost
 from penstock.spark.metrics import collect_metrics

@@ -10,7 +10,7 @@ import pyarrow as pa
 from penstock.connectors.sink import Sink
 from penstock.connectors.write_ahead import chunks_of, pieces_of
 from penstock.driver.committing import Commit
-from penstock.state.storage import open_storage
+from penstock.state.storage_uri import open_storage
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

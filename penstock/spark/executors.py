@@ -12,7 +12,8 @@ from pyspark.sql import SparkSession
 
 from penstock import __version__
 from penstock.errors import PenstockError
-from penstock.state.storage import Storage, open_storage
+from penstock.state.storage import Storage
+from penstock.state.storage_uri import open_storage
 
 
 class ExecutorsNotReady(PenstockError):

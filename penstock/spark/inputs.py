@@ -11,7 +11,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from penstock.common.options import BadSetting
-from penstock.state.storage import AlreadyPublished, DriverStorage, LocalStorage, Storage
+from penstock.state.driver_storage import DriverStorage
+from penstock.state.local_storage import LocalStorage
+from penstock.state.storage import AlreadyPublished, Storage
 
 
 class LocalInputs:

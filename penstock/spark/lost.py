@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from penstock.driver.epochs import EngineLost
-from penstock.runtime.plan import PhysicalGraph
+from penstock.driver.epoch_errors import EngineLost
+from penstock.graph.physical import PhysicalGraph
 
 _WORKER_ENDED = "Python worker exited unexpectedly"
 _TASK = re.compile(r"Task (\d+) in stage (\d+)\.\d+ failed")

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from importlib.resources import files
 from typing import Any
 
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -122,6 +122,7 @@ def start_session(overrides: dict[str, str]) -> SparkSession:
     if bridge.level == logging.NOTSET:
         # At INFO it tells of every connection to the JVM, to whoever calls logging.basicConfig(level=INFO).
         bridge.setLevel(logging.WARNING)
+    quiet_bridge()
     builder = SparkSession.builder
     for key, value in conf.items():
         builder = builder.config(key, value)
@@ -133,6 +134,21 @@ def start_session(overrides: dict[str, str]) -> SparkSession:
     end_quietly(session.sparkContext)
     check_session(session)
     return session
+
+
+def quiet_bridge() -> None:
+    """Keep py4j from printing a traceback for each call that is cut off when the JVM dies: the job says what happened.
+
+    It logs them to the root logger, which the level of its own logger does not reach.
+    """
+    root = logging.getLogger()
+    if _not_of_the_bridge not in root.filters:
+        root.addFilter(_not_of_the_bridge)
+
+
+def _not_of_the_bridge(record: logging.LogRecord) -> bool:
+    error = record.exc_info[1] if record.exc_info else None
+    return not (isinstance(error, Py4JNetworkError) and record.module == "java_gateway")
 
 
 def check_session(session: SparkSession) -> None:

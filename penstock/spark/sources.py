@@ -14,11 +14,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
-from penstock.common.program import dump_records
+from penstock.common.class_pickling import dump_records
 from penstock.connectors.files.file_source import FileSource
 from penstock.connectors.source import Source, at_end
 from penstock.graph.logical import LogicalGraph
-from penstock.runtime.plan import Chain, PhysicalGraph
+from penstock.graph.physical import PhysicalGraph
+from penstock.runtime.plan import Chain
 from penstock.spark.inputs import set_order
 from penstock.spark.planner import planned_stream
 

@@ -2,31 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from penstock.tables.table import StateTable
-
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-def state_frame(spark: SparkSession, table: StateTable) -> DataFrame:
-    """The state's rows. Nothing of keyed state passes through the driver but a look at a few keys."""
-    content = table.content
-    schema = _for_spark(content.schema)
+def state_frame(
+    spark: SparkSession,
+    schema: pa.Schema,
+    parts: list[int],
+    batches_of: Callable[[int], Iterator[pa.RecordBatch]],
+) -> DataFrame:
+    """The rows of a state: a task for each part calls `batches_of`, and no row passes through the driver."""
+    schema = _for_spark(schema)
     spark_schema = from_arrow_schema(schema, prefer_timestamp_ntz=True)
-    parts = content.parts()
     if not parts:
         return spark.createDataFrame([], spark_schema)
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for place in batch.column(0).to_pylist():
-                for found in content.batches(parts[place]):
+                for found in batches_of(parts[place]):
                     yield found.cast(schema)
 
     return spark.range(0, len(parts), 1, len(parts)).mapInArrow(read, spark_schema)

@@ -18,21 +18,24 @@ from penstock.common.garbage import Collector
 from penstock.common.program import enter_program
 from penstock.connectors.dead_letters import LetterBox
 from penstock.connectors.source import Source, read_split
-from penstock.driver.epochs import EpochParameters
+from penstock.driver.epoch_parameters import EpochParameters
 from penstock.driver.rescaling import Scale
+from penstock.graph.physical import PhysicalGraph, pack, unpack
 from penstock.runtime.chain import ChainRun
 from penstock.runtime.columns import RowBatch
 from penstock.runtime.exchange import Records
 from penstock.runtime.moment import OfSplit
-from penstock.runtime.plan import Chain, PhysicalGraph, pack, unpack
+from penstock.runtime.plan import Chain
 from penstock.runtime.probe import crash_probe
 from penstock.runtime.rows import ExchangeRow
-from penstock.runtime.task import Task, TaskEpoch
+from penstock.runtime.task import Task
+from penstock.runtime.task_epoch import TaskEpoch
 from penstock.spark.given_up import GivenUp, interruptible
 from penstock.spark.metrics import Collected
 from penstock.state.access import StateAccess
 from penstock.state.backends import Backend, ReplicaStore
-from penstock.state.storage import Storage, open_storage
+from penstock.state.storage import Storage
+from penstock.state.storage_uri import open_storage
 
 EPOCH_PROPERTY = "penstock.secret.epoch"
 """Spark local property that carries an epoch's parameters to every task, so that plans need not change.

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import importlib
 import os
-import re
 import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
@@ -19,6 +18,14 @@ from pathlib import Path
 
 import msgspec
 
+from penstock.common.options.state import (
+    ALLOCATION,
+    BACKEND_OPTIONS,
+    ROCKSDB_CACHE,
+    ROCKSDB_THREADS,
+    ROCKSDB_WRITE_BUFFERS,
+    TRANSFER_THREADS,
+)
 from penstock.common.private_directory import NotPrivate, can_be_replaced, opened_private
 from penstock.errors import PenstockError
 from penstock.state.engines.base import Engine
@@ -45,17 +52,17 @@ class Allocation(Enum):
     """The directory with the fewest replicas."""
 
 
-class Backend(msgspec.Struct, frozen=True):
+class Backend(msgspec.Struct, frozen=True, kw_only=True):
     """What a task must know to open replicas."""
 
     name: str = "memory"
     """memory, filesystem, rocksdb, or `package.module:Factory`."""
     directories: list[str] = []
     """Where replicas live on each host. A relative one lies below the executor's own working directory."""
-    allocation: Allocation = Allocation.RANDOM_START
+    allocation: Allocation = Allocation[ALLOCATION.default]
     options: dict[str, str] = {}
     """The settings `state.backend.…` of the job, for the factory."""
-    transfer_threads: int = 4
+    transfer_threads: int = TRANSFER_THREADS.default
     """Files that a task fetches at once when it builds a replica."""
     private: bool = False
     """Whether the directory is the default, at a path that other users can predict: only this user's own is used."""
@@ -96,28 +103,13 @@ class LmdbFactory(EngineFactory):
 class RocksDbFactory(EngineFactory):
     def __init__(self, options: Mapping[str, str]) -> None:
         super().__init__(options)
-        default = RocksDbOptions()
+        settings = {f"{BACKEND_OPTIONS}{key}": text for key, text in options.items()}
         self._rocksdb = RocksDbOptions(
-            _bytes(options, "rocksdb.memory.cache", default.block_cache_bytes),
-            _bytes(options, "rocksdb.memory.write-buffers", default.write_buffer_bytes),
-            _bytes(options, "rocksdb.thread.num", default.background_threads),
+            ROCKSDB_CACHE.read(settings), ROCKSDB_WRITE_BUFFERS.read(settings), ROCKSDB_THREADS.read(settings)
         )
 
     def open(self, directory: str) -> Engine:
         return RocksDbEngine(directory, self._rocksdb)
-
-
-_UNITS = {"": 1, "b": 1, "kb": 1 << 10, "k": 1 << 10, "mb": 1 << 20, "m": 1 << 20, "gb": 1 << 30, "g": 1 << 30}
-_UNITS |= {"tb": 1 << 40, "t": 1 << 40}
-
-
-def _bytes(options: Mapping[str, str], key: str, default: int) -> int:
-    """A setting such as `64 mb`, or a plain number."""
-    text = options.get(key, str(default))
-    match = re.fullmatch(r"\s*(\d+)\s*([a-z]*)\s*", text.lower())
-    if match is None or match[2] not in _UNITS or int(match[1]) == 0:
-        raise BadBackend(f"state.backend.{key} is '{text}'.", fix="Write for example '64 mb'.")
-    return int(match[1]) * _UNITS[match[2]]
 
 
 BUILT_IN: dict[str, Callable[[Mapping[str, str]], EngineFactory]] = {

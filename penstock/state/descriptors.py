@@ -10,7 +10,7 @@ from penstock.common.names import check_name
 from penstock.common.type_parameters import ACC, IN, OUT, K, S_co, T, V
 from penstock.common.typeinfo import TypeOf, TypeSpec
 from penstock.errors import PenstockError
-from penstock.state.serializers import Serializer, serializer_for
+from penstock.state.serializers import OrPickled, Serializer, serializer_for
 from penstock.state.ttl_config import StateTtlConfig
 
 
@@ -161,6 +161,10 @@ class StateDescriptor(ABC, Generic[S_co]):
 
     def get_name(self) -> str:
         return self.name
+
+    def use_hint(self, spec: Any) -> None:
+        """Write values as `spec` says, and pickle those that are not of it: an annotation does not bind a program."""
+        self.serializer = OrPickled(spec)
 
     def enable_time_to_live(self, ttl_config: StateTtlConfig) -> None:
         """Let values expire: docs/state-ttl.md. Call it before the state is asked for with this descriptor."""

@@ -37,6 +37,11 @@ def entry_prefix(group: int, state: int, key: bytes) -> bytes:
     return HEADER.pack(group, state, len(key)) + key
 
 
+def entry_key(entry: tuple[bytes, bytes | None]) -> bytes:
+    """The key of an entry, to sort by."""
+    return entry[0]
+
+
 def stored_keys(reader: Reader, group: int, state: str) -> Iterator[bytes]:
     """The keys of a key group that have entries of this state; one with many entries comes as often."""
     start = HEADER.size

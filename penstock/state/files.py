@@ -96,7 +96,7 @@ _COLUMN_LIMIT = 2**31 - 1
 _first = itemgetter(0)
 
 
-class _Batch(msgspec.Struct, array_like=True):
+class _Batch(msgspec.Struct, array_like=True, kw_only=True):
     group: int
     rows: int
     length: int
@@ -175,7 +175,9 @@ class _Index:
         self._last = change.group
         batch = _to_batch(change)
         message = batch.serialize()
-        self.batches.append(_Batch(change.group, batch.num_rows, len(message), xxh3_128_hexdigest(message)))
+        self.batches.append(
+            _Batch(group=change.group, rows=batch.num_rows, length=len(message), checksum=xxh3_128_hexdigest(message))
+        )
         return message
 
     def schema(self) -> pa.Schema:

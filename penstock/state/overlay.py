@@ -11,12 +11,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Protocol
 
+from penstock.common.options.state import OVERLAY_MEMORY
 from penstock.errors import PenstockError
 from penstock.state.descriptors import StateDescriptor, ValueStateDescriptor
 from penstock.state.engines.base import Reader
-from penstock.state.entries import HEADER, StateError, key_hash, state_id, stored_keys
+from penstock.state.entries import StateError, entry_key, key_hash, state_id, stored_keys
 from penstock.state.files import GroupChanges
-from penstock.state.keyed import STATES, DefaultedValue, KeyedState, entry_key
+from penstock.state.keyed import KeyedState
+from penstock.state.keyed_kinds import STATES
+from penstock.state.keyed_values import DefaultedValue
+from penstock.state.namespaced import Leftovers, Namespaced
 from penstock.state.spill import Run
 from penstock.state.stored_types import StoredType, ways_to
 from penstock.state.timers import Timers
@@ -48,13 +52,10 @@ class Holder(Protocol):
         """Bring all of it to the states and timers."""
 
 
-OVERLAY_BYTES = 128 * 1024 * 1024
+OVERLAY_BYTES = OVERLAY_MEMORY.default
 """Where an overlay spills, if nothing else is set. While it does, about twice as much is in memory."""
 
 _PART = struct.Struct(">I")
-
-_LEFTOVER_BYTES = 250
-"""About what the name of an entry to remove takes."""
 
 TIMER_KINDS = ("EVENT_TIME", "PROCESSING_TIME")
 
@@ -174,6 +175,11 @@ class Overlay:
             kind = DefaultedValue
         return kind(self if scope is None else scope, descriptor, state_id(name))  # type: ignore[no-any-return]
 
+    @property
+    def states(self) -> Mapping[str, KeyedState]:
+        """The registered states, by name."""
+        return self._states
+
     def is_stored(self, state: str) -> bool:
         """Whether a state of this name was there at the last checkpoint, of this version of the program or another."""
         return self._types is not None and state in self._types.stored
@@ -192,6 +198,10 @@ class Overlay:
         """Timers beside those of the operator's functions, in the same snapshots."""
         timers.begin(self._least.get(kind, {}), self._groups)
         self.timers[kind] = timers
+
+    def add_leftovers(self, leftovers: Leftovers) -> None:
+        """Entries to remove in addition to what the states change, in the same snapshots."""
+        self._leftovers.append(leftovers)
 
     def fit_types(self, types: StoredTypes) -> None:
         """Let the states read what is stored, as it was declared then, or raise StateTypeChanged.
@@ -323,77 +333,3 @@ class Overlay:
             change.cleared.sort()
             change.entries.sort(key=entry_key)
         return result
-
-
-class Namespaced:
-    """Where states live that belong to a part of a key, such as a window: `key` is the key with the part's name.
-
-    All names have the same length. Whoever uses the states sets `key`; they are the overlay's in all else.
-    """
-
-    def __init__(self, overlay: Overlay, name: str, suffix: int) -> None:
-        self.key: bytes | None = None
-        self.name = name
-        self.suffix = suffix
-        self.max_parallelism = overlay.max_parallelism
-        self.reader = overlay.reader
-        self._overlay = overlay
-
-    @property
-    def epoch(self) -> int:
-        return self._overlay.epoch
-
-    @property
-    def part(self) -> bytes:
-        return self._overlay.part
-
-    def current_key(self, state: str) -> bytes:
-        if self.key is None:
-            raise StateError(f"State '{state}' was used outside of its {self.name}.")
-        return self.key
-
-    def register(self, descriptor: StateDescriptor) -> Any:
-        return self._overlay.register(descriptor, self)
-
-    def leftovers(self) -> Leftovers:
-        """Removes what states of this scope hold that the program no longer has."""
-        found = Leftovers(self)
-        self._overlay._leftovers.append(found)
-        return found
-
-
-class Leftovers:
-    """Entries of states that a former version of the program had in a scope, and that the present one has not.
-
-    What they are is not known, only their names: so they can be removed, and nothing else.
-    """
-
-    def __init__(self, scope: Namespaced) -> None:
-        self._scope = scope
-        self.reset()
-
-    def reset(self) -> None:
-        self._removed: set[tuple[int, bytes]] = set()
-
-    def remove(self, names: Iterable[str]) -> None:
-        """Remove what these states have for the scope's key."""
-        key = self._scope.current_key("leftovers")
-        length = len(key) - self._scope.suffix
-        group = key_hash(key[:length]) % self._scope.max_parallelism
-        reader = self._scope.reader(group)
-        if reader is None:
-            return
-        for name in names:
-            prefix = HEADER.pack(group, state_id(name), length) + key
-            if next(reader.scan(prefix), None) is not None:
-                self._removed.add((group, prefix))
-
-    def weight(self) -> int:
-        return _LEFTOVER_BYTES * len(self._removed)
-
-    def drain(self, groups: dict[int, GroupChanges]) -> None:
-        for group, prefix in self._removed:
-            changes = groups.get(group)
-            if changes is None:
-                changes = groups[group] = GroupChanges(group, [], [])
-            changes.cleared.append(prefix)

@@ -16,7 +16,7 @@ GROUPED = "key groups"
 """Each element belongs to a key group, whose number is in front of it, and goes where that goes."""
 
 
-class Share(msgspec.Struct, array_like=True, frozen=True):
+class Share(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     """One operator state of one subtask: what it reports, or what it is given back."""
 
     mode: str
@@ -26,7 +26,7 @@ class Share(msgspec.Struct, array_like=True, frozen=True):
     """From the first version of its type to this one: see `serializers.migrations`."""
 
 
-class Shares(msgspec.Struct, array_like=True, frozen=True):
+class Shares(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     """One operator state of all subtasks, as a manifest holds it."""
 
     mode: str

@@ -18,12 +18,13 @@ from penstock.common.pickling import Frozen
 from penstock.common.typeinfo import Types
 from penstock.state.descriptors import StateDescriptor
 from penstock.state.files import GroupChanges
-from penstock.state.keyed import STATES, KeyedState
-from penstock.state.serializers import Hinted, OrPickled
+from penstock.state.keyed import KeyedState
+from penstock.state.serializers import Hinted
 from penstock.state.weight import weigh_nested
 
 if TYPE_CHECKING:
-    from penstock.state.overlay import Namespaced, Overlay
+    from penstock.state.namespaced import Namespaced
+    from penstock.state.overlay import Overlay
 
 _TIME = struct.Struct(">Q")
 _BIAS = 2**63
@@ -47,7 +48,7 @@ class TimelineDescriptor(StateDescriptor):
             type_info = Types.PICKLED_BYTE_ARRAY() if hint is None else hint.spec
         super().__init__(name, type_info)
         if hint is not None:
-            self.serializer = OrPickled(hint.spec)
+            self.use_hint(hint.spec)
 
 
 class _Line:
@@ -189,6 +190,3 @@ class Timeline(KeyedState):
                     entries.append((entry + _TIME.pack(time + _BIAS), None))
             if entries:
                 self._changes_of(groups, key)[0].entries.extend(entries)
-
-
-STATES[TimelineDescriptor] = Timeline

@@ -64,6 +64,7 @@ class Timers:
     def __init__(self, overlay: Overlay, kind: str) -> None:
         self._overlay = overlay
         self._id = state_id(f"_timers {kind}")
+        self._is_firing = False
         self.begin({}, range(0))
 
     def begin(self, least: dict[int, int], groups: range) -> None:
@@ -112,6 +113,10 @@ class Timers:
             self._new.add(timer)
             self._gone.discard(timer)
             heappush(self._heap, timer)
+        if self._is_firing and (time <= self._firing or self._until == _LAST):
+            # At the end of the input, where there is no time to wait for, one timer that sets the next would never
+            # come to an end; nor would one that sets another for no later time.
+            self._further.add(timer)
 
     def ensure(self, time: int, namespace: bytes = b"") -> None:
         """As `register`, but looks first: a timer that is stored is not written again."""
@@ -147,7 +152,7 @@ class Timers:
         Whoever reads this has no record under way when it asks for the next one: the overlay may spill then.
         """
         self._until, fired, fired_further = until, 0, 0
-        self.register = self._register_further  # type: ignore[method-assign]
+        self._is_firing = True
         try:
             while self._load_due(until):
                 heap, live, further = self._heap, self._live, self._further
@@ -170,15 +175,8 @@ class Timers:
                             break
         finally:
             self._further.clear()
-            del self.register
+            self._is_firing = False
         self._horizon = max(self._horizon, until)
-
-    def _register_further(self, time: int, namespace: bytes = b"") -> None:
-        """`register` while timers fire. At the end of the input, where there is no time to wait for, one timer that
-        sets the next would never come to an end; nor would one that sets another for no later time."""
-        Timers.register(self, time, namespace)
-        if time <= self._firing or self._until == _LAST:
-            self._further.add((time, self._overlay.key or b"", namespace))
 
     def _endless(self, fired: int) -> EndlessTimers:
         if self._until == _LAST:

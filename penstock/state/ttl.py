@@ -42,7 +42,7 @@ class Clock(Protocol):
     def event_time(self) -> int: ...
 
 
-class Form(msgspec.Struct, array_like=True, frozen=True):
+class Form(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     """How a state with TTL is stored. In reports and manifests; the settings in it are for whoever cleans up, and are
     never restored: those of the program count."""
 
@@ -85,13 +85,13 @@ def next_form(
     else:
         since = stored.since if stored.event_time is event_time else now
     return Form(
-        event_time,
-        config.get_ttl().to_milliseconds(),
-        is_list,
-        since,
-        strategies.in_full_snapshot() or compacts or strategies.is_cleanup_in_background(),
+        event_time=event_time,
+        ttl_ms=config.get_ttl().to_milliseconds(),
+        is_list=is_list,
+        since=since,
+        in_bases=strategies.in_full_snapshot() or compacts or strategies.is_cleanup_in_background(),
         # What a replica drops by itself a walk over it does not find, so it would never be in a delta.
-        compacts and strategies.get_incremental_cleanup_strategy() is None,
+        in_compaction=compacts and strategies.get_incremental_cleanup_strategy() is None,
     )
 
 

@@ -6,14 +6,13 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from penstock.state.files import GroupChanges
-from penstock.state.keyed import _List as List
-from penstock.state.keyed import _Map as Map
+from penstock.state.keyed_collections import KeyedList, KeyedMap
 from penstock.state.ttl import UNKNOWN, decode_elements, encode_elements
 from penstock.state.ttl_states import Timed, TimedState
 from penstock.state.weight import weigh_nested
 
 
-class TimedList(TimedState, List):
+class TimedList(TimedState, KeyedList):
     """Each element has its time. A chunk of which an element has expired is written again without it."""
 
     def reset(self) -> None:
@@ -131,10 +130,10 @@ class TimedList(TimedState, List):
             for place, elements in chunks.items():
                 data = encode_elements([self._store(timed) for timed in elements]) if elements else None
                 changes.entries.append((entry + place, data))
-        List.drain(self, groups)
+        KeyedList.drain(self, groups)
 
 
-class TimedMap(TimedState, Map):
+class TimedMap(TimedState, KeyedMap):
     """Each entry has its time."""
 
     def put(self, key: Any, value: Any) -> None:
@@ -202,4 +201,4 @@ class TimedMap(TimedState, Map):
         return held
 
     def _write(self, groups: dict[int, GroupChanges]) -> None:
-        Map.drain(self, groups)
+        KeyedMap.drain(self, groups)

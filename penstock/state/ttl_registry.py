@@ -44,8 +44,7 @@ class TimedStates:
 
     def __init__(self, overlay: Overlay) -> None:
         self._overlay = overlay
-        self.clock: Clock | None = None
-        """Set by whoever owns the overlay, where states may have TTL."""
+        self._clock: Clock | None = None
         self._states: dict[str, TimedState] = {}
         self._cleaners: list[Cleaner] = []
         self._timers: dict[str, ExpiryTimers] = {}
@@ -58,6 +57,10 @@ class TimedStates:
         self._stored = forms
         self._restored_at = now
 
+    def go_by(self, clock: Clock) -> None:
+        """Set the clock by which states expire. The owner of the overlay calls it where states can have TTL."""
+        self._clock = clock
+
     def make(self, descriptor: StateDescriptor, name: str) -> TimedState | None:
         """The state of a descriptor with TTL, or of one that is stored with it; None for all others."""
         config = descriptor.ttl_config
@@ -68,13 +71,13 @@ class TimedStates:
         form = next_form(config, stored, name in self._schemas, is_list, self._restored_at)
         if form is None:
             return None
-        if self.clock is None:
+        if self._clock is None:
             raise StateError(f"State '{name}' has a time to live, which is not possible here.")
         kind = _STATES[type(descriptor)]
         if isinstance(descriptor, ValueStateDescriptor) and descriptor.default_value is not None:
             kind = DefaultedTimedValue
         state = kind(self._overlay, descriptor, state_id(timed_name(name)))
-        state.age_by(form, self.clock, state_id(name))
+        state.age_by(form, self._clock, state_id(name))
         self._states[name] = state
         if config is not None and form.ttl_ms is not None:
             self._arrange_clean_up(state, name)

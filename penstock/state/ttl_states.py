@@ -12,9 +12,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.state.engines.base import Reader
 from penstock.state.files import GroupChanges
 from penstock.state.keyed import KeyedState
-from penstock.state.keyed import _Aggregating as Aggregating
-from penstock.state.keyed import _Reducing as Reducing
-from penstock.state.keyed import _Value as Value
+from penstock.state.keyed_values import KeyedAggregating, KeyedReducing, KeyedValue
 from penstock.state.ttl import FOREVER, STAMP, UNKNOWN, Clock, Form
 from penstock.state.ttl_config import StateTtlConfig
 from penstock.state.ttl_reader import StampingReader
@@ -131,7 +129,7 @@ class TimedState(KeyedState):
             self.timers.unset(self, before[0] + self._ttl, rest)
 
 
-class TimedValue(TimedState, Value):
+class TimedValue(TimedState, KeyedValue):
     # For a key already seen in this epoch 0.2 µs, and 0.5 to write; without TTL 0.1 and 0.15.
     def value(self) -> Any:
         key = self._overlay.key or self._key()
@@ -197,11 +195,11 @@ class TimedValue(TimedState, Value):
             changes.entries.append((entry, None if timed is None else self._store(timed)))
 
 
-class TimedReducing(TimedValue, Reducing):
+class TimedReducing(TimedValue, KeyedReducing):
     pass
 
 
-class TimedAggregating(TimedValue, Aggregating):
+class TimedAggregating(TimedValue, KeyedAggregating):
     pass
 
 

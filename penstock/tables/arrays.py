@@ -25,6 +25,7 @@ _TYPES: dict[str, pa.DataType] = {
 
 
 def array(text: str, dtype: str) -> Shape:
+    """Return the shape of NumPy arrays."""
     kind = _TYPES.get(dtype)
     fields = [("dtype", pa.string()), ("shape", pa.list_(pa.int64())), ("values", pa.list_(kind or pa.string()))]
     return Shape(text, pa.struct(fields), ArrayWire, _reader(dtype, kind), _writer(text, kind is None))

@@ -45,29 +45,37 @@ class BadBootstrap(PenstockError):
 class KeyedStateBootstrapFunction(ABC):
     """Puts rows into keyed state, and sets timers. `open` asks for states, as in a job's function."""
 
-    def open(self, runtime_context: RuntimeContext) -> None: ...
+    def open(self, runtime_context: RuntimeContext) -> None:
+        """Prepare the function: get its states from the context."""
 
     @abstractmethod
-    def process_element(self, value: Any, ctx: BootstrapContext) -> None: ...
+    def process_element(self, value: Any, ctx: BootstrapContext) -> None:
+        """Write the state of a record's key."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Release what `open` acquired."""
 
 
 class StateBootstrapFunction(ABC):
     """Puts rows into operator state. `initialize_state` asks for states, as in a CheckpointedFunction."""
 
     @abstractmethod
-    def initialize_state(self, context: StoreContext) -> None: ...
+    def initialize_state(self, context: StoreContext) -> None:
+        """Get the operator states to write."""
 
     @abstractmethod
-    def process_element(self, value: Any) -> None: ...
+    def process_element(self, value: Any) -> None:
+        """Write a record into operator state."""
 
 
 class StoreContext:
+    """What `initialize_state` of a bootstrap function is given."""
+
     def __init__(self, store: OperatorStateStore) -> None:
         self._store = store
 
     def get_operator_state_store(self) -> OperatorStateStore:
+        """Return the store of operator states."""
         return self._store
 
 
@@ -80,21 +88,27 @@ class BootstrapContext:
         self._key: Any = None
 
     def begin(self, key: Any) -> None:
+        """Make a key the current one."""
         self._key = key
 
     def get_current_key(self) -> Any:
+        """Return the key of the current record."""
         return self._key
 
     def timer_service(self) -> BootstrapContext:
+        """Return what sets timers."""
         return self
 
     def current_processing_time(self) -> int:
+        """Return the processing time of the savepoint, in milliseconds."""
         return self._now
 
     def register_event_time_timer(self, timestamp: int) -> None:
+        """Set an event-time timer for the current key."""
         self._overlay.timers[TimeDomain.EVENT_TIME.name].register(_timer_time(timestamp))
 
     def register_processing_time_timer(self, timestamp: int) -> None:
+        """Set a processing-time timer for the current key."""
         self._overlay.timers[TimeDomain.PROCESSING_TIME.name].register(_timer_time(timestamp))
 
 
@@ -108,6 +122,8 @@ class OperatorTransformation:
 
 
 class OneInput:
+    """Records from which the state of one operator is made."""
+
     def __init__(self, data: Any) -> None:
         self._data = data
 
@@ -119,6 +135,7 @@ class OneInput:
         return KeyedBootstrap(self._data, lambda row: tuple(_cell(row, name) for name in names))
 
     def transform(self, function: StateBootstrapFunction) -> StateBootstrap:
+        """Make operator state of the records."""
         return StateBootstrap(self._data, function)
 
     def list_state(self, descriptor: ListStateDescriptor, value: Column) -> StateBootstrap:
@@ -145,6 +162,7 @@ class KeyedBootstrap:
         self._timers: list[tuple[TimeDomain, Callable[[Row], Any]]] = []
 
     def transform(self, function: KeyedStateBootstrapFunction) -> KeyedBootstrap:
+        """Make keyed state of the records."""
         self._function = function
         return self
 
@@ -170,7 +188,7 @@ class KeyedBootstrap:
         """What is known of the operator, and its state by key group, to be read at once. For SavepointWriter."""
         overlay = Overlay(max_parallelism)
         now = int(time.time() * 1000)
-        overlay.ttl.clock = _Clock(now)
+        overlay.ttl.go_by(_Clock(now))
         context = RuntimeContext(
             task_name=name,
             uid=uid,
@@ -202,7 +220,14 @@ class KeyedBootstrap:
         if self._function is not None:
             self._function.close()
         changes: Iterable[GroupChanges] = overlay.changes()
-        return OperatorSnapshot(name, 1, max_parallelism, overlay.schemas(), [], ttl=overlay.ttl.forms()), changes
+        return OperatorSnapshot(
+            name=name,
+            parallelism=1,
+            max_parallelism=max_parallelism,
+            states=overlay.schemas(),
+            deltas=[],
+            ttl=overlay.ttl.forms(),
+        ), changes
 
 
 class StateBootstrap:
@@ -213,12 +238,18 @@ class StateBootstrap:
         self._function = function
 
     def run(self, uid: str, name: str, max_parallelism: int, epoch: int) -> tuple[OperatorSnapshot, Any]:
+        """Run the function over all records, and return the operator's snapshot and its keyed state."""
         store = OperatorStateStore(f"operator '{name}' (uid '{uid}')", 0, {})
         self._function.initialize_state(StoreContext(store))
         for row in rows_of(self._data):
             self._function.process_element(row)
-        shares = {each: Shares(share.mode, share.schema, [share.elements]) for each, share in store.snapshot().items()}
-        return OperatorSnapshot(name, 1, max_parallelism, {}, [], shares), ()
+        shares = {
+            each: Shares(mode=share.mode, schema=share.schema, by_subtask=[share.elements])
+            for each, share in store.snapshot().items()
+        }
+        return OperatorSnapshot(
+            name=name, parallelism=1, max_parallelism=max_parallelism, states={}, deltas=[], operator_state=shares
+        ), ()
 
 
 class _Listed(StateBootstrapFunction):

@@ -50,8 +50,13 @@ class Checkpoint(Snapshot):
         number: int | None = None,
         store_options: Mapping[str, Any] | None = None,
     ) -> Checkpoint:
-        """The last checkpoint of a job, or that of a number. `path`: the job's folder below `state.checkpoints.dir`,
-        that of one of its runs, or the file of one checkpoint."""
+        """Return the last checkpoint of a job, or the one with a number.
+
+        Args:
+            path: The job's folder below `state.checkpoints.dir`, that of one of its runs, or the file of a checkpoint.
+            number: Of the checkpoint; the last one if it is left out, unless `path` names a file.
+            store_options: Options of the object store, as fsspec takes them.
+        """
         text = os.fspath(path).rstrip("/")
         named = _MANIFEST.fullmatch(text)
         if named is not None:
@@ -98,12 +103,15 @@ class Checkpoint(Snapshot):
 
     @property
     def path(self) -> str:
+        """The number and the place of the checkpoint, for people."""
         return f"checkpoint {self.manifest.id} in {self._storage.where}"
 
     def snapshots(self) -> dict[str, OperatorSnapshot]:
+        """The operators' snapshots by uid."""
         return self.manifest.operators
 
     def keyed_source(self, uid: str) -> CheckpointBlocks:
+        """Return the stored blocks of an operator's keyed state."""
         return CheckpointBlocks(self._storage, self.version, self.manifest, uid)
 
 

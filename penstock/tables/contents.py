@@ -50,11 +50,14 @@ class Content(Protocol):
     """The rows of one state, in parts that can be read one by one, by whoever."""
 
     @property
-    def schema(self) -> pa.Schema: ...
+    def schema(self) -> pa.Schema:
+        """The columns of the table."""
 
-    def parts(self) -> list[int]: ...
+    def parts(self) -> list[int]:
+        """Return the numbers of the parts that can be read separately."""
 
-    def batches(self, part: int) -> Iterator[pa.RecordBatch]: ...
+    def batches(self, part: int) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a part."""
 
 
 class KeyedContent:
@@ -89,6 +92,7 @@ class KeyedContent:
 
     @property
     def schema(self) -> pa.Schema:
+        """The columns of the table."""
         return self.layout.schema
 
     @property
@@ -98,15 +102,19 @@ class KeyedContent:
 
     @property
     def max_parallelism(self) -> int:
+        """The number of key groups."""
         return self._snapshot.max_parallelism
 
     def with_text_keys(self) -> KeyedContent:
+        """Return the same content with keys as text."""
         return KeyedContent(self._source, self._uid, self._snapshot, self._name, TEXT, self.windowed)
 
     def parts(self) -> list[int]:
+        """Return the numbers of the blocks that hold state."""
         return self._source.blocks()
 
     def batches(self, part: int) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a block."""
         waiting: list[Entry] = []
         size = 0
         for group, entries in self.entries(part):
@@ -228,12 +236,15 @@ class OperatorContent:
 
     @property
     def schema(self) -> pa.Schema:
+        """The columns of the table."""
         return self._schema
 
     def parts(self) -> list[int]:
+        """Return one part: operator state is small."""
         return [0]
 
     def batches(self, part: int) -> Iterator[pa.RecordBatch]:
+        """Yield all rows."""
         try:
             rows = list(self._rows())
             columns = [list(column) for column in zip(*rows)] if rows else [[] for _ in self.schema]

@@ -24,6 +24,8 @@ class MixedKeys(PenstockError):
 
 @dataclass(frozen=True)
 class KeyShape:
+    """How keys of one kind look in a table."""
+
     kind: str
     arrow: pa.DataType
     names: tuple[str, ...] = ()

@@ -207,12 +207,15 @@ class TimerLayout:
         )
 
     def entries(self, change: GroupChanges) -> list[Entry]:
+        """Return the entries of timers in a change."""
         return [entry for number, _ in self._kinds for entry in entries_of(change, number)]
 
     def goes_on(self, before: bytes, entry: bytes) -> bool:
+        """Return False: every timer is a row."""
         return False
 
     def columns(self, entries: list[Entry]) -> list[list[Any]]:
+        """Return the entries as columns."""
         rows = [self._row(full) for full, _ in entries]
         return [list(column) for column in zip(*rows)] if rows else [[] for _ in self.schema]
 
@@ -235,6 +238,7 @@ def timer_of(full: bytes) -> tuple[int, bytes, bytes]:
 
 
 def value_decoder(shape: Shape) -> Decode:
+    """Return the function from stored bytes to a cell."""
     if shape.read_whole is not None:
         return shape.read_whole
     decode: Decode = msgspec.msgpack.Decoder(shape.wire).decode

@@ -60,6 +60,7 @@ def text_of_part(data: bytes) -> str:
 
 
 def stored_of_text(text: Any) -> bytes:
+    """Return the stored form of a value without a type that a table shows as text."""
     value = _value(text)
     if isinstance(value, _Pickle):
         return codec.encode(value.data)
@@ -69,6 +70,7 @@ def stored_of_text(text: Any) -> bytes:
 
 
 def part_of_text(text: Any) -> bytes:
+    """Return the stored form of such a value inside another one."""
     value = _value(text)
     return value.data if isinstance(value, _Pickle) else to_bytes(value)
 

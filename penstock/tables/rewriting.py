@@ -41,8 +41,16 @@ class KeyedRewrite:
     """Of one state of one operator."""
 
     def __init__(self, content: KeyedContent, name: str, described: str, epoch: int, groups: int, now: int) -> None:
-        """`epoch`: the number of the savepoint's checkpoint; `groups`: how many key groups there will be; `now`: the
-        time of access of what is new, where there is a time to live."""
+        """Prepare the rewrite of one state.
+
+        Args:
+            content: What the state holds now.
+            name: The state.
+            described: The state, for errors.
+            epoch: The number of the savepoint's checkpoint.
+            groups: How many key groups there will be.
+            now: The time of access of what is new, if the state has a time to live.
+        """
         self._content = content
         self._described = described
         self._epoch = epoch
@@ -222,7 +230,7 @@ def rewritten_shares(content: OperatorContent, functions: list[Change], frame: s
         by_subtask[subtask].append(element)
     if shares.mode == BROADCAST:
         by_subtask = [_unique(elements, described) for elements in by_subtask]
-    return Shares(shares.mode, shares.schema, by_subtask, shares.migrations)
+    return Shares(mode=shares.mode, schema=shares.schema, by_subtask=by_subtask, migrations=shares.migrations)
 
 
 def version_tag(migrations: tuple[bytes, ...]) -> bytes:
@@ -257,6 +265,7 @@ def other_bytes(text: Any, described: str) -> bytes:
 
 
 def map_key_bytes(shape: Shape | None, shown: Any, described: str) -> bytes:
+    """Return the bytes that a map's key is stored by."""
     assert shape is not None
     if "row<" in shape.text:
         raise NotWritable(f"{described}: new map keys of the type {shape.text} cannot be made from a column.")

@@ -28,6 +28,8 @@ from penstock.tables.sources import SavedBlocks
 
 
 class StateSize(NamedTuple):
+    """How much a state holds."""
+
     entries: int
     bytes: int
 
@@ -53,16 +55,20 @@ class Savepoint(Snapshot):
 
     @property
     def path(self) -> str:
+        """Where the savepoint is."""
         return self._storage.where
 
     @property
     def storage(self) -> SharedStorage:
+        """The storage that holds the savepoint."""
         return self._storage
 
     def snapshots(self) -> dict[str, OperatorSnapshot]:
+        """The operators' snapshots by uid."""
         return {uid: operator.snapshot for uid, operator in self.metadata.operators.items()}
 
     def keyed_source(self, uid: str) -> SavedBlocks:
+        """Return the stored blocks of an operator's keyed state."""
         return SavedBlocks(self._storage, self.metadata.operators[uid].blocks)
 
     @property
@@ -145,6 +151,8 @@ class Savepoint(Snapshot):
 
 
 class Difference(NamedTuple):
+    """One difference between two savepoints."""
+
     of: str
     """What it is in: "operator" or "source"."""
     uid: str

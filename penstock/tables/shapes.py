@@ -31,6 +31,8 @@ class NotWritable(PenstockError):
 
 @dataclass(frozen=True)
 class Shape:
+    """How values of one type look in a table, and how they are stored."""
+
     text: str
     """The type as snapshots say it."""
     arrow: pa.DataType
@@ -46,9 +48,11 @@ class Shape:
     write_whole: Convert | None = None
 
     def to_arrow(self, wire: Any) -> Any:
+        """Return the cell for a stored value."""
         return wire if self.read is None else self.read(wire)
 
     def to_wire(self, value: Any) -> Any:
+        """Return the stored value for a cell."""
         return value if self.write is None else self.write(value)
 
 
@@ -136,6 +140,7 @@ LEAVES: dict[str, Shape] = {
 
 
 def nullable(shape: Shape) -> Shape:
+    """Return the same shape with None as a value."""
     if shape.nullable or shape.text == "none":
         return shape
     read, write = shape.read, shape.write
@@ -169,6 +174,7 @@ def enumeration(text: str, members: dict[str, Any]) -> Shape:
 
 
 def literal(text: str, values: Sequence[Any]) -> Shape:
+    """Return the shape of a type with these values only."""
     kinds = {type(value) for value in values}
     if kinds == {str}:
         return Shape(text, pa.string(), str)
@@ -194,6 +200,7 @@ def sequence(text: str, element: Shape, *, members: bool = False) -> Shape:
 
 
 def mapping(text: str, key: Shape, value: Shape) -> Shape:
+    """Return the shape of dicts."""
     if (pa.types.is_struct(key.arrow) and key.wire is Any) or _is_dict(key.wire):
         return as_text(text)
     return Shape(
@@ -214,6 +221,7 @@ def _is_dict(wire: Any) -> bool:
 
 
 def fields_of(shapes: dict[str, Shape]) -> pa.DataType:
+    """Return the Arrow struct with these fields."""
     return pa.struct([_field(name, shape) for name, shape in shapes.items()])
 
 

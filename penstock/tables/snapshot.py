@@ -45,14 +45,16 @@ class Snapshot(ABC):
 
     @property
     @abstractmethod
-    def path(self) -> str: ...
+    def path(self) -> str:
+        """Where the snapshot is, for people."""
 
     @abstractmethod
     def snapshots(self) -> dict[str, OperatorSnapshot]:
         """What is known of each operator, by uid."""
 
     @abstractmethod
-    def keyed_source(self, uid: str) -> KeyedSource: ...
+    def keyed_source(self, uid: str) -> KeyedSource:
+        """Return the stored blocks of an operator's keyed state."""
 
     def states(self, uid: str | None = None) -> list[StateInfo]:
         """The states that are there, of one operator or of all."""

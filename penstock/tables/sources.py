@@ -13,7 +13,8 @@ from penstock.checkpoint.manifest_chain import ManifestChain
 from penstock.savepoint.format import SavedBlock
 from penstock.state.files import GroupChanges, read_changes
 from penstock.state.key_groups import block_count
-from penstock.state.storage import MissingObject, Storage, open_storage
+from penstock.state.storage import MissingObject, Storage
+from penstock.state.storage_uri import open_storage
 
 _FAR_SAMPLE = 2
 """Blocks that are fetched over a network for a look at their keys."""
@@ -58,17 +59,21 @@ class SavedBlocks:
         """The blocks whose files have their hashes."""
 
     def blocks(self) -> list[int]:
+        """Return the numbers of the blocks that hold state."""
         return sorted(self._blocks)
 
     def sample(self) -> Iterator[tuple[int, Iterator[GroupChanges]]]:
+        """Yield some blocks with their changes, for a first look."""
         for block in self.blocks()[: _FAR_SAMPLE if self._opened.storage.far else None]:
             # Each key group has its checksum: the file's hash would have all of it read for a look at a part.
             yield block, read_changes(self._view(self._blocks[block]), name=self.named(block))
 
     def groups(self, block: int, wanted: range | None = None) -> Iterator[GroupChanges]:
+        """Yield the changes of a block by key group."""
         return read_changes(self.checked(block), wanted, name=self.named(block))
 
     def named(self, block: int) -> str:
+        """Return the name of a block for errors."""
         return f"'{self._blocks[block].name}' in {self._opened.storage.where}"
 
     def checked(self, number: int) -> pa.Buffer:
@@ -106,17 +111,21 @@ class CheckpointBlocks:
         ]
 
     def blocks(self) -> list[int]:
+        """Return the numbers of the blocks that hold state."""
         return self._blocks
 
     def sample(self) -> Iterator[tuple[int, Iterator[GroupChanges]]]:
+        """Yield some blocks with their changes, for a first look."""
         for block in self._blocks[: _FAR_SAMPLE if self._opened.storage.far else None]:
             yield block, self.groups(block)
 
     def groups(self, block: int, wanted: range | None = None) -> Iterator[GroupChanges]:
+        """Yield the changes of a block by key group."""
         history = ManifestChain(self._opened.storage, self._version)
         for change in block_groups(history, self._uid, block, self._max_parallelism):
             if wanted is None or change.group in wanted:
                 yield change
 
     def named(self, block: int) -> str:
+        """Return the name of a block for errors."""
         return f"block {block} of checkpoint {self._version.id} in {self._opened.storage.where}"

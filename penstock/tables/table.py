@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterator
-from importlib import import_module
 from typing import Any
 
 import pyarrow as pa
@@ -32,10 +31,12 @@ class StateTable:
 
     @property
     def schema(self) -> pa.Schema:
+        """The columns of the table."""
         return self._content.schema
 
     @property
     def content(self) -> Content:
+        """What the table reads."""
         return self._content
 
     def batches(self) -> Iterator[pa.RecordBatch]:
@@ -66,8 +67,10 @@ class StateTable:
 
     def to_spark(self, spark: Any) -> Any:
         """A DataFrame of the session `spark`, whose tasks read the files themselves, a block each."""
-        # Spark is above this layer, and only who asks for it needs it.
-        return import_module("penstock.spark.state_tables").state_frame(spark, self)
+        from penstock.spark.state_tables import state_frame
+
+        content = self._content
+        return state_frame(spark, content.schema, content.parts(), content.batches)
 
     def get(self, key: Any) -> list[dict[str, Any]]:
         """The rows of one key; of a broadcast state, of one map key. Of keyed state only one key group is read."""
@@ -83,6 +86,7 @@ class StateTable:
         return [row for batch in self.batches() for row in batch.to_pylist() if row[named] == key]
 
     def rows(self) -> Iterator[dict[str, Any]]:
+        """Yield the rows as dicts."""
         for batch in self.batches():
             yield from batch.to_pylist()
 

@@ -33,6 +33,7 @@ def window_of(name: bytes) -> tuple[int | None, int | None, int | None]:
 
 
 def name_of(start: Any, end: Any, number: Any) -> bytes:
+    """Return the bytes that a window is stored by."""
     if number is not None:
         return _PAIR.pack(int(number) + _BIAS, 0)
     return bytes(NAME_LENGTH) if start is None else _PAIR.pack(int(start) + _BIAS, int(end) + _BIAS)

@@ -183,7 +183,9 @@ class SavepointWriter:
     ) -> SavedOperator:
         snapshot, changes = bootstrap.run(uid, name, self._max_parallelism, self._number)
         blocks, timers = _write_blocks(target, changes, self._max_parallelism)
-        return SavedOperator(msgspec.structs.replace(snapshot, timers=timers), False, blocks)
+        return SavedOperator(
+            snapshot=msgspec.structs.replace(snapshot, timers=timers), derived_uid=False, blocks=blocks
+        )
 
     def _write_kept(self, uid: str, kept: _Kept, target: SharedStorage, now: int) -> SavedOperator:
         assert self._base is not None
@@ -231,7 +233,7 @@ class SavepointWriter:
             operator_state=shares,
             timers=timers,
         )
-        return SavedOperator(changed, saved.derived_uid, blocks)
+        return SavedOperator(snapshot=changed, derived_uid=saved.derived_uid, blocks=blocks)
 
     # -- the rest ------------------------------------------------------------------------------------------------------
 
@@ -257,19 +259,19 @@ class SavepointWriter:
         base = None if self._base is None else self._base.metadata
         if base is None:
             return Metadata(
-                FORMAT,
-                penstock.__version__,
-                identity,
-                "bootstrap",
-                now,
-                now,
-                "",
-                1,
-                None,
-                operators,
-                {},
-                Positions(),
-                {},
+                format=FORMAT,
+                penstock=penstock.__version__,
+                id=identity,
+                job="bootstrap",
+                created=now,
+                clock=now,
+                lineage="",
+                checkpoint=1,
+                batch=None,
+                operators=operators,
+                sources={},
+                positions=Positions(),
+                times={},
             )
         gone = base.operators.keys() - {self._old_uid(uid) for uid in self._kept}
         return msgspec.structs.replace(
@@ -280,7 +282,8 @@ class SavepointWriter:
             operators=operators,
             sources={self._now(uid): source for uid, source in base.sources.items()},
             positions=Positions(
-                base.positions.batches, {self._now(uid): lines for uid, lines in base.positions.lines.items()}
+                batches=base.positions.batches,
+                lines={self._now(uid): lines for uid, lines in base.positions.lines.items()},
             ),
             times={self._now(uid): each for uid, each in base.times.items() if uid not in gone},
         )
@@ -338,7 +341,7 @@ def _write_blocks(
                 name = f"{SAVED_STATE}/{written.digest}.arrow"
                 file.seek(0)
                 target.write_file(name, file)
-                blocks[block] = SavedBlock(name, written.size)
+                blocks[block] = SavedBlock(name=name, size=written.size)
     return blocks, timers
 
 

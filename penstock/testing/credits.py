@@ -14,4 +14,5 @@ class Credits:
         """By uid, for the next epoch; empty in a program without flow control."""
 
     def grant(self, uid: str, records: int) -> None:
+        """Set how many records an epoch can take from a source."""
         self.granted[uid] = records

@@ -15,6 +15,8 @@ from penstock.testing.inside import from_inside
 
 
 class DrawnSource:
+    """A source in Python as the harness reads it: planned and read in this process."""
+
     def __init__(self, chain: Chain, parallelism: int, program: Program) -> None:
         assert chain.pickled_source is not None
         self._program = program

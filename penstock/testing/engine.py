@@ -9,17 +9,20 @@ from functools import partial
 from typing import Any
 
 from penstock.checkpoint.manifest_chain import ManifestChain
-from penstock.common.program import Program, dump_records
-from penstock.driver.epochs import EngineLost, EpochParameters
+from penstock.common.class_pickling import dump_records
+from penstock.common.program import Program
+from penstock.driver.epoch_errors import EngineLost
+from penstock.driver.epoch_parameters import EpochParameters
 from penstock.driver.event_time import reported_backwards
 from penstock.driver.rescaling import Scale
 from penstock.errors import PenstockError
+from penstock.graph.physical import PhysicalGraph, pack, unpack
 from penstock.runtime.chain import ChainRun
 from penstock.runtime.moment import OfSplit
-from penstock.runtime.plan import PhysicalGraph, pack, unpack
 from penstock.runtime.report import decode_report
 from penstock.runtime.rows import METRICS, REPORT, ExchangeRow
-from penstock.runtime.task import Task, TaskEpoch
+from penstock.runtime.task import Task
+from penstock.runtime.task_epoch import TaskEpoch
 from penstock.state.access import StateAccess
 from penstock.state.backends import Backend, ReplicaStore
 from penstock.state.storage import Storage
@@ -58,6 +61,7 @@ class LocalEngine:
         """Of watermarks, in words: there must be none."""
 
     def execute(self, parameters: EpochParameters) -> list[tuple[int, bytes]]:
+        """Run the tasks of an epoch, and return their reports and metrics."""
         self._measured = []
         self._rescale(parameters.scale)
         rows = list(self._sources(parameters))
@@ -79,6 +83,7 @@ class LocalEngine:
         return reports + [(METRICS, measured) for measured in self._measured]
 
     def prepare(self, parameters: EpochParameters, chains: list[int]) -> list[tuple[int, bytes]]:
+        """Open chains as an epoch does, without records, and return the failures."""
         self._rescale(parameters.scale)
         epoch = self._epoch(parameters, "prepare")
         rows = [row for chain in chains for row in self._task(chain, 0, 0, partial(Task.prepare, epoch=epoch))]
@@ -90,6 +95,7 @@ class LocalEngine:
             self._graph, self._scale = self._shipped.rescaled(scale), scale
 
     def state_access(self, parameters: EpochParameters) -> StateAccess:
+        """Return the committed state that tasks of this epoch start from."""
         return StateAccess(
             ManifestChain(self._storage, parameters.wanted),
             None if self._storage.in_memory else self._storage,

@@ -14,11 +14,13 @@ class Late(Executor):
         self._promised: list[_Promise] = []
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """Take a call, and make it when its result is asked for."""
         self._promised = [each for each in self._promised if not each.done()]
         self._promised.append(_Promise(lambda: fn(*args, **kwargs)))
         return self._promised[-1]
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Make all calls that are left."""
         for each in self._promised:
             each.exception()
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
+from penstock.graph.physical import PhysicalGraph
 from penstock.runtime.metrics import decode_metrics, encode_metrics
-from penstock.runtime.plan import PhysicalGraph
 
 
 class Pace:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from penstock.checkpoint.manifest import Committable
 from penstock.checkpoint.wal import WriteAheadLog
-from penstock.common.program import dump_by_name
+from penstock.common.class_pickling import dump_by_name
 from penstock.connectors.sink import Sink
 from penstock.connectors.two_phase import TwoPhaseCommitSink
 from penstock.datastream.two_phase_commit import TwoPhaseCommitSinkFunction
@@ -26,8 +26,9 @@ from penstock.runtime.context import RuntimeContext
 from penstock.runtime.metrics import MetricRegistry
 from penstock.runtime.operators import EpochInfo
 from penstock.runtime.sink_operators import WRITERS, SinkOperator
+from penstock.state.driver_storage import DriverStorage
 from penstock.state.shares import Share
-from penstock.state.storage import DriverStorage, Storage
+from penstock.state.storage import Storage
 
 _UID = "sink"
 _LINEAGE = "harness"
@@ -75,7 +76,7 @@ class SinkHarness:
         if end_of_input:
             self._operator.end_input()
         payload = self._operator.snapshot()
-        committables = [] if payload is None else [Committable(_UID, 0, payload)]
+        committables = [] if payload is None else [Committable(uid=_UID, subtask=0, payload=payload)]
         state = self._operator.operator_state(epoch) if self._operator.stateful else {}
         self._snapshots[checkpoint_id] = _Snapshot(committables, state)
         self._last, self._begun = checkpoint_id, None
@@ -90,8 +91,11 @@ class SinkHarness:
         return self
 
     def crash(self, restore: int | None = None) -> SinkHarness:
-        """Lose the task and the driver. The next one goes on from this snapshot, the last one if none is given: it
-        commits that and what was not committed before, and later snapshots are lost with the records since."""
+        """Lose the task and the driver, and continue from a snapshot: this one, or the last.
+
+        The new driver commits that snapshot and what was not committed before. Later snapshots are lost, with
+        the records since.
+        """
         number = self._last if restore is None else restore
         if number < self._completed or number > self._last:
             raise PenstockError(f"Snapshot {number} is not one of {self._completed} to {self._last}.")
@@ -104,6 +108,7 @@ class SinkHarness:
         return self
 
     def close(self) -> None:
+        """Close the writer and the sink, and delete the files."""
         self._operator.close()
         self._committer.close()
         self.storage.close()

@@ -13,8 +13,9 @@ from penstock.errors import PenstockError
 from penstock.state.entries import entry_prefix, state_id
 from penstock.state.key_groups import block_count
 from penstock.state.keys import decode_key
+from penstock.state.local_storage import LocalStorage
 from penstock.state.serializers import serializer_for
-from penstock.state.storage import LocalStorage, Storage
+from penstock.state.storage import Storage
 from penstock.state.ttl import STAMP, timed_name
 
 
@@ -28,6 +29,7 @@ def newest_lineage(job: str | Path | SharedStorage) -> Storage:
 
 
 def last_manifest(storage: Storage) -> Manifest:
+    """Return the manifest of the last completed checkpoint."""
     found = latest(storage)
     if found is None:
         raise PenstockError(f"No checkpoint in {storage.where}.")

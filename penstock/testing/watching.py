@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from penstock.graph.physical import PhysicalGraph
 from penstock.runtime.chain import ChainRun
-from penstock.runtime.exchange import Exchange, Records
-from penstock.runtime.operators import Mark, Operator
-from penstock.runtime.plan import Chain, PhysicalGraph
+from penstock.runtime.operators import Operator
+from penstock.runtime.plan import Chain
 
 
 class WatermarkMovedBackwards(AssertionError):
@@ -25,13 +25,10 @@ class WatchedRun(ChainRun):
         self._moves = moves
         """Where moves backwards are noted. Raised within a task they would pass for errors of the user's code."""
 
-    def connect(self, exchanges: dict[int, Exchange]) -> list[Callable[[Records], None]]:
-        for operator in self.operators:
-            if "advance" not in vars(operator):
-                operator.advance = self._watched(operator, operator.advance)  # type: ignore[assignment, method-assign]
-        return super().connect(exchanges)
+    def advance_of(self, operator: Operator) -> Callable[..., None]:
+        """Pass watermarks on to an operator, and watch the operator's own."""
+        advance = super().advance_of(operator)
 
-    def _watched(self, operator: Operator, advance: Mark) -> Mark:
         def watched(watermark: int | None, channel: str = "") -> None:
             before = operator.watermark
             advance(watermark, channel)

@@ -14,7 +14,7 @@ from chaos import storage_faults
 from chaos.damage import choose_needed, cut, flip, needed_files
 from penstock.checkpoint import manifest_chain
 from penstock.errors import PenstockError
-from penstock.state.storage import LocalStorage
+from penstock.state.local_storage import LocalStorage
 from penstock.testing.snapshots import read_values
 
 

@@ -14,7 +14,7 @@ from chaos.ends.programs import build
 from chaos.program import record
 from chaos.servers.postgres import PostgresServer
 from penstock.datastream import StreamExecutionEnvironment
-from penstock.state.storage import LocalStorage
+from penstock.state.local_storage import LocalStorage
 from penstock.testing import JobHarness
 
 TOTAL = 600

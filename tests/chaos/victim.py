@@ -4,7 +4,7 @@ from pathlib import Path
 
 from chaos.program import build
 from penstock.datastream import StreamExecutionEnvironment
-from penstock.state.storage import LocalStorage
+from penstock.state.local_storage import LocalStorage
 from penstock.testing import JobHarness
 
 TOTAL = 1200

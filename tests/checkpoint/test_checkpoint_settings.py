@@ -8,8 +8,9 @@ import pytest
 from penstock.datastream import RuntimeContext, StreamExecutionEnvironment
 from penstock.datastream.connectors import Sink, SinkWriter
 from penstock.driver.coordinator import CheckpointStatus
-from penstock.driver.epoch_errors import EpochFailed
-from penstock.driver.epochs import EngineLost, EpochParameters, Settings, TookTooLong
+from penstock.driver.epoch_errors import EngineLost, EpochFailed, TookTooLong
+from penstock.driver.epoch_parameters import EpochParameters
+from penstock.driver.epoch_settings import Settings
 from penstock.testing import JobHarness
 
 
@@ -76,7 +77,7 @@ class TestTimeout:
             execute = harness._engine.execute
 
             def slow(parameters: EpochParameters) -> Iterable[tuple[int, bytes]]:
-                harness._wait(5.5)
+                harness.clock.wait(5.5)
                 return execute(parameters)
 
             harness._engine.execute = slow  # type: ignore[method-assign,assignment]

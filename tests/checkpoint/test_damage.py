@@ -17,8 +17,9 @@ from penstock.checkpoint.manifest import FORMAT, BadManifest, digest_of
 from penstock.datastream import KeyedProcessFunction, StreamExecutionEnvironment
 from penstock.datastream.state import ValueStateDescriptor
 from penstock.driver.epoch_errors import EpochFailed
-from penstock.driver.epochs import Settings
-from penstock.state.storage import LocalStorage, StorageError
+from penstock.driver.epoch_settings import Settings
+from penstock.state.local_storage import LocalStorage
+from penstock.state.storage import StorageError
 from penstock.testing import JobHarness
 
 FILES = Settings(backend="filesystem", inline_bytes=0)

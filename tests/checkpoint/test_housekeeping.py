@@ -9,16 +9,17 @@ from hypothesis import strategies as st
 from penstock.checkpoint.manifest import Version, load, manifest_name
 from penstock.checkpoint.manifest_chain import ManifestChain, _manifests
 from penstock.checkpoint.retention import Retention
-from penstock.driver.epochs import EpochDriver, Settings
+from penstock.driver.epoch_settings import Settings
+from penstock.driver.epochs import EpochDriver
 from penstock.runtime.report import DeltaHandle, OperatorReport, Report, encode_report
 from penstock.runtime.rows import REPORT
 from penstock.state.access import StateAccess
 from penstock.state.descriptors import ValueStateDescriptor
 from penstock.state.engines.memory import MemoryEngine
 from penstock.state.keys import encode_key
+from penstock.state.local_storage import LocalStorage
 from penstock.state.overlay import Nothing, Overlay
 from penstock.state.replica import Replicas
-from penstock.state.storage import LocalStorage
 
 FILES = ("manifests/", "deltas/", "bases/")
 
@@ -43,10 +44,36 @@ class Tasks:
         if changes := overlay.changes():
             access = StateAccess(None, self.storage, None, self.inline_bytes)
             written = access.write_delta(number, changes, GROUPS)
-            deltas = [DeltaHandle(written.name, written.size, written.entries, written.blocks, written.inline)]
+            deltas = [
+                DeltaHandle(
+                    name=written.name,
+                    size=written.size,
+                    entries=written.entries,
+                    blocks=written.blocks,
+                    inline=written.inline,
+                )
+            ]
         return [
-            (REPORT, encode_report(Report(0, 0, number, 1, [], [], []))),
-            (REPORT, encode_report(Report(1, 0, number, 0, [], [], [OperatorReport("count", STATES, deltas)]))),
+            (
+                REPORT,
+                encode_report(
+                    Report(chain=0, subtask=0, epoch=number, records_in=1, sent=[], received=[], operators=[])
+                ),
+            ),
+            (
+                REPORT,
+                encode_report(
+                    Report(
+                        chain=1,
+                        subtask=0,
+                        epoch=number,
+                        records_in=0,
+                        sent=[],
+                        received=[],
+                        operators=[OperatorReport(uid="count", states=STATES, deltas=deltas)],
+                    )
+                ),
+            ),
         ]
 
 
@@ -131,7 +158,7 @@ class Lineage:
         watching = Watching(self.storage._root)
         for number in range(max(1, last - self.options["retained"]), last + 1):
             _, version = load(watching, number)
-            history = ManifestChain(watching, Version(number, version.digest))
+            history = ManifestChain(watching, Version(id=number, digest=version.digest))
             _manifests.clear()
             for block in range(16):
                 history.steps("count", block, None)

@@ -22,14 +22,14 @@ from penstock.checkpoint.job_directories import (
     hashed_name,
     is_plain,
     passing_storage,
+    unnamed_directory,
 )
 from penstock.checkpoint.lineages import Lineages, SharedStorage
 from penstock.common.configuration import Configuration
 from penstock.common.options import BadSetting
 from penstock.datastream import StreamExecutionEnvironment
-from penstock.datastream.checkpoint_settings import unnamed_directory
+from penstock.state.local_storage import LocalStorage
 from penstock.state.object_storage import ObjectStorage
-from penstock.state.storage import LocalStorage
 from penstock.testing import JobHarness
 
 SAME_TO_EARLIER_VERSIONS = ["orders/eu", "orders eu", "orders-eu", "orders:eu", " orders/eu ", "orders/eu."]

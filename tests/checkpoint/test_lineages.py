@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from penstock.checkpoint.lineages import Lineages, SharedStorage, new_lineage
+from penstock.state.local_storage import LocalStorage
 from penstock.state.object_storage import ObjectStorage
-from penstock.state.storage import LocalStorage, StorageError
+from penstock.state.storage import StorageError
 
 LAST = 2
 """The last checkpoint of the lineages below."""

@@ -20,7 +20,9 @@ from penstock.checkpoint.manifest import (
     publish,
 )
 from penstock.runtime.report import DeltaHandle
-from penstock.state.storage import DriverStorage, LocalStorage, MissingObject
+from penstock.state.driver_storage import DriverStorage
+from penstock.state.local_storage import LocalStorage
+from penstock.state.storage import MissingObject
 
 
 def manifest(number=1, parent=b"", token="driver", **fields):
@@ -70,10 +72,16 @@ class TestPublishing:
     def test_what_is_published_is_what_is_read(self, storage):
         whole = manifest(
             operators={
-                "c": OperatorSnapshot("count", 2, 128, {"n": "value long"}, [DeltaHandle("d", 9, 1, [3], b"x")])
+                "c": OperatorSnapshot(
+                    name="count",
+                    parallelism=2,
+                    max_parallelism=128,
+                    states={"n": "value long"},
+                    deltas=[DeltaHandle(name="d", size=9, entries=1, blocks=[3], inline=b"x")],
+                )
             },
-            committables=[Committable("sink", 0, b"page")],
-            bases={"c": {3: BaseHandle(1, "bases/1/x", 100)}},
+            committables=[Committable(uid="sink", subtask=0, payload=b"page")],
+            bases={"c": {3: BaseHandle(id=1, name="bases/1/x", size=100)}},
             since_base={"c": {0: 9}},
             batch=None,
             ended=True,
@@ -99,12 +107,16 @@ class TestPublishing:
         assert publish(DriverStorage(), manifest(token="another")) != here
 
     def test_a_state_has_the_bytes_of_its_bases_and_of_the_deltas_since(self):
-        bases = {"c": {0: BaseHandle(1, "a", 100), 5: BaseHandle(1, "b", 20)}}
+        bases = {"c": {0: BaseHandle(id=1, name="a", size=100), 5: BaseHandle(id=1, name="b", size=20)}}
         assert manifest(bases=bases, since_base={"c": {0: 1, 5: 2}}).state_bytes("c") == 123
         assert manifest().state_bytes("c") == 0
 
     def test_one_from_before_types_had_versions_is_read(self, storage):
-        operators = {"sum": OperatorSnapshot("Sum", 1, 128, {"total": "value long"}, [])}
+        operators = {
+            "sum": OperatorSnapshot(
+                name="Sum", parallelism=1, max_parallelism=128, states={"total": "value long"}, deltas=[]
+            )
+        }
         publish(storage, manifest(format=2, operators=operators))
         assert latest(storage)[0].operators["sum"].migrations == {}
 

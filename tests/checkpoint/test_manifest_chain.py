@@ -20,11 +20,12 @@ from penstock.checkpoint.manifest import (
 from penstock.checkpoint.manifest_chain import ManifestChain
 from penstock.runtime.report import DeltaHandle
 from penstock.state.access import StateAccess
+from penstock.state.driver_storage import DriverStorage
 from penstock.state.engines.memory import MemoryEngine
 from penstock.state.files import GroupChanges
 from penstock.state.key_groups import block_count, block_of
 from penstock.state.replica import Replicas, StaleAttempt
-from penstock.state.storage import DriverStorage, MissingObject
+from penstock.state.storage import MissingObject
 
 UID = "count"
 GROUPS = 4
@@ -50,7 +51,11 @@ class Chain:
             token=self.token,
             timestamp=0,
             ended=False,
-            operators={uid: OperatorSnapshot("count", 1, GROUPS, {"n": "value long"}, list(deltas))},
+            operators={
+                uid: OperatorSnapshot(
+                    name="count", parallelism=1, max_parallelism=GROUPS, states={"n": "value long"}, deltas=list(deltas)
+                )
+            },
             committables=[],
             records={},
             spark_log={},
@@ -70,7 +75,7 @@ class Chain:
 
 
 def delta(content, *blocks):
-    return DeltaHandle("deltas/x", len(content), 1, list(blocks) or [0], content)
+    return DeltaHandle(name="deltas/x", size=len(content), entries=1, blocks=list(blocks) or [0], inline=content)
 
 
 @pytest.fixture
@@ -115,7 +120,7 @@ class TestAlongTheChain:
     def test_a_delta_in_a_file_is_read_from_there(self):
         chain = Chain()
         chain.storage.write("deltas/1/abc", b"large")
-        chain.publish(DeltaHandle("deltas/1/abc", 5, 1, [0], None))
+        chain.publish(DeltaHandle(name="deltas/1/abc", size=5, entries=1, blocks=[0], inline=None))
         assert chain.steps() == [b"large"]
         chain.storage.delete("deltas/1/abc")
         with pytest.raises(MissingObject, match="deltas/1/abc"):
@@ -153,7 +158,7 @@ class TestOffTheChain:
         assert chain.steps(fork.versions[1]) is None
 
     def test_one_at_the_wanted_number_but_another_hash(self, chain):
-        assert chain.steps(Version(5, b"?" * 16)) is None
+        assert chain.steps(Version(id=5, digest=b"?" * 16)) is None
 
     def test_one_that_is_ahead_makes_this_attempt_stale(self, chain):
         message = "replica of operator 'count' stands at checkpoint 5, this task wants 3: a newer attempt"
@@ -166,7 +171,7 @@ class TestBases:
     def based(self, chain):
         """The same chain, whose sixth manifest announces a base as of checkpoint 4."""
         chain.storage.write("bases/4/abc", b"base of four")
-        chain.bases = {0: BaseHandle(4, "bases/4/abc", 12), 1: BaseHandle(4, "", 0)}
+        chain.bases = {0: BaseHandle(id=4, name="bases/4/abc", size=12), 1: BaseHandle(id=4, name="", size=0)}
         chain.publish(delta(b"six"))
         return chain
 
@@ -235,13 +240,15 @@ def test_every_way_to_a_version_leads_to_the_same_state(epochs, data):
     for number, (changes, merges) in enumerate(epochs, 1):
         changes = sorted(changes, key=lambda change: change.group)
         written = StateAccess(None, None, None, 0).write_delta(number, changes, GROUPS)
-        handle = DeltaHandle(written.name, written.size, written.entries, written.blocks, written.inline)
+        handle = DeltaHandle(
+            name=written.name, size=written.size, entries=written.entries, blocks=written.blocks, inline=written.inline
+        )
         chain.bases = announced
         version = chain.publish(handle)
         models.append(apply_to(models[-1], changes))
         if merges:
             announced = {
-                block: merge_block(chain.storage, version, Block(UID, block, GROUPS))
+                block: merge_block(chain.storage, version, Block(uid=UID, number=block, max_parallelism=GROUPS))
                 for block in range(block_count(GROUPS))
             }
     engines = {}
@@ -275,5 +282,5 @@ class TestAFarStorage:
         chain = Chain(self.Far())
         for number in range(8):
             chain.storage.write(f"deltas/{number}", b"%d" % number)
-            chain.publish(DeltaHandle(f"deltas/{number}", 1, 1, [0]))
+            chain.publish(DeltaHandle(name=f"deltas/{number}", size=1, entries=1, blocks=[0]))
         assert chain.steps() == [b"%d" % number for number in range(8)]

@@ -11,7 +11,7 @@ import pytest
 from penstock.checkpoint.manifest import Fenced
 from penstock.datastream import KeyedProcessFunction, StreamExecutionEnvironment
 from penstock.datastream.state import ValueStateDescriptor
-from penstock.driver.epochs import Settings
+from penstock.driver.epoch_settings import Settings
 from penstock.state.object_storage import ObjectStorage
 from penstock.testing import JobHarness
 

@@ -10,7 +10,9 @@ from penstock.checkpoint.fencing import remove_manifests
 from penstock.checkpoint.manifest import Fenced, manifest_name
 from penstock.common import RestartStrategies
 from penstock.datastream import StreamExecutionEnvironment
-from penstock.state.storage import DriverStorage, LocalStorage, Storage
+from penstock.state.driver_storage import DriverStorage
+from penstock.state.local_storage import LocalStorage
+from penstock.state.storage import Storage
 from penstock.testing import JobHarness
 
 

@@ -13,7 +13,9 @@ from penstock.cli.main import app
 
 
 @pytest.fixture
-def invoke(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
+def invoke(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, launched: Callable[[dict[str, str]], None]
+) -> Callable[..., Result]:
     """`invoke(program, "plan", "--json", arguments=["name"])` calls the command with a file of that text."""
 
     def invoke(program: str, *command: str, arguments: list[str] | None = None) -> Result:
@@ -23,7 +25,7 @@ def invoke(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Res
         monkeypatch.setattr("sys.path", ["", *sys.path])
         monkeypatch.setattr("sys.argv", [])
         monkeypatch.setenv("PYTHONPATH", "")
-        monkeypatch.setenv("PENSTOCK_SETTINGS", "{}")
+        launched({})
         monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])
         return CliRunner().invoke(app, [*command, str(path), *(arguments or [])])
 

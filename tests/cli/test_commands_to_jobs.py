@@ -24,7 +24,16 @@ SAVEPOINT = "/savepoints/savepoint-counts-1"
 
 class FakeJob:
     def __init__(self, directory: str, job_id: str = ID, name: str = "counts") -> None:
-        self.description = Description(job_id, name, "RUNNING", 4711, 0, 12, 1, {"count": 2, "sink": 4})
+        self.description = Description(
+            id=job_id,
+            name=name,
+            status="RUNNING",
+            pid=4711,
+            started=0,
+            epochs=12,
+            restarts=1,
+            parallelism={"count": 2, "sink": 4},
+        )
         self.asked: list[Request] = []
         self.answers: Callable[[], Answer] = lambda: Done()
         self.point = ControlPoint(directory, job_id, self)
@@ -114,25 +123,25 @@ class TestList:
     ("arguments", "asked"),
     [
         ("savepoint counts", MakeSavepoint()),
-        ("savepoint counts /there", MakeSavepoint("/there")),
-        ("savepoint counts s3://bucket/there", MakeSavepoint("s3://bucket/there")),
-        ("savepoint counts file:///there", MakeSavepoint("file:///there")),
-        ("savepoint counts here", MakeSavepoint(os.path.abspath("here"))),
+        ("savepoint counts /there", MakeSavepoint(directory="/there")),
+        ("savepoint counts s3://bucket/there", MakeSavepoint(directory="s3://bucket/there")),
+        ("savepoint counts file:///there", MakeSavepoint(directory="file:///there")),
+        ("savepoint counts here", MakeSavepoint(directory=os.path.abspath("here"))),
         ("stop counts", Stop()),
-        ("stop --drain -p /there counts", Stop("/there", drain=True)),
+        ("stop --drain -p /there counts", Stop(directory="/there", drain=True)),
         ("stop counts -d", Stop(drain=True)),
         ("cancel counts", Cancel()),
         ("cancel counts -s", Cancel(savepoint=True)),
         ("cancel -s counts", Cancel(savepoint=True)),
-        ("cancel -s /there counts", Cancel(True, "/there")),
-        ("cancel counts -s here", Cancel(True, os.path.abspath("here"))),
-        ("cancel counts --with-savepoint=/there", Cancel(True, "/there")),
+        ("cancel -s /there counts", Cancel(savepoint=True, directory="/there")),
+        ("cancel counts -s here", Cancel(savepoint=True, directory=os.path.abspath("here"))),
+        ("cancel counts --with-savepoint=/there", Cancel(savepoint=True, directory="/there")),
         ("cancel -s -D pipeline.name=x counts", Cancel(savepoint=True)),
         ("cancel -s counts -D pipeline.name=x", Cancel(savepoint=True)),
-        ("stop counts --savepointPath /there", Stop("/there")),
+        ("stop counts --savepointPath /there", Stop(directory="/there")),
         ("cancel --withSavepoint counts", Cancel(savepoint=True)),
-        ("rescale counts 4", Rescale(4)),
-        ("rescale 5f3a count=4 a=b=3", Rescale({"count": 4, "a=b": 3})),
+        ("rescale counts 4", Rescale(parallelism=4)),
+        ("rescale 5f3a count=4 a=b=3", Rescale(parallelism={"count": 4, "a=b": 3})),
     ],
 )
 def test_a_job_is_asked_for_what_the_command_says(job: FakeJob, arguments: str, asked: Request) -> None:
@@ -145,14 +154,14 @@ def test_a_job_is_asked_for_what_the_command_says(job: FakeJob, arguments: str, 
     ("arguments", "asked"),
     [
         ("savepoint counts -yid application_1_2", MakeSavepoint()),
-        ("savepoint counts /there -yid application_1_2", MakeSavepoint("/there")),
-        ("savepoint -yid application_1_2 counts /there", MakeSavepoint("/there")),
-        ("savepoint counts /there --yarnapplicationId application_1_2", MakeSavepoint("/there")),
+        ("savepoint counts /there -yid application_1_2", MakeSavepoint(directory="/there")),
+        ("savepoint -yid application_1_2 counts /there", MakeSavepoint(directory="/there")),
+        ("savepoint counts /there --yarnapplicationId application_1_2", MakeSavepoint(directory="/there")),
         ("stop counts -yid application_1_2", Stop()),
         ("cancel counts -yid application_1_2", Cancel()),
         ("cancel -s counts -yid application_1_2", Cancel(savepoint=True)),
         ("cancel -yid application_1_2 -s counts", Cancel(savepoint=True)),
-        ("cancel -s /there counts -yid=application_1_2", Cancel(True, "/there")),
+        ("cancel -s /there counts -yid=application_1_2", Cancel(savepoint=True, directory="/there")),
         ("cancel counts -s -yid application_1_2", Cancel(savepoint=True)),
     ],
 )
@@ -167,7 +176,7 @@ def test_the_yarn_application_id_of_flinks_commands_is_accepted_with_a_note(
 
 @pytest.mark.parametrize("command", [["savepoint", "counts"], ["stop", "counts"], ["cancel", "-s", "counts"]])
 def test_the_path_of_the_savepoint_is_all_that_is_printed(job: FakeJob, command: list[str]) -> None:
-    job.answers = lambda: Done(SAVEPOINT)
+    job.answers = lambda: Done(savepoint=SAVEPOINT)
     assert call(*command).output == f"{SAVEPOINT}\n"
 
 
@@ -213,7 +222,7 @@ class TestSavepoint:
         assert call("savepoint", "list", str(tmp_path)).stdout == ""
         assert another.asked == []
         assert call("savepoint", "7777", "/there").exit_code == 0
-        assert another.asked == [MakeSavepoint("/there")]
+        assert another.asked == [MakeSavepoint(directory="/there")]
 
     def test_of_a_job_that_is_named_as_the_help_names_any_is_made(self, directory: str) -> None:
         job = FakeJob(directory, name="JOB")
@@ -244,7 +253,7 @@ def test_ctrl_c_ends_the_command_and_not_what_it_asked_for(job: FakeJob) -> None
         asked.set()
         left.wait()
         made.set()
-        return Done(SAVEPOINT)
+        return Done(savepoint=SAVEPOINT)
 
     job.answers = make
     command = [sys.executable, "-m", "penstock.cli.main", "savepoint", "counts"]

@@ -34,6 +34,11 @@ def write(tmp_path):
     return write
 
 
+PRINTS_SETTINGS = (
+    "import json\nfrom penstock.datastream.launch import launch_context\nprint(json.dumps(launch_context().settings))\n"
+)
+
+
 def test_a_program_is_main_with_its_own_arguments_and_neighbours(write):
     write("NAME = 'neighbour'", "beside.py")
     program = write("import sys, beside; print(__name__, __file__, beside.NAME, sys.argv[1:])")
@@ -43,7 +48,7 @@ def test_a_program_is_main_with_its_own_arguments_and_neighbours(write):
 
 
 def test_settings_of_the_command_line_reach_the_program(write):
-    program = write("import os; print(os.environ['PENSTOCK_SETTINGS'])")
+    program = write(PRINTS_SETTINGS)
     options = ["-p", "3", "-D", "state.backend=memory", "-D", "spark.app.name=a=b"]
     done = penstock_run(program, options=options)
     assert json.loads(done.stdout) == {
@@ -71,7 +76,7 @@ def test_settings_of_the_command_line_are_those_of_the_environment(write):
     ],
 )
 def test_savepoints_are_given_in_flinks_spelling_too(write, options):
-    done = penstock_run(write("import os; print(os.environ['PENSTOCK_SETTINGS'])"), options=options)
+    done = penstock_run(write(PRINTS_SETTINGS), options=options)
     assert json.loads(done.stdout) == {
         "execution.state-recovery.path": "/saved",
         "execution.state-recovery.ignore-unclaimed-state": "true",
@@ -80,7 +85,7 @@ def test_savepoints_are_given_in_flinks_spelling_too(write, options):
 
 
 def test_a_quiet_run_is_a_setting(write):
-    done = penstock_run(write("import os; print(os.environ['PENSTOCK_SETTINGS'])"), options=["--quiet"])
+    done = penstock_run(write(PRINTS_SETTINGS), options=["--quiet"])
     assert json.loads(done.stdout) == {"penstock.console.quiet": "true"}
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import pytest
 
 from penstock.common.interrupts import Terminated, stop_to_resume
-from penstock.common.job_client import JobClient
+from penstock.datastream.job_client import LocalJobClient
 
 
 class FakeJob:
@@ -40,8 +40,8 @@ class FakeJob:
         self.ended = True
 
 
-def client(job: FakeJob) -> JobClient:
-    return JobClient(job, lambda directory: None)  # type: ignore[arg-type, return-value]
+def client(job: FakeJob) -> LocalJobClient:
+    return LocalJobClient(job, lambda directory: None)  # type: ignore[arg-type, return-value]
 
 
 def test_a_job_is_stopped_and_the_message_says_how_to_resume(caplog: pytest.LogCaptureFixture) -> None:

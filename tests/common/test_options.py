@@ -1,13 +1,20 @@
 """Settings: where they come from, and that a mistyped one is told."""
 
+import ast
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import penstock
 from penstock.common import Configuration
-from penstock.common.options import BadSetting, options_page, parse_lines, store_options
+from penstock.common.options import ALIASES, OPTIONS, BadSetting, options_page, parse_lines, store_options
+from penstock.common.options.definition import option, optional
+from penstock.common.setting_types import Size, Whole
 from penstock.datastream import StreamExecutionEnvironment
+
+PACKAGE = Path(penstock.__file__).parent
 
 
 def environment(**settings: Any) -> StreamExecutionEnvironment:
@@ -41,7 +48,7 @@ class TestAnUnknownKey:
 
 class TestStrength:
     def test_file_then_environment_then_program_then_command_line_then_calls(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, launched: Callable[[dict[str, str]], None]
     ) -> None:
         def parallelism(**settings: Any) -> int:
             return environment(**settings).get_parallelism()
@@ -54,7 +61,7 @@ class TestStrength:
         monkeypatch.setenv("PENSTOCK_PROPERTIES", "parallelism.default: 3")
         assert parallelism() == 3
         assert parallelism(parallelism__default=4) == 4
-        monkeypatch.setenv("PENSTOCK_SETTINGS", '{"parallelism.default": "5"}')
+        launched({"parallelism.default": "5"})
         assert parallelism(parallelism__default=4) == 5
         assert environment().set_parallelism(6).get_parallelism() == 6
 
@@ -98,6 +105,38 @@ class TestOptionsOfTheCheckpointStore:
         config = Configuration.from_dict({"state.checkpoints.fs.key": "hidden", "state.backend": "memory"})
         assert "hidden" not in f"{config} {config!r}"
         assert "memory" in str(config)
+
+
+class TestAnOption:
+    def test_has_its_default_where_it_is_not_set(self) -> None:
+        size = option("my.size", Size(), "64 kb", "a size")
+        assert Configuration().get(size) == size.default == 65_536
+        assert size.default_text == "64 kb"
+
+    def test_can_have_no_default(self) -> None:
+        most = optional("my.most", Whole(), "no limit", "the most")
+        assert Configuration().get(most) is None
+        assert Configuration.from_dict({"my.most": 0}).get(most) == 0
+        assert most.default_text == "no limit"
+
+    def test_cannot_have_a_default_that_a_user_could_not_set(self) -> None:
+        with pytest.raises(BadSetting, match=r"my\.most is 'many'"):
+            option("my.most", Whole(), "many", "the most")
+
+    def test_has_a_key_and_aliases_that_no_other_option_has(self) -> None:
+        spellings = [spelling for known in OPTIONS.values() for spelling in (known.key, *known.aliases)]
+        assert len(spellings) == len(set(spellings))
+
+    def test_is_spelled_nowhere_but_in_its_definition(self) -> None:
+        """A module that needs a setting imports the option, which has the key and the default."""
+        spelled = [
+            f"{path.name}:{node.lineno}: {node.value}"
+            for path in sorted(PACKAGE.rglob("*.py"))
+            if PACKAGE / "common" / "options" not in path.parents
+            for node in ast.walk(ast.parse(path.read_text()))
+            if isinstance(node, ast.Constant) and (node.value in OPTIONS or node.value in ALIASES)
+        ]
+        assert spelled == []
 
 
 def test_the_page_of_settings_is_up_to_date() -> None:

@@ -8,7 +8,7 @@ from penstock.driver.committing import Commit
 from penstock.runtime.context import RuntimeContext
 from penstock.runtime.metrics import MetricRegistry
 from penstock.runtime.operators import EpochInfo
-from penstock.state.storage import DriverStorage
+from penstock.state.driver_storage import DriverStorage
 
 BASE = BucketAssigner.base_path_bucket_assigner()
 LINEAGE = "4f2c9a"

@@ -310,7 +310,7 @@ class TestOlderSavepoints:
 def test_a_fenced_driver_that_commits_late_stops_as_fenced(base):
     first = start(base, "on checkpoint", 1)
     first.push(*WORDS[:20])
-    published, commit = [], first._driver._committer.publish
+    published, commit = [], first._driver._committer.commit
 
     def late(manifest, records):
         with start(base, "on checkpoint", 1, first.storage) as second:
@@ -321,7 +321,7 @@ def test_a_fenced_driver_that_commits_late_stops_as_fenced(base):
                 os.remove(os.path.join(base, name))
         commit(manifest, records)
 
-    first._driver._committer.publish = late
+    first._driver._committer.commit = late
     with pytest.raises(Fenced):
         first.epoch()
     assert published == [2]

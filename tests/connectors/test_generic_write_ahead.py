@@ -8,8 +8,8 @@ from penstock.common.typeinfo import Types
 from penstock.connectors.generic_write_ahead import NotAcknowledged
 from penstock.datastream import StreamExecutionEnvironment
 from penstock.datastream.connectors import CheckpointCommitter, GenericWriteAheadSink
-from penstock.driver.epochs import Settings
-from penstock.state.storage import LocalStorage
+from penstock.driver.epoch_settings import Settings
+from penstock.state.local_storage import LocalStorage
 from penstock.testing import JobHarness, SinkHarness
 
 FILES = Settings(inline_bytes=0, asynchronous=False)

@@ -6,7 +6,7 @@ import pytest
 
 from penstock.common.serialization import JsonSchema, SerializationSchema, SimpleStringSchema
 from penstock.connectors.kafka.client import KafkaError
-from penstock.connectors.kafka.transactions import TransactionFenced, Transactions
+from penstock.connectors.kafka.transactions import KafkaTransactions, TransactionFenced
 from penstock.datastream import StreamExecutionEnvironment
 from penstock.datastream.connectors import DeliveryGuarantee
 from penstock.datastream.connectors.kafka import KafkaRecordSerializationSchema, KafkaSink, KafkaTopicSelector
@@ -49,7 +49,7 @@ def numbers(kafka, topic):
 def dies(monkeypatch):
     """`dies.append("before")`: the driver dies before the next transaction; `"after"`: when it is committed."""
     instants = []
-    send = Transactions.send
+    send = KafkaTransactions.send
 
     def dying(self, *arguments):
         instant = instants.pop() if instants else None
@@ -59,7 +59,7 @@ def dies(monkeypatch):
         if instant == "after":
             raise SimulatedCrash
 
-    monkeypatch.setattr(Transactions, "send", dying)
+    monkeypatch.setattr(KafkaTransactions, "send", dying)
     return instants
 
 

@@ -5,7 +5,7 @@ import pytest
 from psycopg import errors
 
 from penstock.common import RestartStrategies
-from penstock.connectors.postgres.connection import PostgresError, PostgresRefused, Server, Session
+from penstock.connectors.postgres.connection import PostgresEndpoint, PostgresError, PostgresRefused, Session
 from penstock.connectors.postgres.sqlstates import NOT_RETRYABLE, RETRYABLE, is_brief, passes
 from penstock.datastream import StreamExecutionEnvironment
 from penstock.datastream.connectors.postgres import PostgresSink, PostgresSource
@@ -188,7 +188,7 @@ class TestASource:
 
 
 def test_a_session_gives_up_at_once_what_comes_again(postgres):
-    session = Session(Server(postgres, "PostgresSink"), "penstock test")
+    session = Session(PostgresEndpoint(postgres, "PostgresSink"), "penstock test")
     calls = []
 
     def work(connection):

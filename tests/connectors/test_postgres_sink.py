@@ -225,7 +225,7 @@ class TestAServerThatIsKilled:
         with JobHarness(env) as harness:
             harness.epoch(10)
             own_server.kill()
-            harness._wait = lambda seconds: own_server.start()
+            harness.clock.wait = lambda seconds: own_server.start()
             harness.run(10)
             assert harness.restarts == 1
         with psycopg.connect(own_server.conninfo()) as db:

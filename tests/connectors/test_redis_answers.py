@@ -6,7 +6,7 @@ import pytest
 from redis import exceptions
 
 from penstock.connectors.redis import server as server_module
-from penstock.connectors.redis.server import RedisRefused, RedisUnavailable, Server, is_for_now
+from penstock.connectors.redis.server import RedisEndpoint, RedisRefused, RedisUnavailable, is_for_now
 
 FOR_NOW = [
     "READONLY You can't write against a read only replica.",
@@ -47,7 +47,7 @@ def server(monkeypatch):
     now = [0.0]
     monkeypatch.setattr(server_module, "monotonic", lambda: now[0])
     monkeypatch.setattr(server_module, "sleep", lambda seconds: now.__setitem__(0, now[0] + seconds))
-    return Server("RedisSink 'out'", "redis://localhost:1", None, 5000)
+    return RedisEndpoint("RedisSink 'out'", "redis://localhost:1", None, 5000)
 
 
 class TestAnswers:

@@ -68,7 +68,7 @@ def test_every_entry_counts_once(mortal_redis, monkeypatch, seed):
     sums = env.from_source(source, source_name="numbers").key_by(lambda n: n % 5).sum()
     sums.sink_to(RedisSink(mortal_redis.url, lambda total: [("RPUSH", "totals", total), ("INCR", "count")])).uid("out")
     with JobHarness(env, parallelism=2) as job:
-        while job._anything_waits(25):
+        while job._feed.anything_waits(25):
             if fate.strikes():
                 job.crash_at(fate.choose(POINTS))
             job.epoch(25)

@@ -254,7 +254,7 @@ class TestAJob:
         thread = threading.Thread(target=send)
         thread.start()
         with JobHarness(words(sender)) as job:
-            while not job._anything_waits(None):
+            while not job._feed.anything_waits(None):
                 pass
             job.crash_at("driver.collected")
             job.epoch()

@@ -21,9 +21,9 @@ from pyspark.sql.types import (
 from penstock.common import Row
 from penstock.datastream import StreamExecutionEnvironment
 from penstock.driver.epoch_errors import UserFunctionFailed
-from penstock.driver.epochs import Settings
+from penstock.driver.epoch_settings import Settings
 from penstock.graph.logical import GraphError
-from penstock.state.storage import LocalStorage
+from penstock.state.local_storage import LocalStorage
 from penstock.testing import JobHarness
 
 PAIRS = StructType().add("id", LongType(), nullable=False).add("name", StringType())

@@ -11,8 +11,8 @@ from penstock.checkpoint.manifest import Fenced
 from penstock.common import RestartStrategies
 from penstock.connectors.two_phase import NotAborted
 from penstock.datastream import StreamExecutionEnvironment, TwoPhaseCommitSinkFunction
-from penstock.driver.epochs import Settings
-from penstock.state.storage import LocalStorage
+from penstock.driver.epoch_settings import Settings
+from penstock.state.local_storage import LocalStorage
 from penstock.testing import JobHarness, SinkHarness
 
 POINTS = [
@@ -168,7 +168,7 @@ class TestAJobThatEnds:
     def test_by_a_cancel_commits_what_its_last_checkpoint_holds(self, target, storage):
         with job(Renamed(target), storage=storage) as harness:
             harness.epoch(10)
-            harness._driver._committer.publish = lambda manifest, records: None
+            harness._driver._committer.commit = lambda manifest, records: None
             harness.epoch(10)
             assert len(unfinished(target)) == 2
             harness.cancel()
@@ -202,7 +202,7 @@ class TestAJobThatEnds:
             with job(Renamed(target), storage=storage) as harness:
                 harness.push(*range(40))
                 driver = harness._driver
-                harness._start = lambda: None
+                harness._execution.start = lambda: None
                 abandoned(harness)
                 assert len(unfinished(target)) > len(theirs)
                 driver.abort_uncommitted()
@@ -213,7 +213,7 @@ class TestAJobThatEnds:
         with job(Renamed(target), storage=storage) as harness, job(Renamed(target), storage=storage) as other:
             driver = harness._driver
             other.epoch(10)
-            harness._start = lambda: None
+            harness._execution.start = lambda: None
             abandoned(harness)
             abandoned(other)
             before = unfinished(target)
@@ -246,7 +246,7 @@ class TestAJobThatEnds:
                 raise ConnectionError("the server is down")
 
         with job(Closed(target), storage=storage) as harness:
-            harness._driver._committer.publish = lambda manifest, records: None
+            harness._driver._committer.commit = lambda manifest, records: None
             harness.epoch(10)
             prepared = unfinished(target)
             with pytest.raises(ConnectionError):
@@ -256,7 +256,7 @@ class TestAJobThatEnds:
 
     def test_without_checkpoints_aborts_all_there_is(self, target, storage):
         with job(Renamed(target), storage=storage) as harness:
-            harness._driver._committer.publish = lambda manifest, records: None
+            harness._driver._committer.commit = lambda manifest, records: None
             harness.epoch(10)
             assert len(unfinished(target)) == 2
             harness._driver.abort_uncommitted(everything=True)
@@ -339,7 +339,7 @@ def test_prepared_transactions_of_postgres_hold_no_lock_when_the_job_is_over(pos
         harness.epoch(10)
         driver = harness._driver
         if ending == "fail":
-            harness._start = lambda: None
+            harness._execution.start = lambda: None
         abandoned(harness)
         assert database.execute(PREPARED).fetchone() == (1,)
         if ending == "cancel":

@@ -12,12 +12,14 @@ from penstock.connectors.write_ahead import WriteAhead, written_ahead
 from penstock.datastream import StreamExecutionEnvironment
 from penstock.datastream.connectors import Sink, SinkWriter
 from penstock.driver.committing import Commit
-from penstock.driver.epochs import Settings
+from penstock.driver.epoch_settings import Settings
 from penstock.errors import PenstockError
 from penstock.runtime.operators import EpochInfo
+from penstock.state.driver_storage import DriverStorage
 from penstock.state.files import CorruptFile
+from penstock.state.local_storage import LocalStorage
 from penstock.state.object_storage import ObjectStorage
-from penstock.state.storage import DriverStorage, LocalStorage, MissingObject
+from penstock.state.storage import MissingObject
 from penstock.testing import JobHarness
 
 NUMBERS = range(60)

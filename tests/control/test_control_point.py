@@ -26,7 +26,16 @@ class FakeJob:
     """Remembers what it was asked, and answers as it is told."""
 
     def __init__(self, job_id: str, name: str = "counts", started: int = 0) -> None:
-        self.description = Description(job_id, name, "RUNNING", os.getpid(), started, 7, 0, {"count": 2})
+        self.description = Description(
+            id=job_id,
+            name=name,
+            status="RUNNING",
+            pid=os.getpid(),
+            started=started,
+            epochs=7,
+            restarts=0,
+            parallelism={"count": 2},
+        )
         self.asked: list[Request] = []
         self.does: Callable[[Request], Answer] = lambda request: Done()
 
@@ -70,16 +79,16 @@ class TestAJob:
 
     def test_is_asked_and_answers(self, directory: str, start: Callable[..., FakeJob]) -> None:
         job = start(A)
-        job.does = lambda request: Done("/savepoints/one")
+        job.does = lambda request: Done(savepoint="/savepoints/one")
         requests = [
-            MakeSavepoint("/savepoints"),
+            MakeSavepoint(directory="/savepoints"),
             Stop(drain=True),
             Cancel(savepoint=True),
-            Rescale(4),
-            Rescale({"count": 2, "näme=1": 3}),
+            Rescale(parallelism=4),
+            Rescale(parallelism={"count": 2, "näme=1": 3}),
         ]
         for request in requests:
-            assert ask(directory, find_job(directory, A), request) == Done("/savepoints/one")
+            assert ask(directory, find_job(directory, A), request) == Done(savepoint="/savepoints/one")
         assert job.asked == requests
 
     def test_tells_why_it_does_not_do_it(self, directory: str, start: Callable[..., FakeJob]) -> None:
@@ -110,7 +119,7 @@ class TestAJob:
         def stop(request: Request) -> Answer:
             asked.set()
             ended.wait()
-            return Done("/savepoints/last")
+            return Done(savepoint="/savepoints/last")
 
         job.does = stop
         point = ControlPoint(directory, A, job)
@@ -122,7 +131,7 @@ class TestAJob:
         assert running_jobs(directory) == []
         ended.set()
         client.join()
-        assert answers == [Done("/savepoints/last")]
+        assert answers == [Done(savepoint="/savepoints/last")]
 
 
 class TestAJobIsMeantBy:
@@ -168,9 +177,10 @@ class TestADriver:
         "from penstock.control.server import ControlPoint\n"
         "def answer(request):\n"
         "    if isinstance(request, Describe):\n"
-        "        return Description('{id}', 'other', 'RUNNING', 0, 0, 0, 0, {{}})\n"
+        "        return Description(id='{id}', name='other', status='RUNNING', pid=0, started=0, epochs=0,\n"
+        "                           restarts=0, parallelism={{}})\n"
         "    over.set()\n"
-        "    return Done('/last')\n"
+        "    return Done(savepoint='/last')\n"
         "import threading; over = threading.Event()\n"
         "point = ControlPoint(sys.argv[1], '{id}', answer)\n"
         "print('up', flush=True)\n"
@@ -211,7 +221,7 @@ class TestADriver:
         self, directory: str, driver: subprocess.Popen[str]
     ) -> None:
         """The main thread may be gone before the thread of the command has sent a word."""
-        assert ask(directory, find_job(directory, "other"), Stop()) == Done("/last")
+        assert ask(directory, find_job(directory, "other"), Stop()) == Done(savepoint="/last")
         assert driver.wait() == 0
         assert os.listdir(directory) == []
 
@@ -264,7 +274,7 @@ class TestAClient:
             client.sendall(b'{"type": "rescale", "parallelism": 3}\n')
         left.set()
         assert done.wait(60)
-        assert point.asked == [Rescale(3)]
+        assert point.asked == [Rescale(parallelism=3)]
         assert find_job(directory, A).description is not None
 
     def test_beyond_the_crowd_is_turned_away(self, directory: str) -> None:

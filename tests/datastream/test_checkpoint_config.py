@@ -12,9 +12,10 @@ from penstock.datastream import (
     ExternalizedCheckpointRetention,
     StreamExecutionEnvironment,
 )
-from penstock.datastream.checkpoint_settings import restart_strategy, retention
+from penstock.datastream.checkpoint_config import retention
 from penstock.datastream.submission import state_settings
-from penstock.driver.epochs import Settings
+from penstock.driver.checkpoint_settings import restart_strategy
+from penstock.driver.epoch_settings import Settings
 from penstock.driver.restarts import (
     WITH_CHECKPOINTS,
     ExponentialDelay,

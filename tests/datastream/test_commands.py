@@ -10,12 +10,12 @@ import pytest
 
 from penstock.common import Configuration
 from penstock.common.job import JobStatus
-from penstock.common.job_client import JobClient
 from penstock.control.client import ask, find_job, running_jobs
 from penstock.control.messages import Cancel, Describe, Description, Done, MakeSavepoint, Rescale, Stop
 from penstock.datastream import StreamExecutionEnvironment, commands
 from penstock.datastream.commands import Commands, open_to_commands
-from penstock.graph.physical import build
+from penstock.datastream.job_client import LocalJobClient
+from penstock.graph.builder import build
 
 ID = "5f" * 16
 
@@ -53,22 +53,22 @@ class FakeJob:
         self.done.append(("rescale", parallelism))
 
 
-def client_of(job: Any) -> JobClient:
-    return JobClient(job, lambda given: given or "/set")  # type: ignore[arg-type, return-value]
+def client_of(job: Any) -> LocalJobClient:
+    return LocalJobClient(job, lambda given: given or "/set")  # type: ignore[arg-type, return-value]
 
 
 @pytest.mark.parametrize(
     ("request_", "done", "answer"),
     [
-        (MakeSavepoint("/given"), ("savepoint", "/given"), Done("/given/live")),
-        (MakeSavepoint(), ("savepoint", "/set"), Done("/set/live")),
-        (Stop("/given", drain=True), ("stop", "/given", True, False), Done("/given/last")),
-        (Stop(), ("stop", "/set", False, False), Done("/set/last")),
-        (Cancel(savepoint=True), ("stop", "/set", False, True), Done("/set/last")),
-        (Cancel(True, "/given"), ("stop", "/given", False, True), Done("/given/last")),
+        (MakeSavepoint(directory="/given"), ("savepoint", "/given"), Done(savepoint="/given/live")),
+        (MakeSavepoint(), ("savepoint", "/set"), Done(savepoint="/set/live")),
+        (Stop(directory="/given", drain=True), ("stop", "/given", True, False), Done(savepoint="/given/last")),
+        (Stop(), ("stop", "/set", False, False), Done(savepoint="/set/last")),
+        (Cancel(savepoint=True), ("stop", "/set", False, True), Done(savepoint="/set/last")),
+        (Cancel(savepoint=True, directory="/given"), ("stop", "/given", False, True), Done(savepoint="/given/last")),
         (Cancel(), "cancel", Done()),
-        (Rescale({"least": 2}), ("rescale", {"least": 2}), Done()),
-        (Rescale(4), ("rescale", 4), Done()),
+        (Rescale(parallelism={"least": 2}), ("rescale", {"least": 2}), Done()),
+        (Rescale(parallelism=4), ("rescale", 4), Done()),
     ],
 )
 def test_a_command_does_to_the_job_what_its_client_would(request_: Any, done: Any, answer: Done) -> None:
@@ -81,7 +81,15 @@ def test_a_job_is_described_with_the_parallelism_it_has_now() -> None:
     job: Any = FakeJob()
     describe = Commands(job, client_of(job))
     assert describe(Describe()) == Description(
-        ID, "counts", "RESTARTING", os.getpid(), 1500, 7, 2, {"least": 3}, "/kept"
+        id=ID,
+        name="counts",
+        status="RESTARTING",
+        pid=os.getpid(),
+        started=1500,
+        epochs=7,
+        restarts=2,
+        parallelism={"least": 3},
+        checkpoints="/kept",
     )
     job.driver.graph = job.driver.graph.rescaled({1: 5})
     known = describe(Describe())
@@ -98,7 +106,7 @@ class TestAJob:
         job: Any = FakeJob()
         close = open_to_commands(job, client_of(job), configured(tmp_path / "control"))
         directory = str(tmp_path / "control")
-        assert ask(directory, find_job(directory, "counts"), Stop()) == Done("/set/last")
+        assert ask(directory, find_job(directory, "counts"), Stop()) == Done(savepoint="/set/last")
         close()
         assert running_jobs(directory) == []
 

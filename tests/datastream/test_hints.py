@@ -28,9 +28,9 @@ from penstock.datastream import (
     StreamExecutionEnvironment,
 )
 from penstock.driver.epoch_errors import UserFunctionFailed
+from penstock.graph.builder import build
 from penstock.graph.logical import GraphError
-from penstock.graph.physical import build
-from penstock.state.storage import LocalStorage
+from penstock.state.local_storage import LocalStorage
 from penstock.testing import JobHarness
 
 if TYPE_CHECKING:

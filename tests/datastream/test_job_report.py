@@ -11,7 +11,7 @@ import pytest
 from penstock.common.job import JobStatus
 from penstock.datastream import job_report
 from penstock.datastream.job_report import JobReport
-from penstock.driver.epochs import EpochStatistics
+from penstock.driver.epoch_statistics import EpochStatistics
 from penstock.runtime.event_time import ChannelTime, OperatorTime
 from penstock.runtime.metrics import BACKLOG
 from penstock.runtime.watermarks import LEAST
@@ -46,7 +46,15 @@ def checkpoint(number: int, parent: bytes = b"parent", **times: OperatorTime) ->
 
 
 def epoch(number: int, records: int, state_bytes: int = 0) -> EpochStatistics:
-    return EpochStatistics(number, records, 10.0, 10.0, 0, 0, state_bytes)
+    return EpochStatistics(
+        number=number,
+        records=records,
+        duration_ms=10.0,
+        cycle_ms=10.0,
+        delta_bytes=0,
+        delta_entries=0,
+        state_bytes=state_bytes,
+    )
 
 
 @pytest.fixture
@@ -184,11 +192,16 @@ class TestProgress:
     def test_has_the_watermark_that_is_furthest_behind(self, least, shown, clock) -> None:
         last = checkpoint(
             1,
-            source=OperatorTime(channels={"0": ChannelTime(2**61, 0), "1": ChannelTime(5, 0, idle=True)}),
-            window=OperatorTime([2**62, least]) if least != 2**62 else OperatorTime([]),
+            source=OperatorTime(
+                channels={
+                    "0": ChannelTime(watermark=2**61, active_at=0),
+                    "1": ChannelTime(watermark=5, active_at=0, idle=True),
+                }
+            ),
+            window=OperatorTime(subtasks=[2**62, least]) if least != 2**62 else OperatorTime(subtasks=[]),
         )
         if least == 2**62:
-            last.times["source"] = OperatorTime(channels={"0": ChannelTime(least, 0)})
+            last.times["source"] = OperatorTime(channels={"0": ChannelTime(watermark=least, active_at=0)})
         report = JobReport(made_job(driver=SimpleNamespace(last=last, flow=None)), None)
         clock(1)
         report.completed(epoch(1, 0))

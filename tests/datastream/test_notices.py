@@ -35,8 +35,8 @@ def line_of(function: Callable[[], object]) -> tuple[str, int, str]:
 
 
 @pytest.fixture
-def env(monkeypatch: pytest.MonkeyPatch) -> StreamExecutionEnvironment:
-    monkeypatch.setenv("PENSTOCK_SETTINGS", '{"parallelism.default": "8", "state.checkpoints.fs.key": "hidden"}')
+def env(launched: Callable[[dict[str, str]], None]) -> StreamExecutionEnvironment:
+    launched({"parallelism.default": "8", "state.checkpoints.fs.key": "hidden"})
     return StreamExecutionEnvironment.get_execution_environment()
 
 
@@ -142,8 +142,8 @@ class TestASettingOfTheCommandLine:
         env = StreamExecutionEnvironment(Configuration.from_dict({"parallelism.default": "4"}))
         assert (env.get_parallelism(), self.overridden(env)) == (8, [])
 
-    def test_is_noticed_for_the_name_of_the_job(self, monkeypatch, caplog) -> None:
-        monkeypatch.setenv("PENSTOCK_SETTINGS", '{"pipeline.name": "theirs"}')
+    def test_is_noticed_for_the_name_of_the_job(self, launched, caplog) -> None:
+        launched({"pipeline.name": "theirs"})
         env = StreamExecutionEnvironment.get_execution_environment()
         for name in ("theirs", None, "mine"):
             log_overridden(env, name)
@@ -151,8 +151,8 @@ class TestASettingOfTheCommandLine:
         assert text.startswith(f"The program sets pipeline.name to mine ({__file__}:")
 
     @pytest.mark.parametrize("of_the_program", [True, False])
-    def test_is_noticed_for_a_session_that_the_program_started(self, of_the_program, monkeypatch, caplog) -> None:
-        monkeypatch.setenv("PENSTOCK_SETTINGS", '{"spark.executor.memory": "4g", "spark.app.name": "x"}')
+    def test_is_noticed_for_a_session_that_the_program_started(self, of_the_program, launched, caplog) -> None:
+        launched({"spark.executor.memory": "4g", "spark.app.name": "x"})
         env = StreamExecutionEnvironment.get_execution_environment()
         conf = {"spark.app.name": "x"}
         env._spark = SimpleNamespace(sparkContext=SimpleNamespace(getConf=lambda: conf))  # type: ignore[assignment]
@@ -176,7 +176,17 @@ class TestAnotherDriverOfTheJob:
     def running(self, directory: str) -> Iterator[None]:
         def answer(request: Request) -> Answer:
             assert isinstance(request, Describe)
-            return Description("77" * 16, "counts", "RUNNING", 4711, 0, 12, 1, {}, "/checkpoints/counts")
+            return Description(
+                id="77" * 16,
+                name="counts",
+                status="RUNNING",
+                pid=4711,
+                started=0,
+                epochs=12,
+                restarts=1,
+                parallelism={},
+                checkpoints="/checkpoints/counts",
+            )
 
         point = ControlPoint(directory, "77" * 16, answer)
         yield

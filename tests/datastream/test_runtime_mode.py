@@ -12,7 +12,7 @@ from penstock.datastream import (
 )
 from penstock.datastream.execution_mode import RuntimeExecutionMode as SameMode
 from penstock.datastream.window import TumblingEventTimeWindows
-from penstock.driver.epochs import Settings
+from penstock.driver.epoch_settings import Settings
 from penstock.errors import PenstockError
 from penstock.graph.logical import GraphError, SourceSpec
 from penstock.state.descriptors import ListStateDescriptor, ValueStateDescriptor

@@ -98,7 +98,7 @@ class Jobs:
 
     def stored(self, name):
         """The keys that storage has, expired or not."""
-        with self.job._reading(name, None) as (overlay, replicas):
+        with self.job.committed().reading(name, None) as (overlay, replicas):
             readers = ((group, replicas.reader(group)) for group in range(overlay.max_parallelism))
             return {
                 decode_key(key)
@@ -282,7 +282,7 @@ class TestEventTime:
         with JobHarness(stream.key_by(lambda record: record[0]).process(OfEvents(config)), backend=backend) as job:
             # By the clock everything would expire between any two epochs.
             clock = 0
-            while per_epoch is not None and job._anything_waits(per_epoch):
+            while per_epoch is not None and job._feed.anything_waits(per_epoch):
                 clock += 10**6
                 job.set_clock(clock)
                 job.epoch(per_epoch)

@@ -14,7 +14,8 @@ from penstock.datastream.state import StateTtlConfig, ValueStateDescriptor
 from penstock.datastream.window import TumblingProcessingTimeWindows
 from penstock.driver.clock import Jumps, ProcessingClock
 from penstock.driver.epoch_errors import UserFunctionFailed
-from penstock.driver.epochs import EpochParameters, Settings
+from penstock.driver.epoch_parameters import EpochParameters
+from penstock.driver.epoch_settings import Settings
 from penstock.testing import JobHarness
 from penstock.testing.engine import LocalEngine
 
@@ -35,8 +36,8 @@ def during_tasks(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
         execute = LocalEngine.execute
 
         def jumping(self: LocalEngine, parameters: EpochParameters) -> list[tuple[int, bytes]]:
-            job._wait(passed_ms / 1000)
-            job._clock_ms += jump_ms  # type: ignore[operator]
+            job.clock.wait(passed_ms / 1000)
+            job.clock.shown += jump_ms  # type: ignore[operator]
             return execute(self, parameters)
 
         monkeypatch.setattr(LocalEngine, "execute", jumping)
@@ -143,7 +144,7 @@ class TestAClockThatGoesBack:
     def test_does_not_hold_up_timers_of_a_driver_that_starts_after_it(self, env: StreamExecutionEnvironment) -> None:
         with JobHarness(env.from_collection([]).key_by(lambda v: v).process(Alarm())) as job:
             job.set_clock(NOON).push("a").epoch()
-            job._clock_ms = NOON - HOUR
+            job.clock.shown = NOON - HOUR
             job.crash()
             job.set_clock(NOON - HOUR + 1999)
             assert job.output == []
@@ -159,8 +160,8 @@ class TestAClockThatGoesBack:
         with JobHarness(stream(env), parallelism=2) as job:
             job.set_clock(NOON)
             for step, jump in enumerate([0, -HOUR, 5000, HOUR, -2 * HOUR, -1]):
-                job.jump_clock(job._clock_ms + jump)  # type: ignore[operator]
-                job.set_clock(job._clock_ms + 100)  # type: ignore[operator]
+                job.jump_clock(job.clock.shown + jump)  # type: ignore[operator]
+                job.set_clock(job.clock.shown + 100)  # type: ignore[operator]
                 job.push(1, 2).epoch()
                 if step == 2:
                     job.crash()

@@ -32,11 +32,13 @@ def trigger(epoch=1, at=0):
 
 
 def sent(target, buffers=1, records=10, producer=0):
-    return ChannelCount(channel_of(0, producer), target, buffers, records)
+    return ChannelCount(channel=channel_of(0, producer), target=target, buffers=buffers, records=records)
 
 
 def report(chain, subtask, epoch=1, sent=(), received=()):
-    return Report(chain, subtask, epoch, 0, list(sent), list(received), [])
+    return Report(
+        chain=chain, subtask=subtask, epoch=epoch, records_in=0, sent=list(sent), received=list(received), operators=[]
+    )
 
 
 def reports(epoch=1):
@@ -49,7 +51,7 @@ def reports(epoch=1):
 
 
 def failure(error="KeyError: 'x'", from_user=True):
-    return Failure("count", "c", 0, error, "", from_user)
+    return Failure(operator="count", uid="c", subtask=0, error=error, traceback="", from_user=from_user)
 
 
 @pytest.fixture
@@ -59,17 +61,17 @@ def coordinator():
 
 def acknowledge_all(coordinator, epoch=1):
     for each in reports(epoch):
-        assert coordinator.handle(Acknowledge(each, at=10)) == []
+        assert coordinator.handle(Acknowledge(each, at=10)) is None
 
 
 class TestACheckpointThatSucceeds:
     def test_is_triggered_acknowledged_published_and_committed(self, coordinator):
-        assert coordinator.handle(trigger()) == []
+        assert coordinator.handle(trigger()) is None
         assert coordinator.current.status is CheckpointStatus.TRIGGERED
         acknowledge_all(coordinator)
-        assert coordinator.handle(AllIn(1, at=20)) == [Publish(1, tuple(reports()))]
+        assert coordinator.handle(AllIn(1, at=20)) == Publish(1, tuple(reports()))
         assert coordinator.current.status is CheckpointStatus.TRIGGERED, "not complete before it is published"
-        assert coordinator.handle(Published(1, at=30)) == [CommitSinks(1)]
+        assert coordinator.handle(Published(1, at=30)) == CommitSinks(1)
         assert coordinator.current.status is CheckpointStatus.COMPLETED
 
     def test_is_followed_by_the_next(self, coordinator):
@@ -95,19 +97,19 @@ class TestACheckpointThatSucceeds:
         coordinator.handle(trigger())
         for subtask in (0, 1):
             coordinator.handle(Acknowledge(report(COUNT, subtask), at=1))
-        (instruction,) = coordinator.handle(AllIn(1, at=2))
+        instruction = coordinator.handle(AllIn(1, at=2))
         assert isinstance(instruction, Publish)
 
     def test_takes_up_to_the_timeout(self, coordinator):
         coordinator.handle(trigger(at=100))
         acknowledge_all(coordinator)
-        (instruction,) = coordinator.handle(AllIn(1, at=100 + TIMEOUT))
+        instruction = coordinator.handle(AllIn(1, at=100 + TIMEOUT))
         assert isinstance(instruction, Publish)
 
 
 class TestACheckpointThatFails:
     def end(self, coordinator, at=20):
-        (abort,) = coordinator.handle(AllIn(1, at=at))
+        abort = coordinator.handle(AllIn(1, at=at))
         assert isinstance(abort, Abort)
         assert abort.status is coordinator.current.status
         assert coordinator.current.ended_at == at
@@ -117,7 +119,7 @@ class TestACheckpointThatFails:
     def test_is_declined_by_a_failure_though_everyone_else_acknowledged(self, coordinator):
         coordinator.handle(trigger())
         acknowledge_all(coordinator)
-        assert coordinator.handle(Decline(1, failure(), at=11)) == []
+        assert coordinator.handle(Decline(1, failure(), at=11)) is None
         abort = self.end(coordinator)
         assert (abort.status, abort.reason) == (CheckpointStatus.DECLINED, "KeyError: 'x'")
         assert abort.failures == (failure(),)
@@ -174,7 +176,7 @@ class TestACheckpointThatFails:
         self.end(coordinator, at=5000)
         coordinator.handle(trigger(at=6000))
         acknowledge_all(coordinator)
-        assert coordinator.handle(AllIn(1, at=6010)) == [Publish(1, tuple(reports()))]
+        assert coordinator.handle(AllIn(1, at=6010)) == Publish(1, tuple(reports()))
         assert [each.status.name for each in coordinator.recent] == [how.upper(), "TRIGGERED"]
 
 
@@ -261,7 +263,7 @@ class TestWhatCannotHappen:
         with pytest.raises(InvalidTransition):
             coordinator.handle(PUBLISHED)
         acknowledge_all(coordinator)
-        assert coordinator.handle(AllIn(1, at=20)) == [Publish(1, tuple(reports()))]
+        assert coordinator.handle(AllIn(1, at=20)) == Publish(1, tuple(reports()))
 
 
 class TestACheckpointThatIsStopped:
@@ -269,7 +271,7 @@ class TestACheckpointThatIsStopped:
         coordinator.handle(trigger())
         coordinator.handle(Decline(1, failure("the job was cancelled", from_user=False), at=TIMEOUT))
         coordinator.handle(Expire(1, at=TIMEOUT))
-        (abort,) = coordinator.handle(AllIn(1, at=TIMEOUT))
+        abort = coordinator.handle(AllIn(1, at=TIMEOUT))
         assert abort.status is CheckpointStatus.EXPIRED
         assert abort.failures == ()
 
@@ -277,7 +279,7 @@ class TestACheckpointThatIsStopped:
         coordinator.handle(trigger())
         coordinator.handle(Decline(1, failure(), at=10))
         coordinator.handle(Expire(1, at=TIMEOUT))
-        (abort,) = coordinator.handle(AllIn(1, at=TIMEOUT))
+        abort = coordinator.handle(AllIn(1, at=TIMEOUT))
         assert (abort.status, abort.failures) == (CheckpointStatus.DECLINED, (failure(),))
 
 
@@ -288,7 +290,7 @@ class TestADriverThatGoesOnFromTheLastManifest:
         acknowledge_all(coordinator)
         coordinator.handle(AllIn(1, at=20))
         coordinator.forget(at=25)
-        assert coordinator.handle(trigger(next_epoch, at=30)) == []
+        assert coordinator.handle(trigger(next_epoch, at=30)) is None
         assert [each.status.name for each in coordinator.recent] == ["DECLINED", "TRIGGERED"]
 
     def test_leaves_what_was_completed(self, coordinator):

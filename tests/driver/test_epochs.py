@@ -6,25 +6,23 @@ from epoch_jobs import GROUPS, STATES, Clock, CommitLog, program
 from penstock.checkpoint.manifest import Fenced, latest, manifest_name
 from penstock.checkpoint.manifest_chain import ManifestChain
 from penstock.datastream import StreamExecutionEnvironment
-from penstock.driver.epoch_errors import EpochFailed, UserFunctionFailed
-from penstock.driver.epochs import (
-    EngineLost,
-    EpochDriver,
-    Settings,
-    StateTooLarge,
-)
+from penstock.driver.epoch_errors import EngineLost, EpochFailed, UserFunctionFailed
+from penstock.driver.epoch_settings import Settings
+from penstock.driver.epochs import EpochDriver
+from penstock.driver.memory_limit import StateTooLarge
+from penstock.driver.slots import Slots, SlotSettings
 from penstock.errors import PenstockError
-from penstock.graph.physical import build
+from penstock.graph.builder import build
 from penstock.runtime.report import DeltaHandle, OperatorReport, Report, encode_report
 from penstock.runtime.rows import FAILURE, REPORT, Failure, encode_struct
 from penstock.state.access import StateAccess
 from penstock.state.backends import Backend
 from penstock.state.descriptors import ValueStateDescriptor
+from penstock.state.driver_storage import DriverStorage
 from penstock.state.engines.memory import MemoryEngine
 from penstock.state.keys import encode_key
 from penstock.state.overlay import Nothing, Overlay
 from penstock.state.replica import Replicas
-from penstock.state.storage import DriverStorage
 
 
 class Engine:
@@ -45,12 +43,19 @@ class Engine:
 
     def succeed(self, parameters):
         number = parameters.number
-        count = OperatorReport("count", STATES, deltas_of(number, self.values))
-        out = [OperatorReport("out", {}, [], self.committable)] if self.committable is not None else []
+        count = OperatorReport(uid="count", states=STATES, deltas=deltas_of(number, self.values))
+        out = OperatorReport(uid="out", states={}, deltas=[], committable=self.committable)
+        operators = [count] if self.committable is None else [count, out]
         return [
-            (REPORT, encode_report(Report(0, 0, number, self.records, [], [], []))),
-            (REPORT, encode_report(Report(1, 0, number, 0, [], [], [count, *out]))),
+            (REPORT, encode_report(report(0, number, records_in=self.records))),
+            (REPORT, encode_report(report(1, number, operators=operators))),
         ]
+
+
+def report(chain, epoch, records_in=0, operators=()):
+    return Report(
+        chain=chain, subtask=0, epoch=epoch, records_in=records_in, sent=[], received=[], operators=list(operators)
+    )
 
 
 def deltas_of(epoch, values):
@@ -65,7 +70,11 @@ def deltas_of(epoch, values):
     if not changes:
         return []
     written = StateAccess(None, None, None, 0).write_delta(epoch, changes, GROUPS)
-    return [DeltaHandle(written.name, written.size, written.entries, written.blocks, written.inline)]
+    return [
+        DeltaHandle(
+            name=written.name, size=written.size, entries=written.entries, blocks=written.blocks, inline=written.inline
+        )
+    ]
 
 
 def lost(parameters):
@@ -74,12 +83,19 @@ def lost(parameters):
 
 def half_lost(parameters):
     """One report came before the executor went."""
-    yield REPORT, encode_report(Report(0, 0, parameters.number, 7, [], [], []))
+    yield REPORT, encode_report(report(0, parameters.number, records_in=7))
     raise EngineLost("executor 2 is gone")
 
 
 def fails(error, from_user):
-    failure = Failure("count them", "count", 3, error, '  File "job.py", line 1, in f', from_user)
+    failure = Failure(
+        operator="count them",
+        uid="count",
+        subtask=3,
+        error=error,
+        traceback='  File "job.py", line 1, in f',
+        from_user=from_user,
+    )
     return lambda parameters: [(FAILURE, encode_struct(failure))]
 
 
@@ -107,7 +123,7 @@ def start(engine, storage):
         return EpochDriver(
             graph or program(),
             storage,
-            Settings(backend=Backend(backend), **settings),
+            Settings(backend=Backend(name=backend), **settings),
             engine.execute,
             {"out": sink or CommitLog()},
             probe,
@@ -375,7 +391,10 @@ class TestTheMemoryBackend:
         env = StreamExecutionEnvironment.get_execution_environment()
         env.from_collection([]).uid("numbers").print().uid("out")
         graph = build(env._graph, parallelism=1)
-        rows = lambda parameters: [(REPORT, encode_report(Report(0, 0, parameters.number, 1, [], [], [])))]  # noqa: E731
+
+        def rows(parameters):
+            return [(REPORT, encode_report(report(0, parameters.number, records_in=1)))]
+
         driver = EpochDriver(graph, storage, Settings(), rows, {"out": CommitLog()})
         for _ in range(20):
             driver.run_epoch(None, {})
@@ -425,8 +444,30 @@ class TestTheMemoryBackend:
 
 
 def test_the_driver_remembers_the_statistics_of_the_last_epochs_only(start, engine, monkeypatch):
-    monkeypatch.setattr("penstock.driver.epochs._STATISTICS_KEPT", 5)
+    monkeypatch.setattr("penstock.driver.epoch_statistics._STATISTICS_KEPT", 5)
     driver = start()
     for _ in range(8):
         driver.run_epoch(None, {})
     assert [statistics.number for statistics in driver.statistics] == [4, 5, 6, 7, 8]
+
+
+class TestWhatTheEngineTellsTheDriver:
+    def test_a_source_that_the_engine_reads_as_two_has_two_lines_in_the_manifest(self, engine, storage):
+        lines = ["numbers", "numbers"]
+        driver = EpochDriver(program(), storage, Settings(), engine.execute, {"out": CommitLog()}, source_lines=lines)
+        driver.run_epoch(0, {})
+        assert driver.sources == latest(storage)[0].sources == lines
+
+    def test_each_source_is_one_line_where_the_engine_does_not_say(self, start, storage):
+        driver = start()
+        driver.run_epoch(0, {})
+        assert driver.sources == latest(storage)[0].sources == ["numbers"]
+
+    def test_slots_and_restarts_are_in_the_metrics(self, engine, storage):
+        slots = Slots("job", program, lambda: 3, SlotSettings(), lambda: True)
+        driver = EpochDriver(program(), storage, Settings(), engine.execute, {"out": CommitLog()}, slots=slots)
+        assert (driver.metrics.read().restarts, driver.metrics.read().slots_available) == (0, 0)
+        slots.await_enough()
+        driver.metrics.restarted(2)
+        metrics = driver.metrics.read()
+        assert (metrics.restarts, metrics.slots_needed, metrics.slots_available) == (2, 1, 3)

@@ -4,7 +4,7 @@ import pytest
 
 from penstock.datastream import StreamExecutionEnvironment
 from penstock.driver.metrics import MetricTotals
-from penstock.graph.physical import build
+from penstock.graph.builder import build
 from penstock.runtime.metrics import OperatorMetrics, TaskMetrics
 
 
@@ -32,8 +32,10 @@ def totals(clock):
 
 def task(epoch, subtask=0, events=0, gauge=None, span=60):
     gauges = {} if gauge is None else {"g": gauge}
-    measured = OperatorMetrics("count", {"n": events}, gauges, {"m": (events, span)}, {})
-    return TaskMetrics(1, subtask, epoch, events, [], [measured])
+    measured = OperatorMetrics(
+        uid="count", counters={"n": events}, gauges=gauges, meters={"m": (events, span)}, distributions={}
+    )
+    return TaskMetrics(chain=1, subtask=subtask, epoch=epoch, records_in=events, sent=[], operators=[measured])
 
 
 BOTH = {(1, 0), (1, 1)}

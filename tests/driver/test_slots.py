@@ -9,11 +9,10 @@ import pytest
 from penstock.common import Configuration
 from penstock.common.options import BadSetting
 from penstock.datastream import StreamExecutionEnvironment
-from penstock.datastream.checkpoint_settings import slot_settings
 from penstock.driver.rescaling import scale_for
-from penstock.driver.slots import Slots, SlotSettings, TooFewSlots, slots_needed
-from penstock.graph.physical import build
-from penstock.runtime.plan import PhysicalGraph
+from penstock.driver.slots import Slots, SlotSettings, TooFewSlots, slot_settings, slots_needed
+from penstock.graph.builder import build
+from penstock.graph.physical import PhysicalGraph
 
 
 class Cluster:

@@ -6,7 +6,7 @@ from penstock.datastream import StreamExecutionEnvironment
 from penstock.datastream.functions import KeyedProcessFunction
 from penstock.datastream.state import ValueStateDescriptor
 from penstock.driver.epoch_errors import EpochFailed
-from penstock.driver.epochs import Settings
+from penstock.driver.epoch_settings import Settings
 from penstock.testing import JobHarness
 
 

@@ -386,15 +386,19 @@ class TestWhereASubtaskBegins:
         assert time.of_subtask(1, 2, makes_watermarks=True) == (50, False, None)
 
     def test_an_operator_that_an_older_manifest_has_behind_its_assigner_begins_with_it(self):
-        times = {"head": OperatorTime([7]), "stamped": OperatorTime([100]), "behind": OperatorTime([LEAST])}
+        times = {
+            "head": OperatorTime(subtasks=[7]),
+            "stamped": OperatorTime(subtasks=[100]),
+            "behind": OperatorTime(subtasks=[LEAST]),
+        }
         assert self.places(1, times) == {"head": [(7, False)], "stamped": [(100, False)], "behind": [(100, False)]}
 
     def test_an_operator_that_was_ahead_of_a_new_assigner_stays_where_it_was(self):
-        assert self.places(1, {"behind": OperatorTime([100])})["behind"] == [(100, False)]
+        assert self.places(1, {"behind": OperatorTime(subtasks=[100])})["behind"] == [(100, False)]
 
     def test_after_a_rescale_all_that_make_watermarks_begin_where_their_readers_are(self):
-        stood = OperatorTime([10, 200, 100], idle_subtasks=[True, False, False], active_at=[1, 2, 3])
-        times = {"head": OperatorTime([7, 5, 6]), "stamped": stood, "behind": stood}
+        stood = OperatorTime(subtasks=[10, 200, 100], idle_subtasks=[True, False, False], active_at=[1, 2, 3])
+        times = {"head": OperatorTime(subtasks=[7, 5, 6]), "stamped": stood, "behind": stood}
         assert self.places(2, times) == {
             "head": [(5, False)] * 2,
             "stamped": [(100, False)] * 2,
@@ -403,9 +407,9 @@ class TestWhereASubtaskBegins:
         assert stood.of_subtask(0, 2, makes_watermarks=True).active_at == 3
 
     def test_after_a_rescale_one_that_lags_behind_the_readers_takes_nothing_back(self):
-        stood = OperatorTime([10, 200], idle_subtasks=[False, False], reached=200)
+        stood = OperatorTime(subtasks=[10, 200], idle_subtasks=[False, False], reached=200)
         assert self.places(3, {"stamped": stood})["stamped"] == [(200, False)] * 3
 
     def test_after_a_rescale_of_idle_subtasks_all_are_idle_and_as_far_as_the_furthest(self):
-        stood = OperatorTime([10, 200], idle=True, idle_subtasks=[True, True])
+        stood = OperatorTime(subtasks=[10, 200], idle=True, idle_subtasks=[True, True])
         assert self.places(3, {"stamped": stood})["stamped"] == [(200, True)] * 3

@@ -340,7 +340,7 @@ class TestTypes:
             assert job.output == [(("a", 1), Click("a", 2))]
             assert job.states("_left") == {"a": {1: [("a", 1)]}}
             assert job.states("_right") == {"a": {1: [Click("a", 2)]}}
-            with job._reading("_left", None) as (overlay, _):
+            with job.committed().reading("_left", None) as (overlay, _):
                 schemas = overlay.schemas()
         assert "any" not in schemas["_left"]
         assert "Click" in schemas["_right"]

@@ -7,13 +7,14 @@ from penstock.common.watermark_strategy import Watermark, WatermarkGenerator
 from penstock.datastream import KeyedProcessFunction, ProcessFunction, StreamExecutionEnvironment
 from penstock.datastream.connectors import Source
 from penstock.errors import PenstockError
-from penstock.graph.physical import build
+from penstock.graph.builder import build
 from penstock.runtime.chain import ChainRun
 from penstock.runtime.event_time import ChannelTime, OperatorTime
 from penstock.runtime.moment import OfSplit, Timestamped
 from penstock.runtime.report import decode_report
 from penstock.runtime.rows import BARRIER, REPORT, decode_barrier
-from penstock.runtime.task import Task, TaskEpoch
+from penstock.runtime.task import Task
+from penstock.runtime.task_epoch import TaskEpoch
 from penstock.state.access import StateAccess
 from penstock.testing import JobHarness
 
@@ -263,7 +264,7 @@ def test_a_split_that_ends_after_the_epoch_of_its_last_record_is_reported(env, g
     chain = graph.sources()[0]
     graph.timed = True
     maker = "shelves" if gives_time else "shelves watermarks"
-    times = {maker: OperatorTime(channels={name: ChannelTime(49, 0) for name in ("a", "b")})}
+    times = {maker: OperatorTime(channels={name: ChannelTime(watermark=49, active_at=0) for name in ("a", "b")})}
     state = StateAccess(StoodAt(times), None, None, 0, 0)
     rows = Task(ChainRun(graph, chain, None), 0).over_records(
         TaskEpoch(2, False, state), [OfSplit("b", [], ended=True)]

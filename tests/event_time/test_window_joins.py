@@ -167,7 +167,7 @@ class TestJoin:
             one(job, "a", 1, 1)
             two(job, "a", "r", 5)
             job.epoch()
-            with job._reading(None, None) as (overlay, _):
+            with job.committed().reading(None, None) as (overlay, _):
                 schemas = overlay.schemas()
             assert "Click" in schemas["window first"]
             assert "any" not in schemas["window second"]

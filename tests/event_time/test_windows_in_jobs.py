@@ -69,7 +69,7 @@ def first_field(first, second):
 
 def entries(job, operator="w"):
     """How many entries the operator has in committed state: values, timers, elements."""
-    with job._reading(None, operator) as (overlay, replicas):
+    with job.committed().reading(None, operator) as (overlay, replicas):
         readers = ((group, replicas.reader(group)) for group in range(overlay.max_parallelism))
         return sum(len(list(reader.scan(group.to_bytes(2, "big")))) for group, reader in readers if reader is not None)
 

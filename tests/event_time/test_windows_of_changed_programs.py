@@ -59,7 +59,7 @@ def sums(**options):
 
 def left(job, operator="w"):
     """The number of entries that an operator has in state, timers included."""
-    with job._reading(None, operator) as (overlay, replicas):
+    with job.committed().reading(None, operator) as (overlay, replicas):
         readers = [(group, replicas.reader(group)) for group in range(overlay.max_parallelism)]
         return sum(len(list(reader.scan(struct.pack(">H", group)))) for group, reader in readers if reader is not None)
 

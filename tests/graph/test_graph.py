@@ -21,8 +21,8 @@ from penstock.datastream.checks import warn_of_derived_uids
 from penstock.datastream.connectors import Sink
 from penstock.datastream.state import ValueStateDescriptor
 from penstock.driver.epoch_errors import UserFunctionFailed
+from penstock.graph.builder import build
 from penstock.graph.logical import FORWARD, GraphError, Input, LogicalGraph, Partitioning, SourceSpec
-from penstock.graph.physical import build
 from penstock.graph.ship import NotShippable
 from penstock.runtime.map_operators import MapOperator
 from penstock.testing import JobHarness

@@ -21,7 +21,7 @@ from penstock.datastream.state import (
     StateTtlConfig,
     ValueStateDescriptor,
 )
-from penstock.driver.epochs import Settings
+from penstock.driver.epoch_settings import Settings
 from penstock.graph.logical import GraphError
 from penstock.state.overlay import Overlay
 from penstock.testing import JobHarness

@@ -32,7 +32,8 @@ from penstock.datastream import (
 from penstock.datastream.state import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
 from penstock.datastream.window import TumblingEventTimeWindows
 from penstock.driver.epoch_errors import UserFunctionFailed
-from penstock.driver.epochs import Settings, StateTooLarge
+from penstock.driver.epoch_settings import Settings
+from penstock.driver.memory_limit import StateTooLarge
 from penstock.graph.logical import GraphError
 from penstock.testing import JobHarness
 
@@ -472,7 +473,7 @@ class TestEveryKindOfFunction:
             counted = pairs.apply(CountingJoins() if kind == "window join" else CountingGroups())
         counted = counted.uid("counting") if hasattr(counted, "uid") else counted
         with JobHarness(counted) as job:
-            while job._anything_waits(1):
+            while job._feed.anything_waits(1):
                 job.epoch(1)
                 job.crash()
             job.end()

@@ -13,7 +13,7 @@ from penstock.datastream import (
     StreamExecutionEnvironment,
 )
 from penstock.datastream.state import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
-from penstock.state.storage import DriverStorage
+from penstock.state.driver_storage import DriverStorage
 from penstock.testing import JobHarness
 
 RULES = MapStateDescriptor("rules", int, list[int])

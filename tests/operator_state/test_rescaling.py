@@ -11,8 +11,8 @@ from penstock.common import Types
 from penstock.datastream import CheckpointedFunction, KeyedProcessFunction, MapFunction, StreamExecutionEnvironment
 from penstock.datastream.state import ListStateDescriptor, MapStateDescriptor
 from penstock.state.key_groups import owner_of
+from penstock.state.local_storage import LocalStorage
 from penstock.state.shares import BROADCAST, GROUPED, SPLIT, UNION, Shares, in_group
-from penstock.state.storage import LocalStorage
 from penstock.testing import JobHarness
 
 
@@ -31,32 +31,35 @@ class TestAStoredState:
         ],
     )
     def test_that_is_split_is_dealt_out_in_even_runs(self, parallelism, expected):
-        assert dealt_out(Shares(SPLIT, "", [[b"1", b"2", b"3"], [b"4", b"5"]]), parallelism) == expected
+        assert (
+            dealt_out(Shares(mode=SPLIT, schema="", by_subtask=[[b"1", b"2", b"3"], [b"4", b"5"]]), parallelism)
+            == expected
+        )
 
     @pytest.mark.parametrize("parallelism", [1, 2, 3])
     def test_that_is_a_union_goes_to_all(self, parallelism):
-        shares = Shares(UNION, "", [[b"1", b"2"], [b"3"]])
+        shares = Shares(mode=UNION, schema="", by_subtask=[[b"1", b"2"], [b"3"]])
         assert dealt_out(shares, parallelism) == [[b"1", b"2", b"3"]] * parallelism
 
     def test_that_is_broadcast_is_copied(self):
-        assert dealt_out(Shares(BROADCAST, "", [[b"rule"]]), 3) == [[b"rule"]] * 3
-        assert dealt_out(Shares(BROADCAST, "", [[b"a"], [b"b"]]), 3) == [[b"a"], [b"b"], [b"a"]]
+        assert dealt_out(Shares(mode=BROADCAST, schema="", by_subtask=[[b"rule"]]), 3) == [[b"rule"]] * 3
+        assert dealt_out(Shares(mode=BROADCAST, schema="", by_subtask=[[b"a"], [b"b"]]), 3) == [[b"a"], [b"b"], [b"a"]]
 
     def test_by_key_groups_goes_to_their_owners(self):
         stored = [in_group(group, bytes([group])) for group in range(13)]
         for parallelism in (1, 2, 5, 13):
-            shares = dealt_out(Shares(GROUPED, "", [stored[:6], stored[6:]]), parallelism, 13)
+            shares = dealt_out(Shares(mode=GROUPED, schema="", by_subtask=[stored[:6], stored[6:]]), parallelism, 13)
             for subtask, share in enumerate(shares):
                 assert share == [stored[group] for group in range(13) if owner_of(group, parallelism, 13) == subtask]
 
 
 def test_a_subtask_goes_on_with_what_it_has_only_among_as_many_as_before():
     """Also where a running job is rescaled: subtask 0 of two had another share than subtask 0 of three has."""
-    shares = Shares(SPLIT, "", [[b"1", b"2", b"3"], [b"4", b"5"]])
+    shares = Shares(mode=SPLIT, schema="", by_subtask=[[b"1", b"2", b"3"], [b"4", b"5"]])
     assert reported_by(shares, 0, 2) == [b"1", b"2", b"3"]
     assert reported_by(shares, 0, 3) is None
     assert reported_by(shares, 2, 3) is None
-    assert reported_by(Shares(BROADCAST, "", [[b"rule"]]), 2, 3) == [b"rule"]
+    assert reported_by(Shares(mode=BROADCAST, schema="", by_subtask=[[b"rule"]]), 2, 3) == [b"rule"]
 
 
 class Everything(MapFunction, CheckpointedFunction):

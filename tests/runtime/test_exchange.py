@@ -1,7 +1,7 @@
 """The sending side of an edge: which record goes to which target, in which buffer, and what closes the channel."""
 
 from penstock.datastream import StreamExecutionEnvironment
-from penstock.graph.physical import build
+from penstock.graph.builder import build
 from penstock.runtime.chain import ChainRun
 from penstock.runtime.exchange import Hop, KeyExchange, Keying, Outlet
 from penstock.runtime.failures import Party
@@ -14,10 +14,13 @@ from penstock.runtime.rows import (
     channel_of,
     decode_barrier,
     decode_buffer,
+    edge_of,
+    producer_of,
     route_target,
     route_to,
 )
-from penstock.runtime.task import Task, TaskEpoch
+from penstock.runtime.task import Task
+from penstock.runtime.task_epoch import TaskEpoch
 from penstock.state.key_groups import key_group_of, owner_of
 from penstock.state.keys import encode_key
 from penstock.state.serializers import serializer_for
@@ -202,6 +205,12 @@ class TestForward:
         exchange.close(1, False)
         assert [sum(map(len, sent_to(out, target))) for target in (10, 11, 12)] == [0, 0, 600]
         assert {target: barrier.records for target, barrier in barriers(out).items()} == {10: 0, 11: 0, 12: 600}
+
+
+def test_a_channel_names_its_edge_and_its_producer():
+    for edge, producer in [(0, 0), (3, 7), (2**31 - 1, 2**32 - 1)]:
+        channel = channel_of(edge, producer)
+        assert (edge_of(channel), producer_of(channel)) == (edge, producer)
 
 
 def test_classes_that_no_module_holds_travel_with_their_records():

@@ -22,17 +22,20 @@ from penstock.datastream import (
 from penstock.datastream.connectors import Sink, SinkWriter
 from penstock.datastream.state import ValueStateDescriptor
 from penstock.driver.epoch_errors import EpochFailed, UserFunctionFailed
-from penstock.graph.physical import build
+from penstock.graph.builder import build
+from penstock.runtime import task
 from penstock.runtime.chain import ChainRun
 from penstock.runtime.inbox import Misaligned
 from penstock.runtime.rows import BARRIER, DATA, FAILURE, decode_barrier, decode_failure
-from penstock.runtime.task import Task, TaskEpoch
+from penstock.runtime.task import Task
+from penstock.runtime.task_epoch import TaskEpoch
+from penstock.runtime.task_state import snapshot
 from penstock.state.access import StateAccess
+from penstock.state.driver_storage import DriverStorage
 from penstock.state.engines.base import EngineError
 from penstock.state.engines.memory import MemoryEngine
 from penstock.state.key_groups import key_group_of, owner_of
 from penstock.state.keys import encode_key
-from penstock.state.storage import DriverStorage
 from penstock.testing import JobHarness
 
 OURS = os.path.dirname(penstock.__file__)
@@ -504,24 +507,23 @@ class TestWhatIsNotTheUsersFault:
     def test_is_tried_again(self, error, monkeypatch):
         attempts = []
 
-        def fails_twice(self, epoch):
+        def fails_twice(run, epoch):
             attempts.append(epoch.number)
             if len(attempts) < 3:
                 raise error
-            return snapshot(self, epoch)
+            return snapshot(run, epoch)
 
-        snapshot = Task._snapshot
-        monkeypatch.setattr(Task, "_snapshot", fails_twice)
+        monkeypatch.setattr(task, "snapshot", fails_twice)
         with JobHarness(words("a").map(str)) as job:
             job.epoch()
             assert job.output == ["a"]
         assert attempts == [1, 1, 1]
 
     def test_ends_the_job_after_some_attempts_and_says_why(self, monkeypatch):
-        def fails(self, epoch):
+        def fails(run, epoch):
             raise EngineError("no space on disk")
 
-        monkeypatch.setattr(Task, "_snapshot", fails)
+        monkeypatch.setattr(task, "snapshot", fails)
         with JobHarness(words("a").map(str)) as job, pytest.raises(EpochFailed, match=r"Epoch 1 .* no space on disk"):
             job.epoch()
 

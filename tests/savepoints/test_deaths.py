@@ -16,7 +16,8 @@ from penstock.savepoint.format import (
 )
 from penstock.savepoint.restoring import RecoveryClaimMode
 from penstock.savepoint.saving import make_savepoint
-from penstock.state.storage import LocalStorage, StorageError
+from penstock.state.local_storage import LocalStorage
+from penstock.state.storage import StorageError
 from penstock.testing import JobHarness
 
 KEYS = range(60)

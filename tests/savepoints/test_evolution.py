@@ -28,9 +28,9 @@ from penstock.datastream.window import CountTrigger, GlobalWindows
 from penstock.driver.epoch_errors import UserFunctionFailed
 from penstock.errors import PenstockError
 from penstock.state.entries import StateTypeChanged
+from penstock.state.local_storage import LocalStorage
 from penstock.state.serializers import OrPickled
 from penstock.state.serializers.migrations import Versions, encode_migration
-from penstock.state.storage import LocalStorage
 from penstock.state.stored_types import StoredType, ways_to
 from penstock.testing import JobHarness
 
@@ -316,7 +316,7 @@ def test_a_state_whose_type_never_changed_is_stored_as_ever(tmp_path):
     with JobHarness(items(First)) as job:
         job.push(("a", ("n", 1))).epoch()
         (overlay,) = (run.overlay for run in job._engine.runs.values() if run.overlay is not None)
-        state = overlay._states["item"]
+        state = overlay.states["item"]
         assert state._decode is state.descriptor.serializer.decode
         assert state._encode is state.descriptor.serializer.encode
 

@@ -14,8 +14,8 @@ from penstock.datastream.state import (
     ValueStateDescriptor,
 )
 from penstock.driver.epoch_errors import UserFunctionFailed
+from penstock.state.local_storage import LocalStorage
 from penstock.state.serializers import leaves, serializer
-from penstock.state.storage import LocalStorage
 from penstock.tables import Savepoint
 from penstock.testing import JobHarness
 

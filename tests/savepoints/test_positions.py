@@ -14,7 +14,7 @@ from penstock.savepoint.positions import Positions, UnknownLog, put_together, ta
 from penstock.savepoint.restoring import RestoreSettings, restore_savepoint
 from penstock.spark.log import SparkLog
 from penstock.spark.sources import _write_rest
-from penstock.state.storage import DriverStorage
+from penstock.state.driver_storage import DriverStorage
 from penstock.testing import JobHarness
 
 
@@ -151,7 +151,7 @@ class TestACollection:
         job = JobHarness(self.program(environment().from_collection(records)))
         job.epoch(2)
         files = {"offsets/0": entry('{"logOffset":0}'), "sources/0/0": b"a file of the first lineage"}
-        job._take = {"pairs": 2}
+        job._feed.taken = {"pairs": 2}
         job._driver.run_epoch(0, files, log_index=dict.fromkeys(files, 2))
         path = job.stop_with_savepoint(tmp_path)
         with JobHarness(self.program(environment().from_collection(records)), from_savepoint=path) as job:

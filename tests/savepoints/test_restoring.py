@@ -16,8 +16,8 @@ from penstock.common.watermark_strategy import WatermarkStrategy
 from penstock.datastream import KeyedProcessFunction
 from penstock.datastream.state import StateTtlConfig, ValueStateDescriptor
 from penstock.datastream.window import TumblingEventTimeWindows
-from penstock.driver.epochs import Settings
-from penstock.state.storage import LocalStorage
+from penstock.driver.epoch_settings import Settings
+from penstock.state.local_storage import LocalStorage
 from penstock.testing import JobHarness
 
 BACKENDS = ["memory", "filesystem", "rocksdb"]

@@ -7,10 +7,10 @@ from penstock.checkpoint.lineages import Lineages
 from penstock.common.configuration import Configuration
 from penstock.common.options import BadSetting
 from penstock.datastream import StreamExecutionEnvironment
-from penstock.datastream.checkpoint_settings import restore_settings, savepoint_directory
 from penstock.savepoint.format import NotASavepoint, dispose_savepoint
 from penstock.savepoint.restoring import RecoveryClaimMode, RestoreSettings, lineage_from_savepoint
-from penstock.state.storage import LocalStorage
+from penstock.savepoint.settings import restore_settings, savepoint_directory
+from penstock.state.local_storage import LocalStorage
 from penstock.testing import JobHarness
 
 

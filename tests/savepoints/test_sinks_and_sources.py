@@ -7,7 +7,7 @@ from savepoint_jobs import environment
 
 from penstock.common import Encoder
 from penstock.datastream.connectors.file_system import BucketAssigner, FileSink, RollingPolicy
-from penstock.state.storage import LocalStorage
+from penstock.state.local_storage import LocalStorage
 from penstock.testing import JobHarness
 
 LATE = RollingPolicy.default_rolling_policy(rollover_interval=10**12, inactivity_interval=10**12)

@@ -25,8 +25,9 @@ from penstock.savepoint.format import (
     load_savepoint,
     savepoint_storage,
 )
+from penstock.state.local_storage import LocalStorage
 from penstock.state.object_storage import ObjectStorage
-from penstock.state.storage import LocalStorage, MissingObject, StorageError
+from penstock.state.storage import MissingObject, StorageError
 from penstock.tables import Checkpoint, Savepoint, history
 from penstock.testing import JobHarness
 

@@ -18,7 +18,7 @@ from penstock.savepoint import saving
 from penstock.savepoint.format import dispose_savepoint, savepoint_storage
 from penstock.spark.bases import SparkMerge
 from penstock.spark.log import SparkLog
-from penstock.state.storage import LocalStorage
+from penstock.state.local_storage import LocalStorage
 
 LEFT, RIGHT = words(800, 3), words(800, 11)
 PER_EPOCH = 10

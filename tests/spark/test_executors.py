@@ -7,7 +7,7 @@ import pytest
 
 from penstock.spark import executors
 from penstock.spark.executors import ExecutorsNotReady, check_executors
-from penstock.state.storage import LocalStorage
+from penstock.state.local_storage import LocalStorage
 
 pytestmark = pytest.mark.spark
 

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -132,7 +133,8 @@ def test_a_driver_cancelled_by_hand_leaves_alone_what_another_goes_on_with(make_
         assert further.wait(100)
         cancelling = threading.Thread(target=zombie.cancel)
         cancelling.start()
-        zombie._job._cancelled.wait()
+        while zombie.status() is not JobStatus.CANCELLING:
+            time.sleep(0.01)
         go_on.set()
         cancelling.join()
         assert zombie.status() is JobStatus.CANCELED

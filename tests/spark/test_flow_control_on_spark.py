@@ -16,7 +16,7 @@ import pytest
 from penstock.connectors.generated import DataGeneratorSource
 from penstock.datastream import MapFunction, RuntimeContext
 from penstock.datastream.connectors import DiscardingSink, Positions, Source
-from penstock.driver.epochs import EpochStatistics
+from penstock.driver.epoch_statistics import EpochStatistics
 
 pytestmark = pytest.mark.spark
 

@@ -12,8 +12,10 @@ from penstock.checkpoint.manifest import Manifest
 from penstock.common.options import BadSetting
 from penstock.spark.inputs import CopiedInputs, LocalInputs, inputs_of
 from penstock.spark.log import SparkLog
+from penstock.state.driver_storage import DriverStorage
+from penstock.state.local_storage import LocalStorage
 from penstock.state.object_storage import ObjectStorage
-from penstock.state.storage import DriverStorage, LocalStorage, StorageError
+from penstock.state.storage import StorageError
 
 MakeStorage = Callable[..., ObjectStorage]
 
@@ -127,7 +129,23 @@ def test_spark_s_log_names_the_copies_of_the_driver_that_reads_it(tmp_path: Path
     assert b"first" not in files["sources/0/0"]
 
     def manifest(number: int) -> Manifest:
-        return Manifest(1, "", number, 0, b"", "", 0, False, {}, [], {}, files, log.index(1, files), {}, {})
+        return Manifest(
+            format=1,
+            lineage="",
+            id=number,
+            batch=0,
+            parent=b"",
+            token="",
+            timestamp=0,
+            ended=False,
+            operators={},
+            committables=[],
+            records={},
+            spark_log=files,
+            log_index=log.index(1, files),
+            bases={},
+            since_base={},
+        )
 
     other = SparkLog(second / "log", second / "inputs")
     other.rewrite(manifest(1), manifest)

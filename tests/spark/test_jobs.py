@@ -11,7 +11,7 @@ import pytest
 from programs import Count, expected_counts, expected_output, expected_sums, words
 
 from penstock.datastream import RuntimeExecutionMode, StreamExecutionEnvironment
-from penstock.state.storage import LocalStorage
+from penstock.state.local_storage import LocalStorage
 from penstock.testing.snapshots import last_manifest, newest_lineage, read_values
 
 pytestmark = pytest.mark.spark

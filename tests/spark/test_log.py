@@ -26,7 +26,23 @@ def test_a_manifest_holds_the_files_of_its_own_epoch_and_a_restart_finds_all_it_
         assert set(files) == {f"offsets/{batch}", entry}
         number = batch + 1
         index = log.index(number, files)
-        manifests[number] = Manifest(1, "", number, 0, b"", "", 0, False, {}, [], {}, files, index, {}, {})
+        manifests[number] = Manifest(
+            format=1,
+            lineage="",
+            id=number,
+            batch=0,
+            parent=b"",
+            token="",
+            timestamp=0,
+            ended=False,
+            operators={},
+            committables=[],
+            records={},
+            spark_log=files,
+            log_index=index,
+            bases={},
+            since_base={},
+        )
         log.published(index, files)
 
     again = SparkLog(tmp_path / "again")

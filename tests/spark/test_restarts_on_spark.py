@@ -182,7 +182,7 @@ def test_a_clock_that_goes_back_does_not_hold_up_the_trigger(make_env: Any, capl
     with env.execute_async("clock") as client:
         assert epochs[1].wait(60)
         for number in (2, 3):
-            client._job._clock._lead += 3600
+            client._job._execution.clock._lead += 3600
             assert epochs[number].wait(60), "a new query runs a batch at once"
         assert client.restarts() == 0, "it has not failed"
     assert "went back by 3600 s" in caplog.text
@@ -207,7 +207,7 @@ def test_by_default_an_error_from_the_start_ends_the_job_the_fifth_time(
     make_env: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     quickly = replace(WITH_CHECKPOINTS, initial_ms=1, max_ms=1)
-    monkeypatch.setattr("penstock.datastream.checkpoint_settings.WITH_CHECKPOINTS", quickly)
+    monkeypatch.setattr("penstock.driver.checkpoint_settings.WITH_CHECKPOINTS", quickly)
     env = make_env(checkpoints=True)
     env.from_source(Unreachable(), WatermarkStrategy.no_watermarks(), "orders").sink_to(DiscardingSink())
     client = env.execute_async("unreachable")

@@ -3,6 +3,7 @@
 import os
 import queue
 import threading
+import time
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
@@ -17,8 +18,9 @@ from penstock.datastream import KeyedProcessFunction, RuntimeContext, Savepoint
 from penstock.datastream.connectors import Source
 from penstock.datastream.connectors.file_system import FileSource, StreamFormat
 from penstock.datastream.state import ValueStateDescriptor
+from penstock.driver.life_cycle import Wish
 from penstock.errors import PenstockError
-from penstock.spark.log import SparkLog
+from penstock.spark.query import EpochQuery
 
 pytestmark = pytest.mark.spark
 
@@ -176,14 +178,18 @@ def test_a_job_that_is_stopped_before_its_query_has_started_ends(
 ) -> None:
     _, path = run(make_env(checkpoints=True), "a", 2, stop(tmp_path))
     started: queue.Queue[Any] = queue.Queue()
-    rewrite = SparkLog.rewrite
+    start = EpochQuery.start
 
-    def rewrite_and_be_stopped(log: SparkLog, *rest: Any) -> None:
-        rewrite(log, *rest)
-        # The job stands on its checkpoint, and the query comes next.
-        assert started.get(timeout=60)._job._stopping.wait(60)
+    def be_stopped_and_start(query: EpochQuery, *rest: Any) -> None:
+        # The job has recovered, and the query comes next.
+        life = started.get(timeout=60)._job._execution.life
+        deadline = time.monotonic() + 60
+        while life.wish is not Wish.STOP:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        start(query, *rest)
 
-    monkeypatch.setattr(SparkLog, "rewrite", rewrite_and_be_stopped)
+    monkeypatch.setattr(EpochQuery, "start", be_stopped_and_start)
     env = make_env(checkpoints=True, **beginning_with(path))
     results = python_source(env, "a", Path()).key_by(lambda value: value[0]).process(Number()).uid("number")
     client = results.execute_and_collect("again")._client

@@ -14,9 +14,9 @@ from pyspark.sql.datasource import DataSource, DataSourceWriter, WriterCommitMes
 from penstock.common import RestartStrategies, Row, Types
 from penstock.datastream import RuntimeExecutionMode, StreamExecutionEnvironment, TwoPhaseCommitSinkFunction
 from penstock.datastream.connectors import Sink, SinkWriter
-from penstock.driver.epochs import Settings
+from penstock.driver.epoch_settings import Settings
 from penstock.spark.writing import SparkWriterFailed
-from penstock.state.storage import LocalStorage
+from penstock.state.local_storage import LocalStorage
 from penstock.testing import JobHarness
 
 pytestmark = pytest.mark.spark

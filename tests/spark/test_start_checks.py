@@ -14,8 +14,8 @@ from pyspark import SparkContext
 from penstock.common import Configuration
 from penstock.common.options import BadSetting
 from penstock.datastream import StreamExecutionEnvironment
-from penstock.driver.epochs import EngineLost
-from penstock.graph.physical import build
+from penstock.driver.epoch_errors import EngineLost
+from penstock.graph.builder import build
 from penstock.spark.jvm import end_quietly, jvm_death
 from penstock.spark.lost import lost
 from penstock.spark.start_checks import SparkUnreachable, check_before_start, check_master

@@ -18,9 +18,9 @@ from penstock.datastream.state import ListStateDescriptor, ValueStateDescriptor
 from penstock.driver.epoch_errors import UserFunctionFailed
 from penstock.errors import PenstockError
 from penstock.state.descriptors import BadStateType
+from penstock.state.local_storage import LocalStorage
 from penstock.state.serializers import NotEncodable, serializer_for
 from penstock.state.serializers.array_wire import array_of, wire_of
-from penstock.state.storage import LocalStorage
 from penstock.tables import Savepoint, SavepointWriter
 from penstock.testing import JobHarness
 

@@ -16,8 +16,8 @@ from penstock.datastream import (
     RocksDBStateBackend,
     StreamExecutionEnvironment,
 )
-from penstock.datastream.backend_settings import backend_settings
 from penstock.errors import PenstockError
+from penstock.state.backend_settings import backend_settings
 from penstock.state.backends import Allocation, Backend, EngineFactory, ReplicaStore, replica_directory
 from penstock.state.engines.lmdb import LmdbEngine
 from penstock.state.engines.memory import MemoryEngine
@@ -171,18 +171,21 @@ class TestSeveralDirectories:
         return [str(tmp_path / name) for name in ("d0", "d1", "d2", "d3")]
 
     def test_round_robin_begins_with_the_first(self, disks):
-        found = places(Backend("filesystem", disks, Allocation.ROUND_ROBIN))
+        found = places(Backend(name="filesystem", directories=disks, allocation=Allocation.ROUND_ROBIN))
         assert [found["one", block] for block in range(6)] == ["d0", "d1", "d2", "d3", "d0", "d1"]
         assert {found[uid, 0] for uid in ("one", "two", "three", "four")} == {"d0"}
 
     def test_random_start_goes_round_from_elsewhere(self, disks):
-        found = places(Backend("filesystem", disks, Allocation.RANDOM_START), [f"op {n}" for n in range(20)])
+        found = places(
+            Backend(name="filesystem", directories=disks, allocation=Allocation.RANDOM_START),
+            [f"op {n}" for n in range(20)],
+        )
         assert {found[f"op {n}", 0] for n in range(20)} == {"d0", "d1", "d2", "d3"}
         order = [int(found["op 3", block][1:]) for block in range(5)]
         assert all((later - earlier) % 4 == 1 for earlier, later in pairwise(order))
 
     def test_least_loaded_takes_the_one_with_the_fewest_replicas(self, disks):
-        backend = Backend("filesystem", disks, Allocation.LEAST_LOADED)
+        backend = Backend(name="filesystem", directories=disks, allocation=Allocation.LEAST_LOADED)
         for number, count in enumerate((3, 1, 0, 2)):
             for block in range(count):
                 Path(disks[number], "other", "operator", f"{block:05d}").mkdir(parents=True)
@@ -190,17 +193,21 @@ class TestSeveralDirectories:
 
     @pytest.mark.parametrize("allocation", list(Allocation))
     def test_a_replica_that_exists_is_found_again_whatever_the_strategy(self, disks, allocation):
-        Path(replica_directory(Backend("filesystem", disks[3:]), "lineage", "one", 5)).mkdir(parents=True)
-        found = replica_directory(Backend("filesystem", disks, allocation), "lineage", "one", 5)
+        Path(replica_directory(Backend(name="filesystem", directories=disks[3:]), "lineage", "one", 5)).mkdir(
+            parents=True
+        )
+        found = replica_directory(
+            Backend(name="filesystem", directories=disks, allocation=allocation), "lineage", "one", 5
+        )
         assert Path(found).parents[2].name == "d3"
 
     def test_a_disk_that_is_gone_is_left_out(self, disks, tmp_path):
         (tmp_path / "d1").write_text("not a directory")
-        found = set(places(Backend("filesystem", disks, Allocation.ROUND_ROBIN)).values())
+        found = set(places(Backend(name="filesystem", directories=disks, allocation=Allocation.ROUND_ROBIN)).values())
         assert found == {"d0", "d2", "d3"}
 
     def test_a_job_uses_all_of_them(self, disks, tmp_path):
-        store = ReplicaStore(Backend("filesystem", disks, Allocation.ROUND_ROBIN))
+        store = ReplicaStore(Backend(name="filesystem", directories=disks, allocation=Allocation.ROUND_ROBIN))
         open_engine = store.opener("lineage")
         for block in range(8):
             open_engine("one", block).apply(None, [], b"here")
@@ -216,7 +223,7 @@ class TestSeveralDirectories:
 
 
 def test_memory_replicas_are_one_per_block_and_process():
-    open_engine = ReplicaStore(Backend("memory")).opener("lineage")
+    open_engine = ReplicaStore(Backend(name="memory")).opener("lineage")
     assert isinstance(open_engine("one", 0), MemoryEngine)
     assert open_engine("one", 0) is open_engine("one", 0)
     assert open_engine("one", 0) is not open_engine("one", 1)

@@ -19,7 +19,8 @@ from pyarrow.fs import LocalFileSystem
 
 from penstock.state import object_storage
 from penstock.state.object_storage import NoConditionalPut, ObjectStorage
-from penstock.state.storage import AlreadyPublished, StorageError, open_storage
+from penstock.state.storage import AlreadyPublished, StorageError
+from penstock.state.storage_uri import open_storage
 
 fork = multiprocessing.get_context("fork")
 MakeStorage = Callable[..., ObjectStorage]
@@ -280,7 +281,7 @@ class TestOtherPackages:
 
     def test_nothing_is_imported_to_open_one(self) -> None:
         code = (
-            "import sys; from penstock.state.storage import open_storage; open_storage('s3://bucket/x');"
+            "import sys; from penstock.state.storage_uri import open_storage; open_storage('s3://bucket/x');"
             "sys.exit('fsspec' in sys.modules)"
         )
         assert subprocess.run([sys.executable, "-c", code]).returncode == 0

@@ -18,7 +18,6 @@ from penstock.common import Row, Types
 from penstock.datastream import KeyedProcessFunction
 from penstock.datastream.functions import AggregateFunction
 from penstock.runtime.report import DeltaHandle
-from penstock.state import keyed as keyed_module
 from penstock.state.access import StateAccess
 from penstock.state.descriptors import (
     AggregatingStateDescriptor,
@@ -27,14 +26,15 @@ from penstock.state.descriptors import (
     ReducingStateDescriptor,
     ValueStateDescriptor,
 )
+from penstock.state.driver_storage import DriverStorage
 from penstock.state.engines.lmdb import LmdbEngine
 from penstock.state.engines.memory import MemoryEngine
 from penstock.state.engines.rocksdb import RocksDbEngine
 from penstock.state.entries import StateError, state_id
 from penstock.state.key_groups import block_count
+from penstock.state.keyed import KeyedState
 from penstock.state.keys import encode_key
 from penstock.state.overlay import OVERLAY_BYTES, Nothing, Overlay
-from penstock.state.storage import DriverStorage
 from penstock.testing import keyed_harness
 
 BACKENDS = ["memory", "filesystem", "rocksdb"]
@@ -102,8 +102,16 @@ class Job:
         """End the epoch and begin the next."""
         changes = list(self.overlay.changes())
         written = self.access.write_delta(self.number, changes, self.max_parallelism)
-        delta = DeltaHandle(written.name, written.size, written.entries, written.blocks, written.inline)
-        snapshot = OperatorSnapshot("name", 1, self.max_parallelism, self.overlay.schemas(), [delta] if changes else [])
+        delta = DeltaHandle(
+            name=written.name, size=written.size, entries=written.entries, blocks=written.blocks, inline=written.inline
+        )
+        snapshot = OperatorSnapshot(
+            name="name",
+            parallelism=1,
+            max_parallelism=self.max_parallelism,
+            states=self.overlay.schemas(),
+            deltas=[delta] if changes else [],
+        )
         self.replicas.close()
         manifest = Manifest(
             format=FORMAT,
@@ -129,7 +137,9 @@ class Job:
     def merge(self):
         if self.version is not None:
             self.bases = {
-                block: merge_block(self.storage, self.version, Block("uid", block, self.max_parallelism))
+                block: merge_block(
+                    self.storage, self.version, Block(uid="uid", number=block, max_parallelism=self.max_parallelism)
+                )
                 for block in range(block_count(self.max_parallelism))
             }
 
@@ -178,7 +188,7 @@ class OverlayMachine(RuleBasedStateMachine):
 
     @initialize(cache_limit=st.sampled_from([0, 1, 200_000]), limit=st.sampled_from([0, 5_000, OVERLAY_BYTES]))
     def start(self, cache_limit, limit):
-        keyed_module._CACHE_LIMIT = cache_limit
+        KeyedState.cache_limit = cache_limit
         self.job = Job(self.engine, limit=limit)
         self.model = {}
         self.committed = {}
@@ -190,7 +200,7 @@ class OverlayMachine(RuleBasedStateMachine):
                 self.use(key)
                 self.check()
         finally:
-            keyed_module._CACHE_LIMIT = 200_000
+            KeyedState.cache_limit = 200_000
             self.job.close()
 
     @rule(key=st.sampled_from(KEYS))
@@ -867,7 +877,7 @@ class TestLists:
         assert list(state) == [str(number) for number in range(300)]
 
     def test_large_lists_do_not_stay_in_the_cache_of_what_was_read(self, job, monkeypatch):
-        monkeypatch.setattr(keyed_module, "_CACHE_LIMIT", 1000)
+        monkeypatch.setattr(KeyedState, "cache_limit", 1000)
         state = job.states["list"]
         for key in range(20):
             job.overlay.key = encode_key(key)
@@ -880,7 +890,7 @@ class TestLists:
             assert sum(map(len, held)) <= 2500
 
     def test_but_a_list_in_use_stays_there_however_long_it_is(self, job, monkeypatch):
-        monkeypatch.setattr(keyed_module, "_CACHE_LIMIT", 1000)
+        monkeypatch.setattr(KeyedState, "cache_limit", 1000)
         state = job.states["list"]
         for key, length in (("hot", 5000), *((f"cold {number}", 300) for number in range(20))):
             job.overlay.key = encode_key(key)

@@ -14,8 +14,8 @@ from engine_support import change, contents
 
 from penstock.common import Configuration
 from penstock.datastream import StreamExecutionEnvironment
-from penstock.datastream.backend_settings import backend_settings
 from penstock.datastream.submission import state_settings
+from penstock.state.backend_settings import backend_settings
 from penstock.state.backends import Backend, BadBackend, ReplicaStore, check_directory, remove_replicas
 
 NAMES = ["filesystem", "rocksdb"]
@@ -61,7 +61,7 @@ def test_the_default_directory_is_out_of_reach_for_others(name: str, shared: Pat
 
 @pytest.mark.parametrize("name", NAMES)
 def test_replicas_in_a_directory_that_was_set_are_out_of_reach_for_others(name: str, shared: Path) -> None:
-    backend = Backend(name, [str(shared)])
+    backend = Backend(name=name, directories=[str(shared)])
     fill(backend)
     assert stat.S_IMODE((shared / "lineage").stat().st_mode) == 0o700
 
@@ -122,12 +122,12 @@ def test_a_run_that_another_user_put_into_a_directory_that_was_set_is_refused(
 ) -> None:
     words = attack(shared / "lineage", monkeypatch)
     with pytest.raises(BadBackend, match=words):
-        fill(Backend("filesystem", [str(shared)]))
+        fill(Backend(name="filesystem", directories=[str(shared)]))
 
 
 def test_a_run_that_others_could_write_in_is_closed_to_them(shared: Path) -> None:
     (shared / "lineage").mkdir(mode=0o775)
-    fill(Backend("filesystem", [str(shared)]))
+    fill(Backend(name="filesystem", directories=[str(shared)]))
     assert stat.S_IMODE((shared / "lineage").stat().st_mode) == 0o700
 
 

@@ -706,7 +706,7 @@ serializer = serializer_for(Sale)
 assert serializer.decode(serializer.encode(sale)) == sale
 
 import pickle
-from penstock.common.program import ClassCollector
+from penstock.common.class_collector import ClassCollector
 classes = ClassCollector()
 part = classes.dumps((serializer, sale))
 sys.stdout.buffer.write(pickle.dumps((classes.pack(), part)))

@@ -4,7 +4,7 @@ import pytest
 from ttl_job import TTL, steps, ttl
 
 from penstock.datastream.state import StateTtlConfig
-from penstock.state import keyed
+from penstock.state.keyed import KeyedState
 
 
 class TestWhatExpires:
@@ -122,7 +122,7 @@ class TestWhatExpires:
 
     @pytest.mark.parametrize("limit", [0, 1, 200_000])
     def test_the_cache_of_what_was_read_obeys_it(self, start, monkeypatch, limit):
-        monkeypatch.setattr(keyed, "_CACHE_LIMIT", limit)
+        monkeypatch.setattr(KeyedState, "cache_limit", limit)
         job = start(ttl().build())
         keys = ["a", "b", "c"]
         for place, key in enumerate(keys):

@@ -9,7 +9,7 @@ from penstock.common import Duration, Time
 from penstock.datastream.state import StateTtlConfig, ValueStateDescriptor
 from penstock.state.descriptors import BadStateType
 from penstock.state.entries import StateError
-from penstock.state.overlay import Namespaced
+from penstock.state.namespaced import Namespaced
 from penstock.state.ttl_config import BadTtl
 
 

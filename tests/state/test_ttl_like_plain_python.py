@@ -10,7 +10,7 @@ from ttl_job import ENGINES, TtlJob
 
 from penstock.common import Time
 from penstock.datastream.state import StateTtlConfig
-from penstock.state import keyed
+from penstock.state.keyed import KeyedState
 
 KEYS = ["a", "b", 7]
 NAMES = ["value", "list", "map", "reducing", "aggregating"]
@@ -130,7 +130,7 @@ class TtlMachine(RuleBasedStateMachine):
         config=st.one_of(plain_configs.map(lambda c: (c, False)), cleaning_configs().map(lambda c: (c, True))),
     )
     def start(self, cache_limit, config):
-        keyed._CACHE_LIMIT = cache_limit
+        KeyedState.cache_limit = cache_limit
         config, self.cleans = config
         self.job = TtlJob(self.engine, config)
         self.oracle = Oracle(config)
@@ -149,7 +149,7 @@ class TtlMachine(RuleBasedStateMachine):
                     self.read("reducing")
                     self.read("aggregating")
         finally:
-            keyed._CACHE_LIMIT = 200_000
+            KeyedState.cache_limit = 200_000
             if hasattr(self, "job"):
                 self.job.close()
 

@@ -20,6 +20,7 @@ from penstock.datastream.state import (
 from penstock.runtime.event_time import OperatorTime
 from penstock.runtime.report import DeltaHandle
 from penstock.state.access import StateAccess
+from penstock.state.driver_storage import DriverStorage
 from penstock.state.engines.lmdb import LmdbEngine
 from penstock.state.engines.memory import MemoryEngine
 from penstock.state.engines.rocksdb import RocksDbEngine
@@ -27,7 +28,6 @@ from penstock.state.entries import HEADER, state_id
 from penstock.state.key_groups import block_count
 from penstock.state.keys import decode_key, encode_key
 from penstock.state.overlay import Overlay
-from penstock.state.storage import DriverStorage
 from penstock.state.ttl import timed_name
 
 ENGINES = {"memory": lambda path: MemoryEngine(), "lmdb": LmdbEngine, "rocksdb": RocksDbEngine}
@@ -101,7 +101,7 @@ class TtlJob:
     def start(self):
         """A new process: functions are opened anew, with the configuration of now."""
         self.overlay = Overlay(self.max_parallelism)
-        self.overlay.ttl.clock = self.clock
+        self.overlay.ttl.go_by(self.clock)
         self._restore(ManifestChain(self.storage, self.version))
         for descriptor in descriptors():
             if self.config is not None:
@@ -146,13 +146,15 @@ class TtlJob:
         self.overlay.records = self.records
         changes = list(self.overlay.changes())
         written = self.access.write_delta(self.number, changes, self.max_parallelism)
-        delta = DeltaHandle(written.name, written.size, written.entries, written.blocks, written.inline)
+        delta = DeltaHandle(
+            name=written.name, size=written.size, entries=written.entries, blocks=written.blocks, inline=written.inline
+        )
         snapshot = OperatorSnapshot(
-            "name",
-            1,
-            self.max_parallelism,
-            self.overlay.schemas(),
-            [delta] if changes else [],
+            name="name",
+            parallelism=1,
+            max_parallelism=self.max_parallelism,
+            states=self.overlay.schemas(),
+            deltas=[delta] if changes else [],
             timers=self.overlay.least(),
             ttl=self.overlay.ttl.forms(),
         )
@@ -173,7 +175,7 @@ class TtlJob:
             log_index={},
             bases={"uid": self.bases},
             since_base={},
-            times={"uid": OperatorTime([self.clock.watermark])},
+            times={"uid": OperatorTime(subtasks=[self.clock.watermark])},
         )
         self.version = publish(self.storage, manifest)
         self.begin()
@@ -182,7 +184,9 @@ class TtlJob:
     def merge(self):
         if self.version is not None:
             self.bases = {
-                block: merge_block(self.storage, self.version, Block("uid", block, self.max_parallelism))
+                block: merge_block(
+                    self.storage, self.version, Block(uid="uid", number=block, max_parallelism=self.max_parallelism)
+                )
                 for block in range(block_count(self.max_parallelism))
             }
 

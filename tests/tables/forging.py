@@ -46,7 +46,7 @@ def forged(path, target, change_metadata=None, change_entries=None, change_file=
                 data = change_file(data)
             name = f"state/{content_name(data)}.arrow"
             storage.write(name, data)
-            blocks[number] = SavedBlock(name, len(data))
+            blocks[number] = SavedBlock(name=name, size=len(data))
         operators[uid] = msgspec.structs.replace(operator, blocks=blocks)
     metadata = msgspec.structs.replace(metadata, operators=operators)
     publish_metadata(storage, metadata if change_metadata is None else change_metadata(metadata))

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from penstock.cli.main import app
 from penstock.datastream.state import ValueStateDescriptor
-from penstock.driver.epochs import Settings
+from penstock.driver.epoch_settings import Settings
 from penstock.errors import PenstockError
 from penstock.state.storage import MissingObject
 from penstock.tables import Checkpoint, OperatorTransformation, Savepoint, SavepointWriter, history

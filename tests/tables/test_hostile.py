@@ -189,7 +189,9 @@ class TestNamesInASavepoint:
     @pytest.mark.parametrize("name", ["../../../../evil.py", "a/b", ".hidden", "..", "x\n"])
     def test_of_positions_are_those_of_sparks_log(self, good, tmp_path, name):
         def change(metadata):
-            positions = Positions(metadata.positions.batches, {"numbers": [Line({}, {name: b"x"})]})
+            positions = Positions(
+                batches=metadata.positions.batches, lines={"numbers": [Line(offsets={}, files={name: b"x"})]}
+            )
             return msgspec.structs.replace(metadata, positions=positions)
 
         path = forged(good, tmp_path / "forged", change)
@@ -211,7 +213,9 @@ class TestNamesInASavepoint:
 
         def change(metadata):
             source = msgspec.structs.replace(metadata.sources["numbers"], copied=False, records=0)
-            positions = Positions({0: "{}"}, {"numbers": [Line({0: "0"}, {"7": b"to another file"})]})
+            positions = Positions(
+                batches={0: "{}"}, lines={"numbers": [Line(offsets={0: "0"}, files={"7": b"to another file"})]}
+            )
             return msgspec.structs.replace(metadata, sources={"numbers": source}, positions=positions)
 
         path = forged(good, tmp_path / "forged", change)

@@ -91,7 +91,7 @@ def test_a_slow_sink_holds_sources_back_though_it_commits_beside_the_next_epoch(
     numbers = env.from_source(DataGeneratorSource(lambda n: n, 10**9)).uid("numbers")
     numbers.map(lambda n: n).uid("work").sink_to(table).uid("table")
     with JobHarness(env, commits_late=True) as job:
-        table.wait = job._wait
+        table.wait = job.clock.wait
         job.set_pace(0.00001, "work")
         records, took = run(job, 12)
         # No more than at first until something is known of the sink, and then what it can take.

@@ -11,9 +11,10 @@ import pytest
 from penstock.common.options import BadSetting
 from penstock.datastream import AsyncDataStream, AsyncFunction, KeyedProcessFunction, StreamExecutionEnvironment
 from penstock.datastream.state import ValueStateDescriptor
+from penstock.state.driver_storage import DriverStorage
 from penstock.state.engines.lmdb import LmdbEngine
 from penstock.state.engines.memory import MemoryEngine
-from penstock.state.storage import DriverStorage, LocalStorage
+from penstock.state.local_storage import LocalStorage
 from penstock.testing import JobHarness
 
 CLOSED: list[str] = []

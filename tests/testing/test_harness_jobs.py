@@ -24,8 +24,8 @@ from penstock.runtime.rows import BARRIER, DATA
 from penstock.runtime.task import Task
 from penstock.state.engines import lmdb as lmdb_module
 from penstock.state.engines import memory as memory_module
+from penstock.state.local_storage import LocalStorage
 from penstock.state.serializers import serializer_for
-from penstock.state.storage import LocalStorage
 from penstock.testing import JobHarness, keyed_harness
 
 BACKENDS = ["memory", "filesystem"]
@@ -543,7 +543,7 @@ def test_a_hot_key_and_long_lists_take_no_quadratic_time(backend, monkeypatch):
 
 
 def next_epoch(job, records):
-    return job.epoch(records) if job._waiting(next(iter(job._log))) else None
+    return job.epoch(records) if job._feed.waiting(next(iter(job._feed.logs))) else None
 
 
 class Concatenate(ReduceFunction):

@@ -9,8 +9,9 @@ from penstock.datastream import KeyedProcessFunction, RuntimeContext, StreamExec
 from penstock.datastream.connectors import Sink, SinkWriter
 from penstock.datastream.state import ValueStateDescriptor
 from penstock.driver.epoch_errors import EpochFailed, UserFunctionFailed
-from penstock.driver.restarts import WITH_CHECKPOINTS, Restarts
-from penstock.state.storage import DriverStorage, StorageError
+from penstock.driver.restarts import WITH_CHECKPOINTS
+from penstock.state.driver_storage import DriverStorage
+from penstock.state.storage import StorageError
 from penstock.testing import JobHarness
 
 FAILURES: list[str] = []
@@ -201,7 +202,8 @@ def test_a_checkpoint_that_was_published_after_all_counts() -> None:
 class TestUnderTheDefaultStrategy:
     def counting(self, **options: Any) -> JobHarness:
         job = counting(None, **options)
-        job._restarts = Restarts(WITH_CHECKPOINTS)
+        job._execution._strategy = WITH_CHECKPOINTS
+        job.crash()
         return job
 
     def test_an_error_that_is_there_from_the_start_ends_the_job_the_fifth_time(self) -> None:

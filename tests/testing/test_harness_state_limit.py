@@ -8,8 +8,8 @@ import pytest
 
 from penstock.common import Configuration
 from penstock.datastream import StreamExecutionEnvironment
-from penstock.datastream.backend_settings import backend_settings
-from penstock.driver.epochs import StateTooLarge
+from penstock.driver.memory_limit import StateTooLarge
+from penstock.state.backend_settings import backend_settings
 from penstock.testing import JobHarness
 
 KEYS = [f"user-{n:0300d}" for n in range(20_000)]

@@ -12,11 +12,12 @@ import own_classes
 import pytest
 
 from penstock.common import JsonSchema, Types
-from penstock.common.program import ClassCollector, Program
+from penstock.common.class_collector import ClassCollector
+from penstock.common.program import Program
 from penstock.datastream import KeyedProcessFunction, MapFunction, StreamExecutionEnvironment
 from penstock.datastream.state import ValueStateDescriptor
 from penstock.graph.ship import NotShippable
-from penstock.state.storage import DriverStorage
+from penstock.state.driver_storage import DriverStorage
 from penstock.testing import JobHarness
 
 

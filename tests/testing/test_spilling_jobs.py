@@ -24,7 +24,7 @@ from penstock.datastream.state import (
 )
 from penstock.datastream.window import EventTimeSessionWindows, SlidingEventTimeWindows, TumblingEventTimeWindows
 from penstock.driver.epoch_errors import UserFunctionFailed
-from penstock.driver.epochs import Settings
+from penstock.driver.epoch_settings import Settings
 from penstock.state import timers as timers_module
 from penstock.state.overlay import OVERLAY_BYTES, Overlay
 from penstock.testing import JobHarness

@@ -8,7 +8,7 @@ import pytest
 # The rows of the source go straight to the task behind it: the harness would keep all of them.
 PROGRAM = """
 import sys
-from penstock.driver.epochs import Settings
+from penstock.driver.epoch_settings import Settings
 from penstock.common import Duration, Types, WatermarkStrategy
 from penstock.datastream import AggregateFunction, KeyedProcessFunction, StreamExecutionEnvironment
 from penstock.datastream.state import ListStateDescriptor, ValueStateDescriptor

@@ -5,7 +5,7 @@ import pytest
 from penstock.common import WatermarkStrategy
 from penstock.datastream import StreamExecutionEnvironment
 from penstock.driver.event_time import moved_backwards, times_after
-from penstock.graph.physical import build
+from penstock.graph.builder import build
 from penstock.runtime.assigning import TimestampsOperator
 from penstock.runtime.event_time import ChannelTime, OperatorTime
 from penstock.runtime.map_operators import MapOperator
@@ -48,17 +48,19 @@ def test_within_an_epoch(monkeypatch):
 
 def test_from_one_checkpoint_to_the_next():
     before = {
-        "a": OperatorTime([5, 7]),
-        "b": OperatorTime([5, 7]),
-        "c": OperatorTime(channels={"x": ChannelTime(5, 0), "gone": ChannelTime(9, 0)}),
-        "d": OperatorTime([5], reached=5),
-        "gone": OperatorTime([9]),
+        "a": OperatorTime(subtasks=[5, 7]),
+        "b": OperatorTime(subtasks=[5, 7]),
+        "c": OperatorTime(
+            channels={"x": ChannelTime(watermark=5, active_at=0), "gone": ChannelTime(watermark=9, active_at=0)}
+        ),
+        "d": OperatorTime(subtasks=[5], reached=5),
+        "gone": OperatorTime(subtasks=[9]),
     }
     after = {
-        "a": OperatorTime([6, 6]),
-        "b": OperatorTime([4]),
-        "c": OperatorTime(channels={"x": ChannelTime(4, 0)}),
-        "d": OperatorTime([5], reached=4),
+        "a": OperatorTime(subtasks=[6, 6]),
+        "b": OperatorTime(subtasks=[4]),
+        "c": OperatorTime(channels={"x": ChannelTime(watermark=4, active_at=0)}),
+        "d": OperatorTime(subtasks=[5], reached=4),
     }
     assert sorted(moved_backwards(before, after)) == [
         "'a' went from 7 back to 6",
@@ -74,8 +76,17 @@ def test_the_driver_writes_no_watermark_that_is_smaller_than_the_last():
     graph = build(env._graph, 1)
     chain = next(chain for chain in graph.chains if chain.source_uid is None)
     uids = [operator.uid for operator in chain.operators]
-    before = {uid: OperatorTime([100], idle_subtasks=[False]) for uid in uids}
-    report = Report(chain.id, 0, 1, 0, [], [], [], {uid: {"": 50} for uid in uids})
+    before = {uid: OperatorTime(subtasks=[100], idle_subtasks=[False]) for uid in uids}
+    report = Report(
+        chain=chain.id,
+        subtask=0,
+        epoch=1,
+        records_in=0,
+        sent=[],
+        received=[],
+        operators=[],
+        watermarks={uid: {"": 50} for uid in uids},
+    )
     after = times_after(before, graph, [report], 1)
     assert [after[uid].subtasks for uid in uids] == [[100]] * len(uids)
     assert list(moved_backwards(before, after)) == []

@@ -32,7 +32,7 @@ class MissingPiece(StorageError):
     retryable = False
 
 
-class Chunk(msgspec.Struct, array_like=True, frozen=True):
+class Chunk(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     """A hidden file that will not change. `path` is relative to the base path."""
 
     path: str
@@ -41,7 +41,7 @@ class Chunk(msgspec.Struct, array_like=True, frozen=True):
     """0 for what one epoch added; one more than those it was made of for a merged one."""
 
 
-class Part(msgspec.Struct, array_like=True):
+class Part(msgspec.Struct, array_like=True, kw_only=True):
     """A part file that is not finished: an element of the sink's state."""
 
     base: str
@@ -59,7 +59,7 @@ class Part(msgspec.Struct, array_like=True):
         return sum(chunk.size for chunk in self.chunks)
 
 
-class FinishedPart(msgspec.Struct, array_like=True, frozen=True):
+class FinishedPart(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     """What the driver needs to show a part: rename one file, then delete the chunks it was made of."""
 
     base: str
@@ -69,7 +69,7 @@ class FinishedPart(msgspec.Struct, array_like=True, frozen=True):
     chunks: list[str]
 
 
-class Prepared(msgspec.Struct, array_like=True, frozen=True):
+class Prepared(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     """The committable of one subtask and epoch."""
 
     base: str
@@ -162,7 +162,7 @@ class ChunkFile:
         name = f"{HIDDEN}/{self._token}/{self._label}-{self._hash.hexdigest()}.chunk"
         # If the name is there, another attempt wrote the same.
         os.rename(self._path, os.path.join(self._base, name))
-        return Chunk(name, self.size)
+        return Chunk(path=name, size=self.size)
 
     def discard(self) -> None:
         self._handles.close(self._path)
@@ -184,7 +184,7 @@ def merge(base: str, chunks: list[Chunk], directory: str, label: str) -> Chunk:
         os.rename(writing, path)
     finally:
         remove(writing)
-    return Chunk(name, sum(chunk.size for chunk in chunks), chunks[-1].level + 1)
+    return Chunk(path=name, size=sum(chunk.size for chunk in chunks), level=chunks[-1].level + 1)
 
 
 def _append(target: BinaryIO, path: str, size: int) -> None:

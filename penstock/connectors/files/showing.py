@@ -143,11 +143,11 @@ def _show_open_part(part: Part, token: str, final: str) -> None:
     # Pieces are removed last, so a part with all its pieces may have been shown; one with a missing piece was.
     chunks = [chunk.path for chunk in part.chunks]
     if len(chunks) == 1:
-        show([FinishedPart(part.base, chunks[0], final, part.size, [])], shown=True)
+        show([FinishedPart(base=part.base, hidden=chunks[0], final=final, size=part.size, chunks=[])], shown=True)
         return
     whole = merge(part.base, part.chunks, f"{HIDDEN}/{token}", part.id)
     sync_directory(hidden_directory(part.base, token))
-    show([FinishedPart(part.base, whole.path, final, part.size, chunks)], shown=True)
+    show([FinishedPart(base=part.base, hidden=whole.path, final=final, size=part.size, chunks=chunks)], shown=True)
 
 
 def sweep(base: str, token: str, epoch: int | None = None, needed: Collection[str] = ()) -> None:

@@ -57,7 +57,7 @@ class FileWriter(SinkWriter):
     """Between two epochs it holds nothing: every epoch begins with `restore`."""
 
     def __init__(self, sink: FileSink, context: RuntimeContext) -> None:
-        self._uid = context._uid
+        self._uid = context.uid
         self._subtask = context.get_index_of_this_subtask()
         self._whose = f"Sink '{context.get_task_name()}' (uid '{self._uid}')"
         self._base = sink.base_path
@@ -148,7 +148,11 @@ class FileWriter(SinkWriter):
                 sync_directory(directory)
         # At the end also from those that have nothing: it is how the driver knows that nothing hidden is needed.
         if self._finished or self._merged or self._ended:
-            return encode(Prepared(self._base, self._token, self._ended, self._finished, self._merged))
+            return encode(
+                Prepared(
+                    base=self._base, token=self._token, ended=self._ended, parts=self._finished, merged=self._merged
+                )
+            )
         return None
 
     def snapshot_state(self) -> list[bytes]:
@@ -195,7 +199,17 @@ class FileWriter(SinkWriter):
         number, self._opened = self._opened, self._opened + 1
         now = self._epoch.timestamp
         part_id = f"{self._epoch.number}-{self._subtask}-{number}"
-        part = self._parts[bucket] = OpenPart(Part(self._base, self._format.format, bucket, part_id, now, now, []))
+        part = self._parts[bucket] = OpenPart(
+            Part(
+                base=self._base,
+                format=self._format.format,
+                bucket=bucket,
+                id=part_id,
+                created=now,
+                written=now,
+                chunks=[],
+            )
+        )
         return part
 
     def _flush(self, part: OpenPart) -> None:
@@ -265,7 +279,9 @@ class FileWriter(SinkWriter):
             whole = self._merge(part, part.chunks)
             chunks = [chunk.path for chunk in part.chunks]
         final = os.path.join(part.bucket, self._config.name(self._token, part.id))
-        self._finished.append(FinishedPart(part.base, whole.path, final, whole.size, chunks))
+        self._finished.append(
+            FinishedPart(base=part.base, hidden=whole.path, final=final, size=whole.size, chunks=chunks)
+        )
 
     def _merge_chunks(self, part: Part) -> None:
         chunks = part.chunks

@@ -12,7 +12,7 @@ from penstock.connectors.delivery import DeliveryGuarantee
 from penstock.connectors.kafka.client import KafkaClient, KafkaError, confluent_kafka
 from penstock.connectors.kafka.cluster import Cluster, Subscription
 from penstock.connectors.kafka.serializing import KafkaRecordSerializationSchema, Message
-from penstock.connectors.kafka.transactions import TransactionFenced, Transactions
+from penstock.connectors.kafka.transactions import KafkaTransactions, TransactionFenced
 from penstock.connectors.sink import AT_LEAST_ONCE, EXACTLY_ONCE, Sink, SinkWriter
 from penstock.connectors.write_ahead import WriteAhead, written_ahead
 from penstock.driver.committing import Commit
@@ -45,7 +45,7 @@ class KafkaSink(Sink):
         self._serializer = serializer
         self._exactly_once = exactly_once
         self._prefix = prefix
-        self._transactions: Transactions | None = None
+        self._transactions: KafkaTransactions | None = None
         if exactly_once:
             self.guarantee = EXACTLY_ONCE
             self.why = "the driver sends an epoch's records in one transaction, which holds the number of the epoch"
@@ -89,7 +89,7 @@ class KafkaSink(Sink):
         # Kept only while all goes well: after an error nobody knows what it has sent.
         self._transactions = None
         if transactions is None or commits[0].again:
-            transactions = Transactions(self._client, f"{self._prefix}-{self.uid}")
+            transactions = KafkaTransactions(self._client, f"{self._prefix}-{self.uid}")
             # Another driver may have sent the epoch, or this one before an error.
             if transactions.holds(first.topic, lineage, epoch):
                 self._transactions = transactions

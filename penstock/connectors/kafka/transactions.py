@@ -30,7 +30,7 @@ class TransactionFenced(KafkaError):
     retryable = False
 
 
-class Transactions:
+class KafkaTransactions:
     """One transactional producer. Opening it ends, one way or the other, what an earlier one left open."""
 
     def __init__(self, client: KafkaClient, transactional_id: str) -> None:

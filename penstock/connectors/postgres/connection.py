@@ -46,7 +46,7 @@ def driver() -> Any:
     return psycopg
 
 
-class Server:
+class PostgresEndpoint:
     """Where a database is and how to get in. Pickled into the job; shows all but the password."""
 
     def __init__(self, connection: Conninfo, whose: str, retry_seconds: float = RETRY_SECONDS) -> None:
@@ -97,7 +97,7 @@ class Server:
 class Session:
     """A connection that is made when it is needed, and made again when it has been lost."""
 
-    def __init__(self, server: Server, name: str) -> None:
+    def __init__(self, server: PostgresEndpoint, name: str) -> None:
         self._server = server
         self._name = name
         self._connection: psycopg.Connection[Any] | None = None

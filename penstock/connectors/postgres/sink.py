@@ -14,10 +14,10 @@ from penstock.common.row import Row, RowKind
 from penstock.connectors.postgres.connection import (
     RETRY_SECONDS,
     Conninfo,
+    PostgresEndpoint,
     PostgresError,
     PostgresRefused,
     Result,
-    Server,
     Session,
     driver,
     failure,
@@ -28,7 +28,7 @@ from penstock.connectors.postgres.encoding import FORMAT, RowEncoder, record_at
 from penstock.connectors.postgres.ledger import Ledger
 from penstock.connectors.postgres.sqlstates import passes
 from penstock.connectors.postgres.table import check_names
-from penstock.connectors.postgres.target import Target, find_target
+from penstock.connectors.postgres.target import PostgresTarget, find_target
 from penstock.connectors.sink import EXACTLY_ONCE, Sink, SinkWriter
 from penstock.connectors.write_ahead import WriteAhead, written_ahead
 from penstock.driver.committing import Commit
@@ -79,7 +79,7 @@ class PostgresSink(Sink):
         key: str | Iterable[str] | None = None,
         retry_seconds: float = RETRY_SECONDS,
     ) -> None:
-        self._server = Server(connection, _WHO, retry_seconds)
+        self._server = PostgresEndpoint(connection, _WHO, retry_seconds)
         self._name = table
         self._columns = check_names(columns, "PostgresSink: columns")
         self._key = check_names(key, "PostgresSink: key")
@@ -88,7 +88,7 @@ class PostgresSink(Sink):
 
     def _begin(self) -> None:
         self._session = Session(self._server, "penstock sink")
-        self._found: Target | None = None
+        self._found: PostgresTarget | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name not in ("_session", "_found")}
@@ -143,7 +143,7 @@ class PostgresSink(Sink):
             self._found = None
             raise self._refused(error, target, commits) from None
 
-    def _write(self, connection: psycopg.Connection[Any], target: Target, commits: list[Commit]) -> None:
+    def _write(self, connection: psycopg.Connection[Any], target: PostgresTarget, commits: list[Commit]) -> None:
         """If it fails, and it is not known whether the server took it, the ledger knows."""
         first = commits[0]
         with connection.transaction():
@@ -175,11 +175,11 @@ class PostgresSink(Sink):
         for commit in commits:
             yield from written_ahead(self, commit)
 
-    def _target(self, connection: psycopg.Connection[Any], who: str) -> Target:
+    def _target(self, connection: psycopg.Connection[Any], who: str) -> PostgresTarget:
         where = self._server.where
         return find_target(connection, self._name, self._columns, self._key, self._value_type, who, where)
 
-    def _ledger(self, target: Target) -> Ledger:
+    def _ledger(self, target: PostgresTarget) -> Ledger:
         return Ledger(target.table.names[0], ".".join(target.table.names))
 
     def _who(self) -> str:
@@ -188,7 +188,7 @@ class PostgresSink(Sink):
     def _doing(self, commit: Commit) -> str:
         return f"committing epoch {commit.epoch} of sink '{self.uid}' to table '{self._name}'"
 
-    def _refused(self, error: Any, target: Target, commits: list[Commit]) -> PostgresError:
+    def _refused(self, error: Any, target: PostgresTarget, commits: list[Commit]) -> PostgresError:
         """The server does not take the epoch: which record, if it says so."""
         found = re.search(r"COPY \S+?, \D*(\d+)(?:, \S+ (.+?):)?", error.diag.context or "")
         record = record_at(int(found.group(1)), self._chunks(commits)) if found else []
@@ -210,7 +210,7 @@ class PostgresSink(Sink):
 
 
 class _Writer(SinkWriter):
-    def __init__(self, target: Target, log: WriteAhead) -> None:
+    def __init__(self, target: PostgresTarget, log: WriteAhead) -> None:
         self._encoder = RowEncoder(target.table, target.columns, _WHO)
         self._values = values_of(target.names)
         self._kept = (RowKind.INSERT,) if target.key is None else (RowKind.INSERT, RowKind.UPDATE_AFTER)
@@ -273,7 +273,7 @@ class _Writer(SinkWriter):
 class _LatestWriter(_Writer):
     """Puts aside only the last record of a key, as long as it remembers the key: the server sorts out the rest."""
 
-    def __init__(self, target: Target, log: WriteAhead) -> None:
+    def __init__(self, target: PostgresTarget, log: WriteAhead) -> None:
         super().__init__(target, log)
         assert target.key is not None
         self._key_of = itemgetter(*map(target.names.index, target.key))

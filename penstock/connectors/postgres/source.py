@@ -10,9 +10,9 @@ from penstock.common.row import Row
 from penstock.connectors.postgres.connection import (
     RETRY_SECONDS,
     Conninfo,
+    PostgresEndpoint,
     PostgresError,
     Result,
-    Server,
     Session,
     driver,
     failure,
@@ -72,7 +72,7 @@ class PostgresSource(Source):
             raise PenstockError(f"{_WHO}: records must be 'row', 'tuple' or 'dict', not {records!r}.")
         if type(splits) is not int or splits < 1:
             raise PenstockError(f"{_WHO}: splits must be a whole number from 1 on, not {splits!r}.")
-        self._server = Server(connection, _WHO, retry_seconds)
+        self._server = PostgresEndpoint(connection, _WHO, retry_seconds)
         self._name, self._key = table, key
         self._columns = check_names(columns, f"{_WHO}: columns")
         self._records = records

@@ -43,7 +43,7 @@ _TAKES: dict[str, Any] = {
 """By type of a column: which declared types of records are of any use for it. Others are not looked at."""
 
 
-class Target(NamedTuple):
+class PostgresTarget(NamedTuple):
     table: Table
     columns: list[Column]
     """That records fill, in the order in which they are sent."""
@@ -62,7 +62,7 @@ def find_target(
     value_type: Any,
     who: str,
     where: str,
-) -> Target:
+) -> PostgresTarget:
     """Raises PostgresRefused if records with these columns could not be written. `columns` None: those of the declared
     type of the records, or all that the server does not fill alone."""
     table = find_table(connection, name, who, where)
@@ -100,7 +100,7 @@ def find_target(
                 )
     if key is not None:
         _check_key(connection, table, columns, key, who)
-    return Target(table, filled, key)
+    return PostgresTarget(table, filled, key)
 
 
 def _check_key(connection: psycopg.Connection[Any], table: Table, columns: list[str], key: list[str], who: str) -> None:

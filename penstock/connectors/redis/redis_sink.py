@@ -15,7 +15,14 @@ from typing import Any
 from xxhash import xxh3_64_hexdigest
 
 from penstock.connectors.redis.commands import commands_of, put_aside, taken_back
-from penstock.connectors.redis.server import DEFAULT_RETRY, RedisRefused, RetryTime, Server, client_library, is_for_now
+from penstock.connectors.redis.server import (
+    DEFAULT_RETRY,
+    RedisEndpoint,
+    RedisRefused,
+    RetryTime,
+    client_library,
+    is_for_now,
+)
 from penstock.connectors.sink import EXACTLY_ONCE, Sink, SinkWriter
 from penstock.connectors.write_ahead import WriteAhead, written_ahead
 from penstock.driver.committing import Commit
@@ -92,7 +99,7 @@ class RedisSink(Sink):
     ) -> None:
         if not callable(command):
             raise PenstockError(f"RedisSink needs a function of a record, not {type(command).__name__}.")
-        self._server = Server("RedisSink", url, password, retry_for)
+        self._server = RedisEndpoint("RedisSink", url, password, retry_for)
         self._command = command
         self._ledger = ledger
         self._known: dict[tuple[str, int], int] = {}

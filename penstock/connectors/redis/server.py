@@ -40,7 +40,7 @@ class RedisRefused(PenstockError):
     retryable = False
 
 
-class Server:
+class RedisEndpoint:
     """Pickled into the job. Each process has connections of its own, from its first question on."""
 
     def __init__(
@@ -73,7 +73,7 @@ class Server:
         return {**vars(self), "_client": None}
 
     def __repr__(self) -> str:
-        return f"Server({self.name})"
+        return f"RedisEndpoint({self.name})"
 
     def ask(self, question: Callable[[Any], T], about: str) -> T:
         """What the question, a function of the client, gives; asked again while the server cannot be reached.

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from penstock.connectors.redis.entries import RedisEntry, checked_id, ordered
-from penstock.connectors.redis.server import DEFAULT_RETRY, RetryTime, Server
+from penstock.connectors.redis.server import DEFAULT_RETRY, RedisEndpoint, RetryTime
 from penstock.connectors.source import Positions, Source
 from penstock.errors import PenstockError
 
@@ -77,7 +77,7 @@ class RedisStreamSource(Source):
         retry_for: RetryTime = DEFAULT_RETRY,
     ) -> None:
         names = ", ".join(f"'{stream}'" for stream in streams)
-        self._server = Server(f"RedisStreamSource of {names}", url, password, retry_for)
+        self._server = RedisEndpoint(f"RedisStreamSource of {names}", url, password, retry_for)
         if not streams or len(set(streams)) < len(streams) or not all(isinstance(name, str) for name in streams):
             raise PenstockError("RedisStreamSource needs keys of streams, each once: RedisStreamSource(url, 'orders').")
         first = start if start in ("beginning", "end") else checked_id(str(start))

@@ -16,6 +16,8 @@ __all__ = ["ParquetBulkWriters", "ParquetColumnarRowInputFormat"]
 
 
 class ParquetBulkWriters:
+    """Writers of Parquet files for a `FileSink`."""
+
     @staticmethod
     def for_row_type(
         row_type: Any, hadoop_config: Configuration | None = None, utc_timestamp: bool = False

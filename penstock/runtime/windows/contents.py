@@ -10,8 +10,8 @@ from penstock.common.typeinfo import Types
 from penstock.runtime.sharing import independent
 from penstock.runtime.windows.evictors import Evictor, TimestampedValue
 from penstock.state.descriptors import ListState, ListStateDescriptor, StateDescriptor, ValueState, ValueStateDescriptor
-from penstock.state.overlay import Namespaced
-from penstock.state.serializers import Hinted, OrPickled
+from penstock.state.namespaced import Namespaced
+from penstock.state.serializers import Hinted
 
 NAME = "contents"
 
@@ -163,7 +163,7 @@ def _described(kind: type[StateDescriptor], value_type: Any, name: str = NAME) -
     """A type that is only hinted at is one of how to write; what is not of it is pickled."""
     if isinstance(value_type, Hinted):
         descriptor = kind(name, value_type.spec)
-        descriptor.serializer = OrPickled(value_type.spec)
+        descriptor.use_hint(value_type.spec)
         return descriptor
     return kind(name, Types.PICKLED_BYTE_ARRAY() if value_type is None else value_type)
 

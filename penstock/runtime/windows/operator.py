@@ -7,6 +7,7 @@ from typing import Any
 
 from penstock.errors import PenstockError
 from penstock.runtime.context import RuntimeContext
+from penstock.runtime.moment import NoTimestamp
 from penstock.runtime.operators import Emit, EpochInfo, Operator
 from penstock.runtime.output_tag import OutputTag
 from penstock.runtime.timers import TimeDomain
@@ -31,10 +32,6 @@ NO_END_TIMERS = ValueStateDescriptor("_no timers at ends", bytes)
 
 WITH_TIMES = ValueStateDescriptor("_records with times", bytes)
 """Holds nothing. That an operator has this state says that its windows hold records with timestamps, for an evictor."""
-
-
-class NoTimestamp(PenstockError):
-    """A record without event time came to windows of event time."""
 
 
 class WrongTriggerResult(PenstockError):

@@ -13,7 +13,8 @@ from penstock.state.descriptors import (
     ReducingState,
     StateDescriptor,
 )
-from penstock.state.overlay import Namespaced, Overlay
+from penstock.state.namespaced import Namespaced
+from penstock.state.overlay import Overlay
 
 
 class NotMergeable(PenstockError):

@@ -15,7 +15,7 @@ import rocksdict
 
 from penstock.state.engines.base import Engine, EngineError, Reader
 from penstock.state.engines.rocksdb_database import (
-    Record,
+    ReplicaRecord,
     RocksDbOptions,
     UnusableDatabase,
     close_database,
@@ -80,13 +80,13 @@ class RocksDbEngine(Engine):
                 if batch.is_full() or database.pins:
                     self._write_copy(held, database, batch, layers, position)
                 else:
-                    self._write(held, database, batch.finish(position), Record(position, batch.empty))
+                    self._write(held, database, batch.finish(position), ReplicaRecord(position, batch.empty))
                 return True
             except UnusableDatabase:
                 held.discard(database)
                 return False
 
-    def _write(self, held: Slot, database: Database, batch: rocksdict.WriteBatch, record: Record) -> None:
+    def _write(self, held: Slot, database: Database, batch: rocksdict.WriteBatch, record: ReplicaRecord) -> None:
         try:
             with translating(self._directory):
                 database.db.write(batch, _NO_LOG)
@@ -106,7 +106,7 @@ class RocksDbEngine(Engine):
         while there are readers, for a database that has any is never changed (rocksdict's snapshots cannot be
         scanned)."""
         built = database.path.with_name(f"next-{uuid.uuid4().hex}")
-        empty = database.record == Record(None, None)
+        empty = database.record == ReplicaRecord(None, None)
         try:
             with translating(self._directory):
                 if not empty:
@@ -225,7 +225,7 @@ class RocksDbEngine(Engine):
 class _Batch:
     """Changes on their way into a database."""
 
-    def __init__(self, db: rocksdict.Rdict, record: Record, directory: str) -> None:
+    def __init__(self, db: rocksdict.Rdict, record: ReplicaRecord, directory: str) -> None:
         self.empty = record.empty
         # What was taken so far, for who finds another way to write it.
         self.changes: list[GroupChanges] = []
@@ -304,7 +304,7 @@ class _Batch:
         return taken
 
     def finish(self, position: bytes) -> rocksdict.WriteBatch:
-        Record(position, self.empty).write(self._batch)
+        ReplicaRecord(position, self.empty).write(self._batch)
         return self._batch
 
 

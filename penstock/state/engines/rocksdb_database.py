@@ -13,12 +13,13 @@ from typing import NamedTuple
 
 import rocksdict
 
+from penstock.common.options.state import ROCKSDB_CACHE, ROCKSDB_THREADS, ROCKSDB_WRITE_BUFFERS
 from penstock.state.engines.base import EngineError
 
 __all__ = [
     "LockedDatabase",
     "MemoryUsage",
-    "Record",
+    "ReplicaRecord",
     "RocksDbOptions",
     "UnusableDatabase",
     "close_database",
@@ -56,9 +57,9 @@ class LockedDatabase(Exception):
 class RocksDbOptions:
     """What RocksDB may take in one process, over all replicas that are open there."""
 
-    block_cache_bytes: int = 128 << 20
-    write_buffer_bytes: int = 32 << 20
-    background_threads: int = 2
+    block_cache_bytes: int = ROCKSDB_CACHE.default
+    write_buffer_bytes: int = ROCKSDB_WRITE_BUFFERS.default
+    background_threads: int = ROCKSDB_THREADS.default
 
 
 class MemoryUsage(NamedTuple):
@@ -124,7 +125,7 @@ def memory_usage() -> MemoryUsage:
     return MemoryUsage(memory.cache.get_usage(), memory.cache.get_pinned_usage(), memory.write_buffers.get_usage())
 
 
-class Record(NamedTuple):
+class ReplicaRecord(NamedTuple):
     """What a replica stands on, and the value of the empty key."""
 
     position: bytes | None
@@ -136,7 +137,7 @@ class Record(NamedTuple):
         batch.put(_RECORD_KEY, head + position + (self.empty or b""))
 
     @classmethod
-    def read(cls, db: rocksdict.Rdict) -> Record:
+    def read(cls, db: rocksdict.Rdict) -> ReplicaRecord:
         data = db.get(_RECORD_KEY)
         if data is None:
             return cls(None, None)

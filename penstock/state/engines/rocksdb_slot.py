@@ -24,7 +24,7 @@ from penstock.state.engines.base import EngineError
 from penstock.state.engines.boot import boot_id
 from penstock.state.engines.rocksdb_database import (
     LockedDatabase,
-    Record,
+    ReplicaRecord,
     RocksDbOptions,
     UnusableDatabase,
     close_database,
@@ -49,7 +49,7 @@ class Database:
         self.path = path
         self.db = db
         self.writable = writable
-        self.record = Record.read(db)
+        self.record = ReplicaRecord.read(db)
         self.pins = 0
         self._retired = False
 

@@ -1,7 +1,7 @@
 """Values to bytes and back: one registry behind `Types` and type hints.
 
 serializer_for   serializer.py   the registry, and what a Serializer promises
-Node             node.py         what each part of a type can do
+TypeNode         node.py         what each part of a type can do
                  leaves.py, containers.py, records.py: the parts
                  hints.py, types.py: from a declaration to its parts
                  codec.py: msgpack

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.state.serializers.array_wire import scalar_of, storable
-from penstock.state.serializers.node import Node, UnsupportedType
+from penstock.state.serializers.node import TypeNode, UnsupportedType
 
 __all__ = ["Array", "array_widens"]
 
 
-class Array(Node):
+class Array(TypeNode):
     """A `numpy.ndarray`, of any dtype or of the one that the hint says. Subclasses, such as masked arrays, are refused.
 
     What comes back has the same dtype, shape, byte order and order of axes in memory, and can be written to.

@@ -21,9 +21,9 @@ from penstock.common.renamed_from import former_names
 from penstock.errors import PenstockError
 from penstock.state.serializers import codec
 from penstock.state.serializers.arrays import Array, array_widens
-from penstock.state.serializers.containers import Mapping, Members, Nullable, OneOf, Positions, Sequence
+from penstock.state.serializers.containers import Mapping, Members, Nullable, OneOf, Sequence, TupleOf
 from penstock.state.serializers.leaves import EnumMember, Literal
-from penstock.state.serializers.node import Node
+from penstock.state.serializers.node import TypeNode
 from penstock.state.serializers.records import ObjectRecord, Record, RowRecord, TypedDictRecord
 from penstock.state.serializers.schema_text import RECORDS, Described
 
@@ -55,7 +55,7 @@ class IncompatibleType(Exception):
         return ", ".join(reversed(self.places))
 
 
-def migration(old: Described, node: Node) -> Migration:
+def migration(old: Described, node: TypeNode) -> Migration:
     """How values of `old` become values of a declared type. Raises IncompatibleType."""
     return _Planner().migration(old, node, ())
 
@@ -68,7 +68,7 @@ class _Planner:
         """Pairs of old and new class that are being compared, and their numbers."""
         self._count = 0
 
-    def migration(self, old: Described, node: Node, places: tuple[str, ...]) -> Migration:
+    def migration(self, old: Described, node: TypeNode, places: tuple[str, ...]) -> Migration:
         if old.text == node.describe():
             return None
         if old.kind in RECORDS and old.names is None and old.title in self._around:
@@ -95,7 +95,7 @@ class _Planner:
             return ["double"]
         raise _changed(old, node, places)
 
-    def _into_union(self, old: Described, node: Node, places: tuple[str, ...]) -> Migration:
+    def _into_union(self, old: Described, node: TypeNode, places: tuple[str, ...]) -> Migration:
         """A member that is in it as it was is written as it was; of changed ones nobody could tell which a value is."""
         within = node.node if isinstance(node, Nullable) else node
         taken = {part.describe() for part in within.parts} | ({"none"} if within is not node else set())
@@ -106,7 +106,7 @@ class _Planner:
                 raise _changed(old, node, places, f"it has no {member.text}, and members of a union stay what they are")
         return None
 
-    def _enum(self, old: Described, node: Node, places: tuple[str, ...]) -> Migration:
+    def _enum(self, old: Described, node: TypeNode, places: tuple[str, ...]) -> Migration:
         """Members are stored by value, and matched by name: the same value can belong to another member now."""
         assert isinstance(node, EnumMember)
         if old.kind != "enum":
@@ -125,7 +125,7 @@ class _Planner:
         pairs = [[value, now[name].value] for name, value in values.items()]
         return None if all(before == after for before, after in pairs) else ["member", pairs]
 
-    def _literal(self, old: Described, node: Node, places: tuple[str, ...]) -> Migration:
+    def _literal(self, old: Described, node: TypeNode, places: tuple[str, ...]) -> Migration:
         assert isinstance(node, Literal)
         if old.kind != "literal":
             raise _changed(old, node, places)
@@ -134,7 +134,7 @@ class _Planner:
             raise _changed(old, node, places, f"{', '.join(gone)} may be stored. Values may be added, not taken away")
         return None
 
-    def _array(self, old: Described, node: Node, places: tuple[str, ...]) -> Migration:
+    def _array(self, old: Described, node: TypeNode, places: tuple[str, ...]) -> Migration:
         assert isinstance(node, Array)
         if old.kind != "array":
             raise _changed(old, node, places)
@@ -142,7 +142,7 @@ class _Planner:
             raise _changed(old, node, places, "stored arrays can only become what numpy casts them to without loss")
         return None
 
-    def _sequence(self, old: Described, node: Node, places: tuple[str, ...]) -> Migration:
+    def _sequence(self, old: Described, node: TypeNode, places: tuple[str, ...]) -> Migration:
         assert isinstance(node, (Sequence, Members))
         kind = node.kind.__name__
         if old.kind != kind or old.any_length != (node.kind is tuple):
@@ -150,7 +150,7 @@ class _Planner:
         found = self.migration(old.parts[0], node.element, (*places, f"the elements of the {kind}"))
         return None if found is None else ["each", found]
 
-    def _mapping(self, old: Described, node: Node, places: tuple[str, ...]) -> Migration:
+    def _mapping(self, old: Described, node: TypeNode, places: tuple[str, ...]) -> Migration:
         assert isinstance(node, Mapping)
         if old.kind != "map":
             raise _changed(old, node, places)
@@ -162,7 +162,7 @@ class _Planner:
             )
         return None if found is None else ["values", found]
 
-    def _positions(self, old: Described, node: Node, places: tuple[str, ...]) -> Migration:
+    def _positions(self, old: Described, node: TypeNode, places: tuple[str, ...]) -> Migration:
         if old.kind != "tuple" or old.any_length:
             raise _changed(old, node, places)
         if len(old.parts) != len(node.parts):
@@ -173,7 +173,7 @@ class _Planner:
         found = [self.migration(was, now, (*places, f"element {i} of the tuple")) for i, (was, now) in pairs]
         return None if not any(found) else ["places", found]
 
-    def _record(self, old: Described, node: Node, places: tuple[str, ...]) -> Migration:
+    def _record(self, old: Described, node: TypeNode, places: tuple[str, ...]) -> Migration:
         assert isinstance(node, Record)
         if old.kind != node.word:
             raise _changed(old, node, places)
@@ -235,7 +235,7 @@ class _Planner:
             return None
         return ["array" if in_order else "fields", number, 0, fields]
 
-    def _row(self, old: Described, node: Node, places: tuple[str, ...]) -> Migration:
+    def _row(self, old: Described, node: TypeNode, places: tuple[str, ...]) -> Migration:
         assert isinstance(node, RowRecord)
         if old.kind != "row" or (old.names is None) != (node.names is None):
             raise _changed(old, node, places)
@@ -261,13 +261,13 @@ _PLANS: list[tuple[Any, typing.Callable[[_Planner, Described, Any, tuple[str, ..
     (Array, _Planner._array),
     ((Sequence, Members), _Planner._sequence),
     (Mapping, _Planner._mapping),
-    (Positions, _Planner._positions),
+    (TupleOf, _Planner._positions),
     (Record, _Planner._record),
     (RowRecord, _Planner._row),
 ]
 
 
-def check_key(old: Described, node: Node, places: tuple[str, ...]) -> None:
+def check_key(old: Described, node: TypeNode, places: tuple[str, ...]) -> None:
     """Keys of maps are found by their bytes, so only what leaves those as they are may change."""
     if old.text == node.describe() or (old.kind, node.describe()) in _WIDER:
         return
@@ -295,13 +295,13 @@ def _members_by_any_name(cls: type[enum.Enum], stored: Container[str]) -> dict[s
     return found
 
 
-def _changed(old: Described, node: Node, places: tuple[str, ...], why: str = "") -> IncompatibleType:
+def _changed(old: Described, node: TypeNode, places: tuple[str, ...], why: str = "") -> IncompatibleType:
     problem = f"it was '{old.text}' and is declared as '{node.describe()}' now"
     why, _, fix = why.partition(". ")
     return IncompatibleType(places, f"{problem}: {why}" if why else problem, f"{fix}." if fix else "")
 
 
-def _without_none(node: Node) -> tuple[Node | None, bool]:
+def _without_none(node: TypeNode) -> tuple[TypeNode | None, bool]:
     """The one type beside None, if it is one, and whether None is allowed."""
     if isinstance(node, Nullable):
         return _without_none(node.node)[0], True
@@ -360,7 +360,7 @@ def _defaults(node: Record) -> dict[str, Any]:
 _NONE_GIVEN = (type(dataclasses.MISSING), type(NODEFAULT))
 
 
-def _default(defaults: dict[str, Any], name: str, part: Node, places: tuple[str, ...]) -> bytes:
+def _default(defaults: dict[str, Any], name: str, part: TypeNode, places: tuple[str, ...]) -> bytes:
     """As it is written."""
     if name not in defaults:
         raise IncompatibleType(

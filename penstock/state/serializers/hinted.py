@@ -16,9 +16,9 @@ from penstock.common.pickling import Frozen, to_bytes
 from penstock.common.typeinfo import TypeSpec
 from penstock.errors import PenstockError
 from penstock.state.serializers import codec
-from penstock.state.serializers.containers import Positions
+from penstock.state.serializers.containers import TupleOf
 from penstock.state.serializers.leaves import BYTES
-from penstock.state.serializers.node import Node
+from penstock.state.serializers.node import TypeNode
 from penstock.state.serializers.records import NamedTupleRecord, ObjectRecord
 from penstock.state.serializers.serializer import Serializer, serializer_for
 
@@ -56,13 +56,13 @@ class Hinted:
         return node.exact not in (None, bytes) or _is_record(node)
 
 
-def _is_record(node: Node) -> bool:
+def _is_record(node: TypeNode) -> bool:
     """Whether it holds a class of the user's, or a tuple within a tuple: what pickle writes one by one."""
-    nested = isinstance(node, Positions) and node.immutable and any(isinstance(part, Positions) for part in node.parts)
+    nested = isinstance(node, TupleOf) and node.immutable and any(isinstance(part, TupleOf) for part in node.parts)
     return nested or any(isinstance(part, (ObjectRecord, NamedTupleRecord)) for part in _within(node, set()))
 
 
-def _within(node: Node, seen: set[int]) -> Iterator[Node]:
+def _within(node: TypeNode, seen: set[int]) -> Iterator[TypeNode]:
     if id(node) not in seen:
         seen.add(id(node))
         yield node
@@ -70,7 +70,7 @@ def _within(node: Node, seen: set[int]) -> Iterator[Node]:
             yield from _within(part, seen)
 
 
-def holds_itself(node: Node, path: tuple[Node, ...] = ()) -> bool:
+def holds_itself(node: TypeNode, path: tuple[TypeNode, ...] = ()) -> bool:
     """Whether a value may hold itself: only a pickle can say so."""
     return node in path or any(holds_itself(part, (*path, node)) for part in node.parts)
 

@@ -16,7 +16,7 @@ from penstock.common.row import Row
 from penstock.common.time import Instant
 from penstock.state.serializers.array_wire import is_array_type
 from penstock.state.serializers.arrays import Array
-from penstock.state.serializers.containers import Mapping, Members, OneOf, Positions, Sequence
+from penstock.state.serializers.containers import Mapping, Members, OneOf, Sequence, TupleOf
 from penstock.state.serializers.leaves import (
     DateTime,
     Double,
@@ -25,9 +25,9 @@ from penstock.state.serializers.leaves import (
     Literal,
     Plain,
     TimeOfDay,
-    Whole,
+    WholeNumber,
 )
-from penstock.state.serializers.node import Node, UnsupportedType
+from penstock.state.serializers.node import TypeNode, UnsupportedType
 from penstock.state.serializers.records import NamedTupleRecord, ObjectRecord, TypedDictRecord
 
 __all__ = ["node_of_hint"]
@@ -35,7 +35,7 @@ __all__ = ["node_of_hint"]
 _PICKLE = "or declare Types.PICKLED_BYTE_ARRAY()"
 
 
-def node_of_hint(hint: Any) -> Node:
+def node_of_hint(hint: Any) -> TypeNode:
     """The node of a type hint; UnsupportedType if it, or a part of it, has none."""
     try:
         description = inspect.type_info(hint)
@@ -57,10 +57,10 @@ class _Builder:
 
     def __init__(self, arrays: Iterator[Any]) -> None:
         """`arrays`: the types of arrays in the hint, in their order: their dtypes are not in the description."""
-        self.records: dict[int, Node] = {}
+        self.records: dict[int, TypeNode] = {}
         self.arrays = arrays
 
-    def build(self, described: inspect.Type) -> Node:
+    def build(self, described: inspect.Type) -> TypeNode:
         if isinstance(described, inspect.Metadata):
             return self.build(described.type)
         node = self._leaf(described) or self._container(described) or self._record(described)
@@ -70,13 +70,13 @@ class _Builder:
             node.proof, node.exact = True, None
         return node
 
-    def _part(self, described: inspect.Type, where: str) -> Node:
+    def _part(self, described: inspect.Type, where: str) -> TypeNode:
         try:
             return self.build(described)
         except UnsupportedType as error:
             raise error.inside(where) from None
 
-    def _leaf(self, described: inspect.Type) -> Node | None:
+    def _leaf(self, described: inspect.Type) -> TypeNode | None:
         if make := _LEAVES.get(type(described)):
             return make()
         if isinstance(described, inspect.EnumType):
@@ -94,14 +94,14 @@ class _Builder:
             return Array(next(self.arrays, described.cls))
         return None
 
-    def _container(self, described: inspect.Type) -> Node | None:
+    def _container(self, described: inspect.Type) -> TypeNode | None:
         if isinstance(described, inspect.ListType):
             return Sequence(list, self._part(described.item_type, "the elements of a list"))
         if isinstance(described, inspect.VarTupleType):
             return Sequence(tuple, self._part(described.item_type, "the elements of a tuple"))
         if isinstance(described, inspect.TupleType):
             parts = enumerate(described.item_types)
-            return Positions(tuple(self._part(part, f"element {i} of a tuple") for i, part in parts))
+            return TupleOf(tuple(self._part(part, f"element {i} of a tuple") for i, part in parts))
         if isinstance(described, (inspect.SetType, inspect.FrozenSetType)):
             kind = set if isinstance(described, inspect.SetType) else frozenset
             element = _hashable(self._part(described.item_type, "the members of a set"), "the members of a set")
@@ -113,7 +113,7 @@ class _Builder:
             return OneOf(tuple(self._part(part, "a union") for part in described.types))
         return None
 
-    def _record(self, described: inspect.Type) -> Node | None:
+    def _record(self, described: inspect.Type) -> TypeNode | None:
         if id(described) in self.records:
             return self.records[id(described)]
         record: ObjectRecord | NamedTupleRecord | TypedDictRecord
@@ -149,10 +149,10 @@ class _Builder:
         return record
 
 
-_LEAVES: dict[type, typing.Callable[[], Node]] = {
+_LEAVES: dict[type, typing.Callable[[], TypeNode]] = {
     inspect.NoneType: lambda: Plain(type(None), "none"),
     inspect.BoolType: lambda: Plain(bool, "boolean"),
-    inspect.IntType: lambda: Whole("long", 64),
+    inspect.IntType: lambda: WholeNumber("long", 64),
     inspect.FloatType: Double,
     inspect.StrType: lambda: Plain(str, "string"),
     inspect.BytesType: lambda: Plain(bytes, "bytes"),
@@ -187,7 +187,7 @@ def _constrained(described: inspect.Type) -> bool:
     return any(getattr(described, name, None) is not None for name in names)
 
 
-def _hashable(node: Node, where: str) -> Node:
+def _hashable(node: TypeNode, where: str) -> TypeNode:
     if node.hashable:
         return node
     raise UnsupportedType(f"A {node.describe()} has no hash", "Declare a tuple or a frozen class.", where)

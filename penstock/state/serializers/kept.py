@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from penstock.state.serializers.leaves import LONG_MAX, LONG_MIN
-from penstock.state.serializers.node import Node
+from penstock.state.serializers.node import TypeNode
 
 __all__ = ["kept_test"]
 
 
-def kept_test(nodes: Sequence[Node], places: Sequence[str], attributes: int | None = None) -> Callable[[Any], bool]:
+def kept_test(nodes: Sequence[TypeNode], places: Sequence[str], attributes: int | None = None) -> Callable[[Any], bool]:
     """A function that says whether `check` would keep a record `v`, and every field of it, as it is.
 
     `places` are the expressions for the fields, such as `v.id` or `v[0]`; `attributes` is how many of them are in
@@ -29,7 +29,7 @@ def kept_test(nodes: Sequence[Node], places: Sequence[str], attributes: int | No
         elif node.exact is not None:
             names[f"class{i}"] = node.exact
             terms.append(f"type({place}) is class{i}")
-        elif type(node).fits is not Node.fits:
+        elif type(node).fits is not TypeNode.fits:
             names[f"fits{i}"] = node.fits
             terms.append(f"fits{i}({place})")
         else:

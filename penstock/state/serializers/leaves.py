@@ -13,7 +13,7 @@ from penstock.common.plain import decode_plain, encode_plain
 from penstock.common.time import Instant
 from penstock.state.scalars import python_scalar
 from penstock.state.serializers import codec
-from penstock.state.serializers.node import Node, NotEncodable
+from penstock.state.serializers.node import NotEncodable, TypeNode
 
 __all__ = [
     "BYTES",
@@ -30,7 +30,7 @@ __all__ = [
     "Pickled",
     "Plain",
     "TimeOfDay",
-    "Whole",
+    "WholeNumber",
     "decode_any",
     "encode_any",
     "pickled",
@@ -39,7 +39,7 @@ __all__ = [
 LONG_MIN, LONG_MAX = -(1 << 63), (1 << 63) - 1
 
 
-class Plain(Node):
+class Plain(TypeNode):
     """A class that msgspec writes and reads alone: str, bool, bytes, None, Decimal, date, timedelta, UUID."""
 
     def __init__(self, cls: type, name: str) -> None:
@@ -62,7 +62,7 @@ class Plain(Node):
         return self.name
 
 
-class Whole(Node):
+class WholeNumber(TypeNode):
     """An int within bounds. A bool is no int."""
 
     wire_type = int
@@ -88,7 +88,7 @@ class Whole(Node):
         return self.name
 
 
-class BigInt(Node):
+class BigInt(TypeNode):
     """An int of any size: msgpack's own up to 64 bits, beyond that its two's complement as bytes."""
 
     wire_type = int | bytes
@@ -113,7 +113,7 @@ class BigInt(Node):
         return "bigint"
 
 
-class Double(Node):
+class Double(TypeNode):
     """A float; an int becomes one."""
 
     wire_type = float
@@ -151,7 +151,7 @@ class Float(Double):
             raise self.refuse(value, "It is beyond the largest 32-bit float; declare Types.DOUBLE().") from None
 
 
-class Char(Node):
+class Char(TypeNode):
     """A str of one character."""
 
     wire_type = str
@@ -167,7 +167,7 @@ class Char(Node):
         return "char"
 
 
-class DateTime(Node):
+class DateTime(TypeNode):
     """A datetime: an aware one comes back as the same instant in UTC, a naive one as it is, but without its fold."""
 
     wire_type = datetime
@@ -189,7 +189,7 @@ class DateTime(Node):
         return "timestamp"
 
 
-class TimeOfDay(Node):
+class TimeOfDay(TypeNode):
     """A time: naive, or with a fixed offset of whole minutes, which is all that its text form can say."""
 
     wire_type = time
@@ -209,12 +209,12 @@ class TimeOfDay(Node):
         return "time"
 
 
-class InstantLeaf(Node):
+class InstantLeaf(TypeNode):
     """An `Instant`; the codec's hooks write and read it."""
 
     wire_type = Instant
     classes = (Instant,)
-    _second = Whole("long", 64)
+    _second = WholeNumber("long", 64)
 
     def check(self, value: Any) -> Any:
         if type(value) is not Instant:
@@ -227,7 +227,7 @@ class InstantLeaf(Node):
         return "instant"
 
 
-class EnumMember(Node):
+class EnumMember(TypeNode):
     """A member of an Enum, written as its value."""
 
     def __init__(self, cls: type[enum.Enum]) -> None:
@@ -245,7 +245,7 @@ class EnumMember(Node):
         return f"enum {cls.__module__}.{cls.__qualname__}({members})"
 
 
-class Literal(Node):
+class Literal(TypeNode):
     """One of a few values."""
 
     def __init__(self, wire_type: Any, values: tuple[Any, ...]) -> None:
@@ -264,7 +264,7 @@ class Literal(Node):
         return f"literal<{', '.join(sorted(map(repr, self.values)))}>"
 
 
-class Pickled(Node):
+class Pickled(TypeNode):
     """Any object: a plain value in a form that describes itself, anything else as a pickle.
 
     Whether it has a pickle is known only when it is written. Inside other types it is bytes; where it is the whole

@@ -6,7 +6,7 @@ from typing import Any
 
 from penstock.state.located import LocatedError
 
-__all__ = ["Node", "NotEncodable", "UnsupportedType"]
+__all__ = ["NotEncodable", "TypeNode", "UnsupportedType"]
 
 
 class NotEncodable(LocatedError):
@@ -20,7 +20,7 @@ class UnsupportedType(LocatedError):
     """A declared type that no value can be stored with."""
 
 
-class Node:
+class TypeNode:
     """One part of a declared type: how its values are checked, written and read.
 
     `check` comes first and gives the value as a later read will give it back: numpy scalars as Python's, a
@@ -30,7 +30,7 @@ class Node:
     """
 
     # The nodes inside it.
-    parts: tuple[Node, ...] = ()
+    parts: tuple[TypeNode, ...] = ()
     # What the msgspec decoder is asked for.
     wire_type: Any = None
     # The classes a checked value can have; in a union they tell the members apart.
@@ -49,7 +49,7 @@ class Node:
     # reading it proves that it can be read.
     proof: bool = False
 
-    def hold(self, *parts: Node) -> None:
+    def hold(self, *parts: TypeNode) -> None:
         """Take these parts, and whatever follows from them."""
         self.parts = parts
         self.native = all(part.native for part in parts)

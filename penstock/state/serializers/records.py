@@ -12,7 +12,7 @@ from msgspec.structs import force_setattr
 from penstock.common.row import Row, RowKind
 from penstock.state.serializers.containers import check_fields, unchanged
 from penstock.state.serializers.kept import kept_test
-from penstock.state.serializers.node import Node, NotEncodable
+from penstock.state.serializers.node import NotEncodable, TypeNode
 
 __all__ = ["NamedTupleRecord", "ObjectRecord", "Record", "RowRecord", "TypedDictRecord"]
 
@@ -21,7 +21,7 @@ __all__ = ["NamedTupleRecord", "ObjectRecord", "Record", "RowRecord", "TypedDict
 _INSERT = RowKind.INSERT
 
 
-class Record(Node):
+class Record(TypeNode):
     """Fields, each with a name and a type.
 
     Made empty and given its fields later, because a field may hold the record itself. Until then it counts
@@ -38,7 +38,7 @@ class Record(Node):
         self.names: tuple[str, ...] = ()
         self.kept: Callable[[Any], bool] = bool
 
-    def fill(self, fields: Mapping[str, Node]) -> None:
+    def fill(self, fields: Mapping[str, TypeNode]) -> None:
         own = self.immutable, self.hashable, self.proof
         self.names = tuple(fields)
         self.hold(*fields.values())
@@ -75,7 +75,7 @@ class ObjectRecord(Record):
         self.proof = proof
         self.hashable = cls.__hash__ is not None
 
-    def fill(self, fields: Mapping[str, Node]) -> None:
+    def fill(self, fields: Mapping[str, TypeNode]) -> None:
         super().fill(fields)
         self.kept = kept_test(self.parts, [f"v.{name}" for name in self.names], _attributes(self.cls, self.names))
 
@@ -127,7 +127,7 @@ class NamedTupleRecord(Record):
 
     word = "namedtuple"
 
-    def fill(self, fields: Mapping[str, Node]) -> None:
+    def fill(self, fields: Mapping[str, TypeNode]) -> None:
         super().fill(fields)
         self.hashable = all(node.hashable for node in self.parts)
         self.kept = kept_test(self.parts, [f"v[{i}]" for i in range(len(self.parts))], _attributes(self.cls, ()))
@@ -157,9 +157,9 @@ class TypedDictRecord(Record):
         self.classes = (dict, cls)
         self.required = required
         self.immutable = False
-        self.by_name: dict[str, Node] = {}
+        self.by_name: dict[str, TypeNode] = {}
 
-    def fill(self, fields: Mapping[str, Node]) -> None:
+    def fill(self, fields: Mapping[str, TypeNode]) -> None:
         super().fill(fields)
         self.by_name = dict(fields)
 
@@ -180,7 +180,7 @@ class TypedDictRecord(Record):
         return value if type(value) is dict and unchanged(value.values(), checked.values()) else checked
 
     def fits(self, value: Any) -> bool:
-        return Node.fits(self, value)
+        return TypeNode.fits(self, value)
 
     def _wire(self, value: Any) -> Any:
         return {key: self.by_name[key].wire(item) for key, item in value.items()}
@@ -191,7 +191,7 @@ class TypedDictRecord(Record):
         return f"{text} optional {', '.join(optional)}" if optional and text.endswith(")") else text
 
 
-class RowRecord(Node):
+class RowRecord(TypeNode):
     """A `Row`, written as its kind and then its fields in order.
 
     Taken for it: a row without names, a tuple or a list, by position; a row with the declared names, in any
@@ -202,7 +202,7 @@ class RowRecord(Node):
     classes = (Row,)
 
     def __init__(
-        self, names: tuple[str, ...] | None, nodes: tuple[Node, ...], former: tuple[tuple[str, ...], ...] = ()
+        self, names: tuple[str, ...] | None, nodes: tuple[TypeNode, ...], former: tuple[tuple[str, ...], ...] = ()
     ) -> None:
         """`former`: for each field, the names it had before."""
         self.hold(*nodes)

@@ -9,7 +9,7 @@ from penstock.common.typeinfo import TypeSpec
 from penstock.state.serializers import codec
 from penstock.state.serializers.containers import Sequence
 from penstock.state.serializers.leaves import LONG_MAX, LONG_MIN, Pickled, decode_any, encode_any
-from penstock.state.serializers.node import Node
+from penstock.state.serializers.node import TypeNode
 from penstock.state.serializers.types import node_of
 
 __all__ = ["Serializer", "serializer_for"]
@@ -46,7 +46,7 @@ class Serializer:
     #: What it was made from.
     spec: TypeSpec
     #: What it is made of.
-    node: Node
+    node: TypeNode
     #: Whether a decoded value can be shared without a copy, because nothing in it can change.
     immutable: bool
     #: If `type(value) is exact`, the value is of this type and comes back as it is: `check` may be skipped.
@@ -66,7 +66,7 @@ class Serializer:
     #: The values that `encode_many` wrote.
     decode_many: Callable[[bytes], list[Any]]
 
-    def __init__(self, spec: TypeSpec, node: Node) -> None:
+    def __init__(self, spec: TypeSpec, node: TypeNode) -> None:
         many = Sequence(list, node)
         self.spec = spec
         self.node = node
@@ -107,7 +107,7 @@ def serializer_for(spec: TypeSpec) -> Serializer:
     return known
 
 
-def _drop_caches(node: Node, seen: set[int]) -> None:
+def _drop_caches(node: TypeNode, seen: set[int]) -> None:
     """Take away what msgspec left on the user's classes while the decoders were made, which have it now.
 
     It cannot be pickled by Cloudpickle, which a program may use for the same class, as in a UDF of Spark's.
@@ -122,7 +122,7 @@ def _drop_caches(node: Node, seen: set[int]) -> None:
         _drop_caches(part, seen)
 
 
-def _functions(node: Node) -> tuple[Callable[[Any], bytes], Callable[[bytes], Any]]:
+def _functions(node: TypeNode) -> tuple[Callable[[Any], bytes], Callable[[bytes], Any]]:
     """`encode` and `decode` of a node.
 
     They are called once or more per record, so each kind of node gets the shortest function that is right

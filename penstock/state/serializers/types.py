@@ -27,7 +27,7 @@ from penstock.common.typeinfo import (
     TypeInformation,
     Types,
 )
-from penstock.state.serializers.containers import Mapping, Nullable, Positions, Sequence
+from penstock.state.serializers.containers import Mapping, Nullable, Sequence, TupleOf
 from penstock.state.serializers.hints import node_of_hint
 from penstock.state.serializers.leaves import (
     BigInt,
@@ -39,15 +39,15 @@ from penstock.state.serializers.leaves import (
     Pickled,
     Plain,
     TimeOfDay,
-    Whole,
+    WholeNumber,
 )
-from penstock.state.serializers.node import Node, UnsupportedType
+from penstock.state.serializers.node import TypeNode, UnsupportedType
 from penstock.state.serializers.records import RowRecord
 
 __all__ = ["node_of"]
 
 
-def node_of(spec: Any) -> Node:
+def node_of(spec: Any) -> TypeNode:
     """The node of a TypeInformation or a type hint; UnsupportedType if there is none."""
     if not isinstance(spec, TypeInformation):
         return node_of_hint(spec)
@@ -78,7 +78,7 @@ def node_of(spec: Any) -> Node:
         return Mapping(key, Nullable(_part(spec.get_value_type(), "the values of a map")))
     if isinstance(spec, TupleTypeInfo):
         types = enumerate(spec.get_field_types())
-        return Positions(tuple(_part(kind, f"element {i} of a tuple") for i, kind in types), rows=True)
+        return TupleOf(tuple(_part(kind, f"element {i} of a tuple") for i, kind in types), rows=True)
     if isinstance(spec, RowTypeInfo):
         names = spec.get_field_names()
         fields = zip(names, spec.get_field_types())
@@ -88,7 +88,7 @@ def node_of(spec: Any) -> Node:
     raise UnsupportedType(f"{spec!r} cannot be stored", "Use one of the types that Types makes.")
 
 
-def _part(spec: Any, where: str) -> Node:
+def _part(spec: Any, where: str) -> TypeNode:
     try:
         return node_of(spec)
     except UnsupportedType as error:
@@ -101,13 +101,13 @@ _LOCAL_TIME = {
     LocalTimeTypeInfo.TimeType.LOCAL_DATE_TIME: Types.SQL_TIMESTAMP(),
 }
 
-_BASIC: dict[BasicType, Callable[[], Node]] = {
+_BASIC: dict[BasicType, Callable[[], TypeNode]] = {
     BasicType.STRING: lambda: Plain(str, "string"),
-    BasicType.BYTE: lambda: Whole("byte", 8),
+    BasicType.BYTE: lambda: WholeNumber("byte", 8),
     BasicType.BOOLEAN: lambda: Plain(bool, "boolean"),
-    BasicType.SHORT: lambda: Whole("short", 16),
-    BasicType.INT: lambda: Whole("int", 32),
-    BasicType.LONG: lambda: Whole("long", 64),
+    BasicType.SHORT: lambda: WholeNumber("short", 16),
+    BasicType.INT: lambda: WholeNumber("int", 32),
+    BasicType.LONG: lambda: WholeNumber("long", 64),
     BasicType.FLOAT: Float,
     BasicType.DOUBLE: Double,
     BasicType.CHAR: Char,

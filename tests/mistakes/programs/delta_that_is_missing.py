@@ -1,5 +1,5 @@
 from penstock.datastream import StreamExecutionEnvironment
-from penstock.driver.epochs import Settings
+from penstock.driver.epoch_settings import Settings
 from penstock.state.object_storage import ObjectStorage
 from penstock.testing import JobHarness
 

@@ -2,7 +2,7 @@ import msgspec
 
 from penstock.checkpoint.manifest import digest_of
 from penstock.datastream import StreamExecutionEnvironment
-from penstock.driver.epochs import Settings
+from penstock.driver.epoch_settings import Settings
 from penstock.state.object_storage import ObjectStorage
 from penstock.testing import JobHarness
 

@@ -6,9 +6,9 @@ import pytest
 
 from penstock.common import Configuration
 from penstock.common.options import BadSetting
+from penstock.connectors.flow_settings import flow_settings
 from penstock.connectors.generated import DataGeneratorSource
 from penstock.datastream import StreamExecutionEnvironment
-from penstock.datastream.flow_settings import flow_settings
 
 INTERVAL = {"execution.checkpointing.interval": "5 s"}
 

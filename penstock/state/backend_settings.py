@@ -7,37 +7,42 @@ import re
 import tempfile
 
 from penstock.common.configuration import Configuration
-from penstock.common.options import OPTIONS, BadSetting, value
-from penstock.datastream.checkpoint_settings import checkpoint_interval, whole_number
+from penstock.common.options import BadSetting
+from penstock.common.options.checkpoints import CHECKPOINT_INTERVAL, CHECKPOINTS_DIRECTORY
+from penstock.common.options.state import (
+    ALLOCATION,
+    BACKEND_OPTIONS,
+    LOCAL_DIRECTORIES,
+    STATE_BACKEND,
+    TRANSFER_THREADS,
+)
 from penstock.state.backends import Allocation, Backend, BadBackend, factory_of
 from penstock.state.engines.boot import has_boot_id
 
 _ENGINES = {"hashmap": "memory"}
 """Backends whose engine has another name than they have."""
-_PREFIX = "state.backend."
 
 
 def backend_settings(config: Configuration) -> tuple[Backend, bool]:
     """The backend, and whether checkpoints are files."""
-    directory = config.get_string("state.checkpoints.dir", "")
+    directory = config.get(CHECKPOINTS_DIRECTORY)
     # Checkpoints of a job that names neither a directory nor a backend are in the driver's memory, and so is its state.
     # A job without checkpoints has its state on local disk.
-    in_memory = not directory and (checkpoint_interval(config) > 0 or not has_boot_id())
-    given = config.get_string("state.backend", "memory" if in_memory else "filesystem")
+    in_memory = not directory and (bool(config.get(CHECKPOINT_INTERVAL)) or not has_boot_id())
+    given = config.get_string(STATE_BACKEND.key, "memory" if in_memory else "filesystem")
     name, in_driver = backend_name(given)
-    if config.contains_key("state.backend") and not directory and name != "memory":
+    if config.contains_key(STATE_BACKEND.key) and not directory and name != "memory":
         raise BadSetting(
-            f"state.backend is {given}, but state.checkpoints.dir is not set: where to put checkpoints?",
-            fix="Set state.checkpoints.dir to a directory, e.g. file:///var/checkpoints.",
+            f"{STATE_BACKEND.key} is {given}, but {CHECKPOINTS_DIRECTORY.key} is not set: where to put checkpoints?",
+            fix=f"Set {CHECKPOINTS_DIRECTORY.key} to a directory, e.g. file:///var/checkpoints.",
         )
-    threads = whole_number(config, "state.backend.rocksdb.checkpoint.transfer.thread.num", 4)
     given_directories = _directories(config)
     backend = Backend(
         name=name,
         directories=given_directories or [default_directory()],
-        allocation=_allocation(config),
+        allocation=Allocation[config.get(ALLOCATION)],
         options=_options(config),
-        transfer_threads=threads,
+        transfer_threads=config.get(TRANSFER_THREADS),
         private=not given_directories,
     )
     try:
@@ -50,7 +55,7 @@ def backend_settings(config: Configuration) -> tuple[Backend, bool]:
 def backend_name(given: str) -> tuple[str, bool]:
     """The name of the engine that `state.backend` asks for, and whether checkpoints are in the driver's memory even
     where a directory is set."""
-    backend = OPTIONS["state.backend"].type.parse("state.backend", given)
+    backend = str(STATE_BACKEND.type.parse(STATE_BACKEND.key, given))
     return _ENGINES.get(backend, backend), backend == "memory"
 
 
@@ -60,15 +65,14 @@ def default_directory() -> str:
 
 
 def _directories(config: Configuration) -> list[str]:
-    given = config.get_string("state.backend.local-dir", "")
+    given = config.get(LOCAL_DIRECTORIES)
     return [path.removeprefix("file://") for path in re.split(r"\s*,\s*", given.strip()) if path]
-
-
-def _allocation(config: Configuration) -> Allocation:
-    key = "state.backend.local-dir.allocation"
-    return Allocation[value(config.to_dict(), key, Allocation.RANDOM_START.name)]
 
 
 def _options(config: Configuration) -> dict[str, str]:
     settings = config.to_dict()
-    return {key.removeprefix(_PREFIX): value for key, value in sorted(settings.items()) if key.startswith(_PREFIX)}
+    return {
+        key.removeprefix(BACKEND_OPTIONS): value
+        for key, value in sorted(settings.items())
+        if key.startswith(BACKEND_OPTIONS)
+    }

@@ -1,0 +1,84 @@
+"""The settings of checkpoints and restarts, from the keys of a configuration to what a driver is given."""
+
+from __future__ import annotations
+
+from penstock.common.configuration import Configuration
+from penstock.common.options import BadSetting
+from penstock.common.options.checkpoints import (
+    BASE_MIN_BYTES,
+    CHECKPOINT_INTERVAL,
+    CHECKPOINT_TIMEOUT,
+    CHECKPOINTING_MODE,
+    MAX_CONCURRENT_CHECKPOINTS,
+    MIN_PAUSE,
+    RETAINED_CHECKPOINTS,
+    TOLERABLE_FAILED_CHECKPOINTS,
+)
+from penstock.common.options.state import ASYNCHRONOUS_SNAPSHOTS, MAX_STATE_SIZE, OVERLAY_MEMORY
+from penstock.common.restart_strategy import RestartStrategies, configured_strategy
+from penstock.common.time import to_millis
+from penstock.driver.epoch_settings import Settings
+from penstock.driver.restarts import (
+    WITH_CHECKPOINTS,
+    ExponentialDelay,
+    FailureRate,
+    FixedDelay,
+    NoRestart,
+    RestartStrategy,
+)
+from penstock.state.backends import Backend
+
+
+def driver_settings(configuration: Configuration, backend: Backend) -> Settings:
+    """How the driver of a job with this backend checkpoints."""
+    check_max_concurrent(configuration.get(MAX_CONCURRENT_CHECKPOINTS))
+    return Settings(
+        backend=backend,
+        memory_limit=configuration.get(MAX_STATE_SIZE),
+        base_bytes=configuration.get(BASE_MIN_BYTES),
+        overlay_bytes=configuration.get(OVERLAY_MEMORY),
+        retained=configuration.get(RETAINED_CHECKPOINTS),
+        timeout_ms=configuration.get(CHECKPOINT_TIMEOUT),
+        min_pause_ms=configuration.get(MIN_PAUSE),
+        tolerable_failures=configuration.get(TOLERABLE_FAILED_CHECKPOINTS),
+        at_least_once=configuration.get(CHECKPOINTING_MODE) == "AT_LEAST_ONCE",
+        asynchronous=configuration.get(ASYNCHRONOUS_SNAPSHOTS),
+    )
+
+
+def checkpoint_interval(configuration: Configuration) -> int:
+    """Milliseconds; -1 when checkpointing is off."""
+    interval = configuration.get(CHECKPOINT_INTERVAL)
+    return -1 if interval is None else interval
+
+
+def check_max_concurrent(number: int) -> None:
+    if number != 1:
+        raise BadSetting(
+            f"{MAX_CONCURRENT_CHECKPOINTS.key} is {number}. Every epoch ends in a checkpoint and the next one builds "
+            f"on it, so there is one at a time.",
+            fix="Leave it out, or set it to 1.",
+        )
+
+
+def restart_strategy(configuration: Configuration, checkpointing: bool) -> RestartStrategy:
+    """The strategy that is configured; where none is, that of jobs with checkpoints, or none at all."""
+    chosen = configured_strategy(configuration)
+    if isinstance(chosen, RestartStrategies.FixedDelayRestartStrategyConfiguration):
+        delay = to_millis(chosen.get_delay_between_attempts_interval())
+        return FixedDelay(chosen.get_restart_attempts(), delay)
+    if isinstance(chosen, RestartStrategies.FailureRateRestartStrategyConfiguration):
+        interval = to_millis(chosen.get_failure_interval())
+        delay = to_millis(chosen.get_delay_between_attempts_interval())
+        return FailureRate(chosen.get_max_failure_rate(), interval, delay)
+    if isinstance(chosen, RestartStrategies.ExponentialDelayRestartStrategyConfiguration):
+        return ExponentialDelay(
+            to_millis(chosen.get_initial_backoff()),
+            to_millis(chosen.get_max_backoff()),
+            chosen.get_backoff_multiplier(),
+            to_millis(chosen.get_reset_backoff_threshold()),
+            chosen.get_jitter_factor(),
+            chosen.get_attempts_before_reset_backoff(),
+        )
+    by_default = isinstance(chosen, RestartStrategies.FallbackRestartStrategyConfiguration)
+    return WITH_CHECKPOINTS if by_default and checkpointing else NoRestart()

@@ -1,0 +1,103 @@
+"""Collecting an epoch: the engine runs its tasks, again if need be, until all of them have acknowledged it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from penstock.driver.clock import DriverClocks
+from penstock.driver.coordinator import (
+    Abort,
+    Acknowledge,
+    AllIn,
+    CheckpointStatus,
+    Coordinator,
+    Decline,
+    Expire,
+    Publish,
+    Trigger,
+)
+from penstock.driver.epoch_errors import EngineLost, TookTooLong, failed
+from penstock.driver.epoch_settings import Settings
+from penstock.driver.epoch_steps import CollectedEpoch
+from penstock.driver.statistics import CheckpointLog
+from penstock.graph.physical import PhysicalGraph
+from penstock.runtime.metrics import TaskMetrics, decode_metrics
+from penstock.runtime.report import decode_report
+from penstock.runtime.rows import FAILURE, METRICS, REPORT, Failure, decode_failure
+
+Rows = Iterable[tuple[int, bytes]]
+"""What an engine gives of an epoch: reports, failures and metrics, each with its kind."""
+
+
+class Collector:
+    """Turns the rows of the engine into events of the coordinator. One `collect` for each epoch."""
+
+    def __init__(
+        self, coordinator: Coordinator, settings: Settings, checkpoints: CheckpointLog, clocks: DriverClocks
+    ) -> None:
+        self._coordinator = coordinator
+        self._settings = settings
+        self._checkpoints = checkpoints
+        self._clocks = clocks
+
+    def collect(
+        self, epoch: int, graph: PhysicalGraph, run: Callable[[], Rows], on_abort: Callable[[Abort], None]
+    ) -> CollectedEpoch:
+        """Run attempts until one of them is complete.
+
+        `run` is the engine. `on_abort` removes what a failed attempt left behind; what it raises ends the epoch.
+        Raises EpochFailed after as many failed attempts as are tolerated.
+        """
+        attempts = 0
+        while True:
+            triggered_at, started = self._clocks.now_ms(), self._clocks.monotonic()
+            self._trigger(epoch, graph)
+            measured = self._gather(epoch, run)
+            instruction = self._coordinator.handle(AllIn(epoch, self._clocks.ticks()))
+            if isinstance(instruction, Publish):
+                break
+            self._checkpoints.add_failed(instruction, triggered_at, self._clocks.elapsed_ms(started))
+            on_abort(instruction)
+            attempts += 1
+            if attempts > self._tolerated(instruction):
+                raise failed(instruction)
+        reports, chains = instruction.reports, graph.chains
+        return CollectedEpoch(
+            reports=reports,
+            measured=measured,
+            records=sum(report.records_in for report in reports if chains[report.chain].source_uid is not None),
+            triggered_at=triggered_at,
+            started=started,
+        )
+
+    def _trigger(self, epoch: int, graph: PhysicalGraph) -> None:
+        sources = frozenset(chain.id for chain in graph.sources())
+        self._coordinator.handle(Trigger(epoch, self._clocks.ticks(), frozenset(graph.subtasks()), sources))
+
+    def _gather(self, epoch: int, run: Callable[[], Rows]) -> list[TaskMetrics]:
+        handle, ticks = self._coordinator.handle, self._clocks.ticks
+        measured: list[TaskMetrics] = []
+        try:
+            for kind, payload in run():
+                if kind == REPORT:
+                    handle(Acknowledge(decode_report(payload), ticks()))
+                elif kind == FAILURE:
+                    handle(Decline(epoch, decode_failure(payload), ticks()))
+                elif kind == METRICS:
+                    measured.append(decode_metrics(payload))
+        except TookTooLong:
+            handle(Expire(epoch, ticks()))
+        except EngineLost as lost:
+            failure = Failure(
+                operator="", uid="", subtask=-1, error=str(lost), traceback="", from_user=False, fix=lost.fix
+            )
+            handle(Decline(epoch, failure, ticks()))
+        return measured
+
+    def _tolerated(self, abort: Abort) -> int:
+        """How often an epoch may fail like this and be run again in its place."""
+        # A user's error will come again; what the engine lost may not.
+        if any(failure.from_user for failure in abort.failures):
+            return 0
+        tolerable = self._settings.tolerable_failures
+        return tolerable if abort.status is CheckpointStatus.EXPIRED else max(tolerable, self._settings.retries)

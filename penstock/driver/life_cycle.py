@@ -1,0 +1,461 @@
+"""The life of a job: a state machine without I/O. Events in, instructions out.
+
+A job recovers, runs and ends. On the way it can be restarted, and it can be asked to stop. `Phase` is where the job is,
+`Wish` is what was asked of it. Every event is a method that returns the instruction to execute next, or None where
+there is nothing to do. `spark/execution.py` and `testing/harness.py` execute it and report the next event:
+
+    start → Recover → recovered → StartQuery → batch_ready → RunEpoch → epoch_done … query_ended → End → ended
+                 ↑                                  failed → AwaitRestart → delay_over
+                 └───────────────────────────────────────────────────────────────┘
+
+An event that cannot happen in a phase raises InvalidEvent with the story of the job so far.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum, IntEnum
+from functools import wraps
+from typing import Concatenate, ParamSpec, TypeVar
+
+from penstock.common.job import JobStatus
+from penstock.driver.epoch_errors import UserFunctionFailed
+from penstock.driver.error_identity import error_identity
+from penstock.driver.restarts import Completed, Failed, GiveUp, Restart, Restarts, RestartStrategy, Resumed
+from penstock.errors import PenstockError
+
+_STORY = 50
+"""Events that the story holds: a job can run for months."""
+
+
+class Phase(Enum):
+    CREATED = "created"
+    RECOVERING = "recovering"
+    """The executor restores the savepoint, starts the sinks and finds the last checkpoint."""
+    RUNNING = "running"
+    RESTARTING = "restarting"
+    """The delay of the restart strategy is running."""
+    ENDING = "ending"
+    """The executor closes what the job has open."""
+    ENDED = "ended"
+
+
+class Wish(IntEnum):
+    """What was asked of the job. A greater one overrules a smaller one."""
+
+    GO_ON = 0
+    SUSPEND = 1
+    """Stop and keep everything: the next start of the program resumes the job."""
+    STOP = 2
+    """A savepoint holds everything that the job has done."""
+    CANCEL = 3
+
+
+@dataclass(frozen=True)
+class JobTraits:
+    """What about a job decides its life."""
+
+    checkpointing: bool = True
+    resumable: bool = True
+    """Whether the next start of the program can go on from its checkpoints."""
+    retain: bool = False
+    """Whether its checkpoints stay when it is cancelled."""
+    single_epoch: bool = False
+    """Whether one epoch is the whole job: a batch."""
+    bounded: bool = True
+    """Whether its input ends."""
+    has_sources: bool = True
+
+
+@dataclass(frozen=True)
+class JobFailure:
+    """A failure, as far as it decides what follows."""
+
+    at: int
+    """Milliseconds by a monotonic clock."""
+    from_user: bool = False
+    identity: str = ""
+    """The same text for the same error; empty if unknown."""
+    restartable: bool = True
+    """Whether the restart strategy decides."""
+
+    @staticmethod
+    def of(error: BaseException, at: int, restartable: bool = True) -> JobFailure:
+        """`restartable`: False where the engine is lost, so that nothing can be restarted."""
+        retryable = error.retryable if isinstance(error, PenstockError) else isinstance(error, Exception)
+        return JobFailure(at, isinstance(error, UserFunctionFailed), error_identity(error), retryable and restartable)
+
+
+@dataclass(frozen=True)
+class Recover:
+    """Restore the savepoint if the job begins with one, start the sinks, go on from the last checkpoint. Report
+    `recovered`."""
+
+
+@dataclass(frozen=True)
+class StartQuery:
+    """Read the sources. Report `query_started`, then `batch_ready` for every batch, and at last `query_ended`."""
+
+    generation: int
+
+
+@dataclass(frozen=True)
+class RunEpoch:
+    """Report `epoch_done`; after one that ends the input, `query_ended` too."""
+
+    ends_input: bool = False
+
+
+@dataclass(frozen=True)
+class StopQuery:
+    """Let the query come to its end."""
+
+    now: bool = False
+    """Whether to give up the epoch in progress: nothing of it becomes visible."""
+
+
+@dataclass(frozen=True)
+class AwaitRestart:
+    """Wait for the delay, then report `delay_over`."""
+
+    number: int
+    """Of the restart, from 1."""
+    delay_ms: int
+    new_lineage: bool
+    """Whether the job starts from scratch, because it has no checkpoints."""
+
+
+@dataclass(frozen=True)
+class End:
+    """Close what the job has open. Report `ended`."""
+
+    status: JobStatus
+    close: bool = False
+    """Whether to publish that no driver goes on with the lineage, although its input has not ended."""
+    finish_sinks: bool = False
+    """Whether the sinks show what the last checkpoint holds, because no epoch follows."""
+    end_lineage: bool = False
+    """Whether no start of the program resumes the lineage: its checkpoints are removed, or retained as they are."""
+    retain: bool = False
+    reason: str = ""
+    """Why the restart strategy gave up."""
+
+
+@dataclass(frozen=True)
+class AwaitRecovery:
+    """The request can be met once the job has recovered: wait for it, then ask again."""
+
+
+@dataclass(frozen=True)
+class Save:
+    """Make a savepoint of the last checkpoint. For a stop, report `stopped` then."""
+
+    first_epoch: bool
+    """Whether to run an epoch first, because there is no checkpoint."""
+    drain: bool = False
+    """Whether to run the epoch that ends the input first. Report `epoch_done` with `ended`."""
+
+
+@dataclass(frozen=True)
+class Rescale:
+    """Change the parallelism before the next epoch."""
+
+
+class Refusal(Enum):
+    """Why a request is not met."""
+
+    BATCH = "batch"
+    """A batch has no checkpoints."""
+    OVER = "over"
+    """The job has ended, or is about to."""
+
+
+class InvalidEvent(PenstockError):
+    """An event that cannot happen in this phase; prints the job's story. A bug in Penstock: report it."""
+
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+_Event = Callable[Concatenate["LifeCycle", _P], _R]
+
+_ALIVE = (Phase.CREATED, Phase.RECOVERING, Phase.RUNNING, Phase.RESTARTING)
+
+
+def _event(*phases: Phase) -> Callable[[_Event[_P, _R]], _Event[_P, _R]]:
+    """An event that can happen in these phases."""
+
+    def declare(method: _Event[_P, _R]) -> _Event[_P, _R]:
+        @wraps(method)
+        def handle(self: LifeCycle, *args: _P.args, **kwargs: _P.kwargs) -> _R:
+            with self._lock:
+                before = f"{self.phase.value}, {self.wish.name}"
+                given = ", ".join([*map(repr, args), *(f"{name}={value!r}" for name, value in kwargs.items())])
+                event = f"{method.__name__}({given})"
+                if self.phase not in phases:
+                    story = "\n".join(self._story)
+                    raise InvalidEvent(f"{event} cannot happen in phase {before}. Story:\n{story}")
+                instruction = method(self, *args, **kwargs)
+                self._story.append(f"{before}: {event} → {self.phase.value}: {instruction}")
+                return instruction
+
+        return handle  # type: ignore[return-value]  # mypy tells `self` from a positional argument
+
+    return declare
+
+
+class LifeCycle:
+    """Events can come from any thread; each is one step."""
+
+    def __init__(self, traits: JobTraits, strategy: RestartStrategy) -> None:
+        self._traits = traits
+        self._restarts = Restarts(strategy)
+        self._lock = threading.RLock()
+        self._story: deque[str] = deque(maxlen=_STORY)
+        self.phase = Phase.CREATED
+        self.wish = Wish.GO_ON
+        self.generation = 0
+        """Of queries: a batch of an earlier one is not run."""
+        self.gives_up_epoch = False
+        """Whether the epoch in progress is to be given up."""
+        self._has_checkpoint = self._input_over = self._input_ended = self._saved = self._listener_failed = False
+        self._end: End | None = None
+
+    @property
+    def restarts(self) -> int:
+        """How often the job was restarted after a failure."""
+        return self._restarts.number
+
+    @property
+    def status(self) -> JobStatus:
+        if self.phase is Phase.CREATED:
+            return JobStatus.CREATED
+        if self.phase is Phase.ENDED and self._end is not None:
+            return self._end.status
+        if self.wish is Wish.CANCEL:
+            return JobStatus.CANCELLING
+        if self.phase is Phase.RESTARTING:
+            return JobStatus.RESTARTING
+        failing = self._end is not None and self._end.status is JobStatus.FAILED
+        return JobStatus.FAILING if failing else JobStatus.RUNNING
+
+    @property
+    def wants_epochs(self) -> bool:
+        """Whether another epoch may run."""
+        return self.phase is Phase.RUNNING and self.wish is Wish.GO_ON and not self._input_ended
+
+    @property
+    def drains_query(self) -> bool:
+        """Whether the query is to end once it has read what there is: its sources have come to their end."""
+        return self._input_over and self.wants_epochs
+
+    # -- from the start to the query -------------------------------------------------------------------------------
+
+    @_event(Phase.CREATED)
+    def start(self) -> Recover:
+        self.phase = Phase.RECOVERING
+        return Recover()
+
+    @_event(Phase.RECOVERING)
+    def recovered(self, checkpoint: int | None, ended: bool = False) -> StartQuery | RunEpoch | End:
+        """The driver goes on from this checkpoint, None for none. `ended`: its input has ended."""
+        self.phase = Phase.RUNNING
+        self._has_checkpoint, self._input_ended = checkpoint is not None, ended
+        if checkpoint is not None:
+            self._restarts.handle(Resumed())
+        if ended or self.wish is not Wish.GO_ON:
+            return self._ending()
+        if self._traits.single_epoch:
+            return RunEpoch(ends_input=True)
+        return StartQuery(self.generation) if self._traits.has_sources else self._after_input()
+
+    @_event(Phase.RUNNING)
+    def query_started(self) -> StopQuery | None:
+        """What was asked while the query started has not seen it."""
+        return None if self.wish is Wish.GO_ON else StopQuery(self.gives_up_epoch)
+
+    # -- epochs ----------------------------------------------------------------------------------------------------
+
+    @_event(Phase.RECOVERING, Phase.RUNNING, Phase.RESTARTING, Phase.ENDING, Phase.ENDED)
+    def batch_ready(self, generation: int) -> RunEpoch | None:
+        """A batch of the query waits. None: the query was given up while the batch waited for its turn."""
+        return RunEpoch() if self.wants_epochs and generation == self.generation else None
+
+    @_event(Phase.RUNNING)
+    def wakeup_due(self) -> RunEpoch | None:
+        """A timer or an idle channel needs an epoch, though there are no records."""
+        return RunEpoch() if self.wants_epochs else None
+
+    @_event(Phase.RUNNING)
+    def epoch_done(self, ended: bool = False) -> None:
+        """`ended`: it ended the input."""
+        self._restarts.handle(Completed())
+        self._has_checkpoint = True
+        self._input_ended = self._input_ended or ended
+
+    @_event(*_ALIVE)
+    def listener_failed(self) -> None:
+        """The program's epoch listener raised: it would do so at the next epoch too, so there is no restart."""
+        self._listener_failed = True
+
+    # -- the end of the input and of the query ---------------------------------------------------------------------
+
+    @_event(Phase.RUNNING)
+    def input_over(self) -> None:
+        """The sources have come to an end that was not known before."""
+        self._input_over = True
+
+    @_event(Phase.RUNNING)
+    def query_ended(self) -> RunEpoch | End:
+        return self._after_input()
+
+    def _after_input(self) -> RunEpoch | End:
+        if self.wants_epochs and (self._traits.bounded or self._input_over):
+            return RunEpoch(ends_input=True)
+        return self._ending()
+
+    @_event(Phase.RUNNING)
+    def clock_set_back(self) -> Recover | None:
+        """The query waits by the machine's clock, which was set back: start another one from the last checkpoint."""
+        if not self.wants_epochs or self._traits.bounded or not self._traits.checkpointing:
+            return None
+        self.generation += 1
+        self.phase = Phase.RECOVERING
+        return Recover()
+
+    # -- failures --------------------------------------------------------------------------------------------------
+
+    @_event(*_ALIVE)
+    def failed(self, failure: JobFailure) -> AwaitRestart | End:
+        if self.wish is not Wish.GO_ON:
+            return self._ending()
+        if self._listener_failed or not failure.restartable:
+            return self._ending(failed=True)
+        decision = self._restarts.handle(Failed(failure.at, failure.from_user, failure.identity))
+        if not isinstance(decision, Restart):
+            return self._ending(failed=True, reason=decision.reason if isinstance(decision, GiveUp) else "")
+        self.phase = Phase.RESTARTING
+        # No batch of the query before is run from here on.
+        self.generation += 1
+        new_lineage = not (self._traits.checkpointing or self._traits.single_epoch)
+        return AwaitRestart(decision.number, decision.delay_ms, new_lineage)
+
+    @_event(Phase.RESTARTING)
+    def delay_over(self) -> Recover | End:
+        if self.wish is not Wish.GO_ON:
+            return self._ending()
+        self.phase = Phase.RECOVERING
+        return Recover()
+
+    # -- requests --------------------------------------------------------------------------------------------------
+
+    @_event(*Phase)
+    def savepoint_requested(self) -> Save | AwaitRecovery | Refusal:
+        return self._save(drain=False)
+
+    @_event(*Phase)
+    def stop_requested(self, drain: bool = False) -> Save | AwaitRecovery | Refusal:
+        """With a savepoint. `drain`: end the input first."""
+        return self._save(drain)
+
+    @_event(Phase.RUNNING)
+    def stopped(self, cancel: bool = False) -> StopQuery:
+        """The savepoint holds everything that the job has done, or the drained input has ended."""
+        self._saved = True
+        self._wish(Wish.CANCEL if cancel else Wish.STOP)
+        return StopQuery()
+
+    @_event(*Phase)
+    def rescale_requested(self) -> Rescale | AwaitRecovery | Refusal:
+        if self._traits.single_epoch:
+            return Refusal.BATCH
+        if self.phase in (Phase.ENDING, Phase.ENDED):
+            return Refusal.OVER
+        return Rescale() if self.phase is Phase.RUNNING else AwaitRecovery()
+
+    @_event(*Phase)
+    def cancel_requested(self) -> StopQuery | None:
+        if self.phase in (Phase.ENDING, Phase.ENDED):
+            return None
+        self._wish(Wish.CANCEL)
+        self.gives_up_epoch = True
+        return StopQuery(now=True)
+
+    @_event(*Phase)
+    def suspend_requested(self, now: bool = False) -> StopQuery | None:
+        """`now`: give up the epoch in progress. The one epoch of a batch is given up in any case."""
+        if self.phase in (Phase.ENDING, Phase.ENDED):
+            return None
+        self._wish(Wish.SUSPEND)
+        self.gives_up_epoch = self.gives_up_epoch or now or self._traits.single_epoch
+        return StopQuery(self.gives_up_epoch)
+
+    def _save(self, drain: bool) -> Save | AwaitRecovery | Refusal:
+        if self._traits.single_epoch:
+            return Refusal.BATCH
+        if self.phase in (Phase.ENDING, Phase.ENDED) or self.wish is not Wish.GO_ON:
+            return Refusal.OVER
+        if self.phase is not Phase.RUNNING:
+            return AwaitRecovery()
+        return Save(first_epoch=not self._has_checkpoint and not drain, drain=drain)
+
+    def _wish(self, wish: Wish) -> None:
+        self.wish = max(self.wish, wish)
+
+    # -- the end ---------------------------------------------------------------------------------------------------
+
+    @_event(*Phase)
+    def ended(self, failed: bool = False) -> None:
+        """`failed`: what the job has open could not be closed."""
+        self.phase = Phase.ENDED
+        if failed or self._end is None:
+            self._end = End(JobStatus.FAILED)
+
+    def _ending(self, failed: bool = False, reason: str = "") -> End:
+        self.phase = Phase.ENDING
+        self._end = self._how_to_end(failed, reason)
+        return self._end
+
+    def _how_to_end(self, failed: bool, reason: str) -> End:
+        traits = self._traits
+        retain = traits.retain and traits.checkpointing
+        if self.wish is Wish.CANCEL:
+            return self._given_up(JobStatus.CANCELED, retain)
+        if self._input_ended:
+            return End(JobStatus.FINISHED, end_lineage=True, retain=retain)
+        if self.wish is Wish.STOP:
+            return self._given_up(JobStatus.FINISHED, retain)
+        if self.wish is Wish.SUSPEND and not traits.resumable:
+            return self._given_up(JobStatus.CANCELED, retain)
+        if self.wish is Wish.SUSPEND or failed:
+            status = JobStatus.FAILED if self.wish is Wish.GO_ON else JobStatus.SUSPENDED
+            return End(status, end_lineage=not traits.checkpointing, reason=reason)
+        return End(JobStatus.FINISHED, end_lineage=True, retain=retain)
+
+    def _given_up(self, status: JobStatus, retain: bool) -> End:
+        """The job ends before its input does, and no start resumes it. What sinks hold open belongs to the job that
+        begins with the savepoint, if there is one."""
+        finish = not retain and not self._saved
+        return End(status, close=self._traits.checkpointing, finish_sinks=finish, end_lineage=True, retain=retain)
+
+
+__all__ = [
+    "AwaitRecovery",
+    "AwaitRestart",
+    "End",
+    "InvalidEvent",
+    "JobFailure",
+    "JobTraits",
+    "LifeCycle",
+    "Phase",
+    "Recover",
+    "Refusal",
+    "Rescale",
+    "RunEpoch",
+    "Save",
+    "StartQuery",
+    "StopQuery",
+    "Wish",
+]

@@ -1,0 +1,80 @@
+"""The manifest of an epoch, made of what its tasks reported and of the manifest before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from penstock.checkpoint.housekeeping import Housekeeping
+from penstock.checkpoint.key_types import declared_key_types, key_type_text
+from penstock.checkpoint.manifest import FORMAT, Committable, Manifest, Version
+from penstock.driver.epoch_steps import TriggeredEpoch
+from penstock.driver.event_time import times_after
+from penstock.driver.rescaling import Scale, remembered
+from penstock.driver.snapshots import add_deltas, in_order, operator_snapshots, records_since
+from penstock.graph.physical import PhysicalGraph
+from penstock.runtime.report import Report
+
+
+class ManifestMaker:
+    """Makes the manifests of one driver. `program` is the graph as the program gives it, without any rescale."""
+
+    def __init__(self, program: PhysicalGraph, housekeeping: Housekeeping, token: str, sources: list[str]) -> None:
+        self._program = program
+        self._housekeeping = housekeeping
+        self._token = token
+        self._sources = sources
+        self.names = {operator.uid: operator.name for chain in program.chains for operator in chain.operators}
+        self.key_types = declared_key_types(program)
+
+    def make(
+        self,
+        epoch: TriggeredEpoch,
+        reports: Iterable[Report],
+        committables: list[Committable],
+        *,
+        last: Manifest | None,
+        version: Version | None,
+        lineage: str,
+        scale: Scale,
+        claimed: tuple[str, str] | None,
+    ) -> Manifest:
+        """`last` is the checkpoint before and `version` its version; `scale` is the one that the epoch ran with."""
+        graph, reports = self._program.rescaled(scale), in_order(reports)
+        bases = {} if last is None else self._housekeeping.bases(last)
+        since_base = {} if last is None else self._housekeeping.since_base(last)
+        add_deltas(since_base, reports)
+        log_index = epoch.log_index
+        if log_index is None:
+            log_index = {} if last is None else last.log_index
+
+        def key_type_of(uid: str) -> str:
+            return self._key_type_of(uid, last)
+
+        return Manifest(
+            format=FORMAT,
+            lineage=lineage,
+            id=epoch.number,
+            batch=epoch.batch,
+            parent=b"" if version is None else version.digest,
+            token=self._token,
+            timestamp=epoch.timestamp,
+            ended=epoch.ends_input,
+            operators=operator_snapshots(last, graph, self.names, key_type_of, reports),
+            committables=committables,
+            records=records_since(last, graph, reports),
+            spark_log=epoch.spark_log,
+            log_index=log_index,
+            bases=bases,
+            since_base=since_base,
+            times=times_after({} if last is None else last.times, graph, reports, epoch.timestamp, epoch.jumped),
+            sources=self._sources,
+            claimed=claimed,
+            rescaled=remembered(self._program, scale),
+        )
+
+    def _key_type_of(self, uid: str, last: Manifest | None) -> str:
+        """As declared, or as a program before this one did."""
+        if uid in self.key_types:
+            return key_type_text(self.key_types[uid])
+        before = None if last is None else last.operators.get(uid)
+        return "" if before is None else before.key_type

@@ -1,0 +1,411 @@
+"""A job's own thread: executes the instructions of the life cycle, with a streaming query whose batches are epochs."""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+
+from pyspark.sql import DataFrame, SparkSession
+
+from penstock.checkpoint.manifest import Fenced, Manifest
+from penstock.common.error_format import short_form
+from penstock.common.job import JobCancelled, JobStatus, JobSuspended
+from penstock.driver.clock import StepsBack
+from penstock.driver.epoch_statistics import EpochStatistics
+from penstock.driver.epochs import EpochDriver
+from penstock.driver.life_cycle import (
+    AwaitRestart,
+    End,
+    JobFailure,
+    LifeCycle,
+    Recover,
+    RunEpoch,
+    StartQuery,
+    StopQuery,
+    Wish,
+)
+from penstock.driver.slots import Slots
+from penstock.errors import PenstockError
+from penstock.spark.engine import SparkEngine
+from penstock.spark.executors import check_executors, slot_counter
+from penstock.spark.job_spec import JobSpec
+from penstock.spark.jvm import jvm_death
+from penstock.spark.open_lineage import OpenLineage
+from penstock.spark.query import EpochQuery
+from penstock.spark.scratch import remove_scratch, scratch_directory
+from penstock.spark.stages import release
+
+_TICK_S = 0.1
+"""How often a job looks whether a timer is due."""
+
+_LEAST_STEP_BACK_S = 5.0
+"""Smaller steps of the clock hold a job up for less time than a new query takes."""
+
+_logger = logging.getLogger("penstock")
+
+_Instruction = Recover | StartQuery | RunEpoch | AwaitRestart | End
+
+
+class JobExecution:
+    """Order of calls: `start` once; `done` is set at the end.
+
+    Three kinds of threads meet here: the job's own executes the instructions, Spark's runs the batches, and those of
+    requests (`spark/job.py`) run epochs and stop the query. Epochs and changes of the phase happen under `epoch_lock`.
+    """
+
+    def __init__(self, spark: SparkSession, spec: JobSpec, job: str) -> None:
+        """`job` is its id."""
+        self._spark, self._spec, self._job = spark, spec, job
+        self.life = LifeCycle(spec.traits, spec.restart_strategy)
+        self.epoch_lock = threading.RLock()  # a listener may rescale
+        self.done = threading.Event()
+        self.recovered = threading.Event()
+        """Set while requests can be met; always set when the job is done."""
+        self.error: BaseException | None = None
+        """What the job, or an epoch of its query, failed with."""
+        self.last_failure: BaseException | None = None
+        self.at_start: list[Callable[[Manifest | None], None]] = []
+        self.at_end: list[Callable[[], None]] = []
+        self._awake = threading.Event()
+        """Set when a pause is to end because the job is to stop."""
+        self.clock = StepsBack(time.time, time.monotonic)
+        self._unfinished = False
+        """Whether a sink could not finish its part of a job that is over: then its checkpoints stay."""
+        self._workdir = scratch_directory()
+        self._engine = SparkEngine(spark, spec.physical, spec.settings.timeout_ms, self._stop_if_given_up)
+        self._engine.ship(0)
+        self._query = EpochQuery(spark, spec, self._engine)
+        self._slots = Slots(
+            spec.name, lambda: self.driver.graph, slot_counter(spark), spec.slots, self._pause_for_slots
+        )
+        self.lineage = self._open_lineage()
+
+    def _open_lineage(self) -> OpenLineage:
+        return OpenLineage(
+            self._spark, self._spec, self._engine, self._job, self._workdir, slots=self._slots, wait=self._wait
+        )
+
+    @property
+    def driver(self) -> EpochDriver:
+        return self.lineage.driver
+
+    def start(self) -> None:
+        self._engine.warm_up()
+        first = self.life.start()
+        threading.Thread(target=self._run, args=(first,), name=f"penstock-{self._spec.name}", daemon=True).start()
+
+    def stop_query(self, stop: StopQuery | None) -> None:
+        """From any thread that does not run an epoch."""
+        if stop is None:
+            return
+        self.wake()
+        self._query.stop()
+        if stop.now:
+            self._engine.stop()
+
+    def wake(self) -> None:
+        """End a pause of the job's thread."""
+        self._awake.set()
+
+    # -- the job's own thread --------------------------------------------------------------------------------------
+
+    def _run(self, instruction: _Instruction) -> None:
+        closed = False
+        try:
+            while not isinstance(instruction, End):
+                try:
+                    instruction = self._execute(instruction)
+                except BaseException as error:  # whatever it is, the waiting thread must see it
+                    instruction = self._failed(error)
+            self._end(instruction)
+            closed = True
+        except BaseException as error:  # as above
+            self.error = error
+        finally:
+            self.life.ended(failed=not closed)
+            for act in self.at_end:
+                act()
+            self.done.set()
+            self.recovered.set()
+
+    def _execute(self, instruction: Recover | StartQuery | RunEpoch | AwaitRestart) -> _Instruction:
+        match instruction:
+            case Recover():
+                return self._recover()
+            case StartQuery(generation):
+                return self._read_sources(generation)
+            case RunEpoch():
+                return self._end_input(instruction)
+            case AwaitRestart():
+                return self._await_restart(instruction)
+
+    def _recover(self) -> _Instruction:
+        if not re.fullmatch(r"local(\[.*\])?", str(self._spark.sparkContext.master)):
+            check_executors(self._spark, self._spec.checkpoint_root)
+        # An epoch of the query before may not have heard yet that it is over.
+        with self.epoch_lock:
+            last = self.lineage.recover()
+            instruction = self.life.recovered(None if last is None else last.id, last is not None and last.ended)
+            for act in self.at_start:
+                act(last)
+            self.recovered.set()
+        return instruction
+
+    def _read_sources(self, generation: int) -> _Instruction:
+        self._look_for_end()
+        self._query.start(self.lineage, partial(self._on_batch, generation))
+        self.stop_query(self.life.query_started())
+        try:
+            while not self._query.ended_within(_TICK_S):
+                self._check_commits()
+                self._wake_up()
+                recover = self._recover_from_step_back()
+                if recover is not None:
+                    return recover
+                if self.life.drains_query:
+                    self._query.drain()
+        except PenstockError:
+            # Through the JVM only a word travels: the error itself is here.
+            if self.error is None and self.life.wish is Wish.GO_ON:
+                raise
+        if self.error is not None:
+            raise self.error
+        with self.epoch_lock:
+            return self.life.query_ended()
+
+    def _recover_from_step_back(self) -> Recover | None:
+        """Where the machine's clock was set back, Spark's trigger would wait until it is there again."""
+        back = self.clock.seconds()
+        if back < _LEAST_STEP_BACK_S:
+            return None
+        with self.epoch_lock:
+            recover = self.life.clock_set_back()
+            if recover is not None:
+                self.recovered.clear()
+        if recover is not None:
+            _logger.warning(
+                "The clock of this machine went back by %.0f s. Job '%s' starts its query again from the last "
+                "checkpoint.",
+                back,
+                self._spec.name,
+            )
+            self._query.stop()
+        return recover
+
+    def _end_input(self, epoch: RunEpoch) -> _Instruction:
+        """The epoch that ends the input; of a batch, it is also the only one."""
+        frame = self._query.read_at_once(self.lineage) if self._spec.single_epoch else None
+        enough = self._slots.await_enough()
+        with self.epoch_lock:
+            # A savepoint may have ended the job while this waited.
+            if enough and self.life.wants_epochs:
+                self.run_epoch(epoch, frame)
+            return self.life.query_ended()
+
+    def _await_restart(self, restart: AwaitRestart) -> _Instruction:
+        self._awake.wait(restart.delay_ms / 1000)
+        with self.epoch_lock:
+            instruction = self.life.delay_over()
+            if isinstance(instruction, End):
+                return instruction
+            self.error = None
+            if restart.new_lineage:
+                self._abort_uncommitted()
+                self.lineage.end(retain=self._unfinished)
+                self.lineage = self._open_lineage()
+            self._engine.ship(restart.number)
+            self.driver.metrics.restarted(restart.number)
+        return instruction
+
+    def _failed(self, error: BaseException) -> AwaitRestart | End:
+        with self.epoch_lock:
+            lives = self._session_lives()
+            instruction = self.life.failed(JobFailure.of(error, int(time.monotonic() * 1000), restartable=lives))
+            self.recovered.clear()
+        self.error = error if lives else jvm_death() or error
+        name, wish = self._spec.name, self.life.wish
+        if wish is Wish.GO_ON:
+            self.last_failure = error
+        elif wish is not Wish.CANCEL and not isinstance(error, JobSuspended):
+            # The next start runs that epoch again, and then the restart strategy decides.
+            self.last_failure = error
+            _logger.warning("Job '%s' failed while it was being stopped: %s", name, error)
+        if isinstance(instruction, AwaitRestart):
+            _logger.warning(
+                "%s\nJob '%s' failed. Restart %d in %.1f s, %s.",
+                short_form(error) if isinstance(error, PenstockError) else f"{type(error).__name__}: {error}",
+                name,
+                instruction.number,
+                instruction.delay_ms / 1000,
+                self._restart_point(),
+            )
+        elif instruction.reason:
+            _logger.warning("Job '%s' is not restarted: %s.", name, instruction.reason)
+        return instruction
+
+    def _restart_point(self) -> str:
+        if not self._spec.checkpointing:
+            return "from scratch, for it has no checkpoints"
+        return "from the start" if self.driver.last is None else f"from checkpoint {self.driver.last.id}"
+
+    def _session_lives(self) -> bool:
+        try:
+            return not self._spark.sparkContext._jsc.sc().isStopped()
+        except Exception:  # whatever the bridge says of a JVM that is gone
+            return False
+
+    def _wait(self, seconds: float) -> None:
+        """Let seconds pass; raises if the job is to stop."""
+        self._awake.wait(seconds)
+        self._stop_if_cancelled()
+        if self.life.wish is Wish.SUSPEND:
+            raise JobSuspended(f"Job '{self._spec.name}' was stopped.")
+
+    def _pause_for_slots(self) -> bool:
+        self._wait(_TICK_S)
+        return self.error is None and self.life.wants_epochs
+
+    def _stop_if_cancelled(self) -> None:
+        if self.life.wish is Wish.CANCEL:
+            raise JobCancelled(f"Job '{self._spec.name}' was cancelled.")
+
+    def _stop_if_given_up(self) -> None:
+        self._stop_if_cancelled()
+        if self.life.gives_up_epoch:
+            raise JobSuspended(f"Job '{self._spec.name}' was stopped.")
+
+    # -- the end ---------------------------------------------------------------------------------------------------
+
+    def _end(self, end: End) -> None:
+        if end.status is not JobStatus.FAILED:
+            self.error = None
+        if self.life.wish is Wish.CANCEL:
+            self.error = JobCancelled(f"Job '{self._spec.name}' was cancelled.")
+        elif end.status in (JobStatus.SUSPENDED, JobStatus.CANCELED):
+            self.error = JobSuspended(f"Job '{self._spec.name}' was stopped.")
+        ends_lineage = end.end_lineage
+        if end.close or end.finish_sinks:
+            ends_lineage = self._close_lineage(end) or not self._spec.checkpointing
+        self._abort_uncommitted()
+        if ends_lineage:
+            self.lineage.end(retain=end.retain or self._unfinished)
+        else:
+            self.lineage.close()
+        remove_scratch(self._workdir)
+
+    def _close_lineage(self, end: End) -> bool:
+        """Whether the checkpoints are this driver's to remove: another may have gone on with them."""
+        how = "stopped" if end.status is JobStatus.FINISHED else "cancelled"
+        try:
+            # The epoch in progress may be about to publish.
+            with self.epoch_lock:
+                if end.close:
+                    self.driver.close()
+                if end.finish_sinks:
+                    self.driver.finish_sinks()
+        except Fenced as fenced:
+            self.error = JobCancelled(f"Job '{self._spec.name}' was {how} here, but not its checkpoints. {fenced}")
+            return False
+        except Exception as error:  # the user's sink; that the job was cancelled stays true
+            self.error = PenstockError(
+                f"The job was {how}, but a sink could not be finished, so its checkpoints are kept: {error}"
+            )
+            self._unfinished = True
+        return True
+
+    def _abort_uncommitted(self) -> None:
+        """Abort what sinks prepared and no checkpoint holds, before it is forgotten."""
+        try:
+            with self.epoch_lock:
+                self.driver.abort_uncommitted(everything=not self._spec.checkpointing)
+        except Exception as error:  # the user's sink; what the job did stays done
+            self._unfinished = True
+            _logger.warning("Job '%s': %s", self._spec.name, error)
+
+    # -- epochs ----------------------------------------------------------------------------------------------------
+
+    def _on_batch(self, generation: int, frame: DataFrame, batch: int) -> None:
+        """Called by Spark for every batch. Whatever fails is kept for `wait`: through the JVM only a word travels."""
+        try:
+            # Without the lock: while it waits, the job may be rescaled to what it has, or saved and stopped.
+            if self._slots.await_enough():
+                with self.epoch_lock:
+                    epoch = self.life.batch_ready(generation)
+                    if epoch is not None:
+                        self.run_epoch(epoch, frame, batch)
+            return
+        except BaseException as error:  # see docstring
+            self.error = self.error or error
+        finally:
+            release(frame)
+        raise RuntimeError("the epoch failed") from None
+
+    def run_epoch(self, epoch: RunEpoch, frame: DataFrame | None = None, batch: int | None = None) -> None:
+        """Under the lock. `frame` is what the sources give, `batch` its number in Spark's log."""
+        self._engine.frame = frame
+        try:
+            if batch is None:
+                statistics = self.driver.run_epoch(None, {}, ends_input=epoch.ends_input)
+            else:
+                statistics = self._run_batch(batch)
+        finally:
+            self._engine.frame = None
+        self.life.epoch_done(ended=epoch.ends_input)
+        try:
+            for listener in self._spec.on_epoch:
+                listener(statistics)
+        except BaseException:
+            self.life.listener_failed()
+            raise
+
+    def _run_batch(self, batch: int) -> EpochStatistics:
+        driver, log = self.driver, self.lineage.log
+        before = None if driver.last is None else driver.last.batch
+        expected = 0 if before is None else before + 1
+        if batch != expected:
+            raise PenstockError(
+                f"Spark runs batch {batch}, but after checkpoint {driver.next_number - 1} batch {expected} "
+                f"must follow: its log was changed."
+            )
+        files = log.appeared(batch)
+        index = log.index(driver.next_number, files)
+        statistics = driver.run_epoch(batch, files, log_index=index)
+        log.published(index, files)
+        self._look_for_end()
+        return statistics
+
+    def _look_for_end(self) -> None:
+        if self._query.input_is_over(self.lineage):
+            self.life.input_over()
+
+    def _check_commits(self) -> None:
+        """Hear of a sink that failed while it committed concurrently: without data no epoch comes that would."""
+        if not self.epoch_lock.acquire(blocking=False):
+            return
+        try:
+            self.driver.check_commits()
+        except BaseException as error:  # as in _on_batch: `wait` raises it
+            self.error = self.error or error
+            self._query.stop()
+        finally:
+            self.epoch_lock.release()
+
+    def _wake_up(self) -> None:
+        """Run an epoch without records if a timer or an idle channel is due: Spark runs none while nothing comes."""
+        if not self.driver.wakeup_is_due or not self.life.wants_epochs or self.driver.pause_left() > 0:
+            return
+        try:
+            if not self._slots.await_enough():
+                return
+            with self.epoch_lock:
+                epoch = self.life.wakeup_due()
+                if self.driver.wakeup_is_due and self.error is None and epoch is not None:
+                    self.run_epoch(epoch)
+                return
+        except BaseException as error:  # as in _on_batch: `wait` raises it
+            self.error = self.error or error
+        self._query.stop()

@@ -1,0 +1,121 @@
+"""The streaming query of a job: it reads the sources, and every batch of it becomes an epoch."""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial, reduce
+from typing import Any
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from penstock.errors import PenstockError
+from penstock.runtime.plan import Chain
+from penstock.spark.bounded import open_batch
+from penstock.spark.engine import SparkEngine
+from penstock.spark.job_spec import JobSpec
+from penstock.spark.lost import brief
+from penstock.spark.open_lineage import OpenLineage
+from penstock.spark.planner import NOT_RETRYABLE, PLANNING_FAILED
+from penstock.spark.sources import came_to_an_end, may_come_to_an_end, open_stream
+
+
+class EpochQuery:
+    """Order of calls: `start`, `ended_within` until it gives True; again for the next one. `stop` from any thread."""
+
+    def __init__(self, spark: SparkSession, spec: JobSpec, engine: SparkEngine) -> None:
+        self._spark, self._spec, self._engine = spark, spec, engine
+        self._may_end = may_come_to_an_end(spec.logical)
+        self._query: Any = None
+
+    def start(self, lineage: OpenLineage, on_batch: Callable[[DataFrame, int], None]) -> None:
+        """Raises what Spark could not start it for. A failure of a batch is raised by `ended_within`."""
+        with _failures_in_words():
+            writer = self._stream(lineage).writeStream.foreachBatch(on_batch)
+            writer = writer.option("checkpointLocation", str(lineage.log.root))
+            if self._spec.bounded:
+                writer = writer.trigger(availableNow=True)
+            elif self._spec.checkpointing:
+                writer = writer.trigger(processingTime=f"{self._spec.interval_ms} milliseconds")
+            self._query = writer.start()
+
+    def ended_within(self, seconds: float) -> bool:
+        with _failures_in_words():
+            return bool(self._query.awaitTermination(seconds))
+
+    def stop(self) -> None:
+        """Returns when no batch runs any more."""
+        query = self._query
+        if query is not None:
+            query.stop()
+
+    def drain(self) -> None:
+        """Stop once bounded sources have given all they have."""
+        if any(node.source.bounded for _, node in self._source_nodes()):
+            self._query.processAllAvailable()
+        self._query.stop()
+
+    def input_is_over(self, lineage: OpenLineage) -> bool:
+        """Whether sources whose end was not known have come to it."""
+        return self._may_end and came_to_an_end(self._spec.logical, lineage.driver.sources, lineage.log.offsets())
+
+    def read_at_once(self, lineage: OpenLineage) -> DataFrame:
+        """All of the input, as a batch."""
+        return self._joined(
+            open_batch(
+                self._spark,
+                chain,
+                node.source.origin,
+                partial(lineage.inputs.folder, f"source-{node.id}"),
+                self._spec.parallelism,
+                self._spec.physical.program,
+            )
+            for chain, node in self._source_nodes()
+        )
+
+    def _stream(self, lineage: OpenLineage) -> DataFrame:
+        last = lineage.driver.last
+        return self._joined(
+            open_stream(
+                self._spark,
+                chain,
+                node.source.origin,
+                partial(lineage.inputs.folder, f"source-{node.id}"),
+                self._spec.parallelism,
+                self._spec.records_per_epoch,
+                # The copy of a collection is made before the first checkpoint of this driver's own.
+                0 if last is None else last.records.get(node.uid, 0),
+                lineage.credits.path(node.uid),
+                self._spec.physical.program,
+            )
+            for chain, node in self._source_nodes()
+        )
+
+    def _source_nodes(self) -> Iterator[tuple[Chain, Any]]:
+        nodes = {node.uid: node for node in self._spec.logical.nodes.values()}
+        return ((chain, nodes[chain.source_uid or ""]) for chain in self._spec.physical.sources())
+
+    def _joined(self, frames: Iterable[DataFrame]) -> DataFrame:
+        """What the sources' first chains give."""
+        chains = self._spec.physical.sources()
+        branches = [self._engine.first_chain(chain.id, frame) for chain, frame in zip(chains, frames, strict=True)]
+        return reduce(DataFrame.unionAll, branches)
+
+
+class _failures_in_words:
+    """Raises what Spark reports of a query as a PenstockError."""
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if not isinstance(error, PySparkException):
+            return
+        marked = re.search(rf"{PLANNING_FAILED}({NOT_RETRYABLE})?([A-Za-z0-9+/=]+)", str(error))
+        if marked is None:
+            raise PenstockError(f"The query failed in Spark: {brief(error)}") from None
+        failure = PenstockError(base64.b64decode(marked[2]).decode())
+        failure.retryable = marked[1] is None
+        raise failure from None

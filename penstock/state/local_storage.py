@@ -1,0 +1,318 @@
+"""Storage in a directory: an object is a file."""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+import shutil
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+from urllib.parse import quote
+
+import pyarrow as pa
+
+from penstock.state.files import map_file
+from penstock.state.storage import (
+    TEMPORARY,
+    AlreadyPublished,
+    MissingObject,
+    Storage,
+    StorageError,
+    checked,
+    checked_prefix,
+    too_large,
+)
+
+__all__ = ["UNSYNCED_SCHEME", "LocalStorage"]
+
+UNSYNCED_SCHEME = "scratch"
+"""The scheme of a uri whose directory does not outlive the driver."""
+
+# Errors by which file systems (FAT, some FUSE and network mounts) say that they have no hard links.
+_NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS}
+
+# How often a write starts over because a delete in another process removed the directory, empty until then.
+_PRUNED_RETRIES = 20
+
+# What is copied at once of a file that is written piece by piece.
+_PIECE = 1 << 20
+
+
+class LocalStorage(Storage):
+    """A directory on a file system that every process of the job sees and that has hard links."""
+
+    def __init__(self, root: str | os.PathLike[str], *, synced: bool = True) -> None:
+        """`synced`: whether what is written survives a crash of the host. Not needed of what ends with the driver: then
+        the directory must be there, and a task that writes when the driver has removed it fails."""
+        self._root = Path(os.path.abspath(root))
+        self._synced = synced
+        self._durable: set[Path] = set()
+
+    def __repr__(self) -> str:
+        return f"LocalStorage({str(self._root)!r})"
+
+    @property
+    def root(self) -> Path:
+        return self._root
+
+    def below(self, name: str) -> LocalStorage:
+        """The storage of what has this name and a slash in front."""
+        return LocalStorage(self._root / checked(name), synced=self._synced)
+
+    @property
+    def uri(self) -> str:
+        return self._root.as_uri() if self._synced else f"{UNSYNCED_SCHEME}://{quote(str(self._root))}"
+
+    @property
+    def where(self) -> str:
+        return str(self._root)
+
+    def check(self) -> None:
+        name = f"probe-{secrets.token_hex(8)}"
+        try:
+            self.publish(name, b"")
+        except StorageError as error:
+            if not isinstance(error.__cause__, OSError) or error.__cause__.errno in _NO_LINKS:
+                raise
+            raise StorageError(
+                f"Nothing can be written to {self.where}: {_reason(self._root, error.__cause__)}.",
+                fix="Set state.checkpoints.dir to a directory that this user may write, on a disk that is not full.",
+            ) from error
+        self.delete(name)
+
+    def publish(self, name: str, data: bytes) -> None:
+        self._put(name, data, lambda temp, path: self._link(temp, path, name))
+
+    def write(self, name: str, data: bytes) -> None:
+        self._put(name, data, os.replace)
+
+    def write_file(self, name: str, file: BinaryIO) -> None:
+        self._put(name, file, os.replace)
+
+    def read(self, name: str, at_most: int | None = None) -> bytes:
+        with self._opened(name) as (descriptor, size):
+            if at_most is not None and size > at_most:
+                raise too_large(name, self.uri, size, at_most)
+            try:
+                with open(descriptor, "rb", closefd=False) as file:
+                    return file.read()
+            except MemoryError:
+                raise StorageError(
+                    f"Cannot read '{name}' from {self.uri}: it has {size:,} bytes, more than memory takes."
+                ) from None
+
+    def view(self, name: str) -> pa.Buffer:
+        with self._opened(name) as (descriptor, _):
+            return map_file(f"{_DESCRIPTORS}/{descriptor}")
+
+    @contextmanager
+    def _opened(self, name: str) -> Iterator[tuple[int, int]]:
+        """The descriptor and size of a regular file. Nothing else is read: a FIFO or a device may never end."""
+        path = self._root / checked(name)
+        try:
+            # O_NONBLOCK: a FIFO is opened without a writer, and then refused.
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+            try:
+                found = os.fstat(descriptor)
+                if stat.S_ISDIR(found.st_mode):
+                    raise MissingObject(name, self.uri)
+                if not stat.S_ISREG(found.st_mode):
+                    raise StorageError(
+                        f"Cannot read '{name}' from {self.uri}: it is {_kind(found.st_mode)}, not a regular file.",
+                        fix="Restore the file from a copy. Nothing was changed.",
+                    )
+                yield descriptor, found.st_size
+            finally:
+                os.close(descriptor)
+        except (FileNotFoundError, NotADirectoryError):
+            raise MissingObject(name, self.uri) from None
+        except OSError as error:
+            raise self._unreadable(name, error) from error
+
+    def _unreadable(self, name: str, error: OSError) -> StorageError:
+        return StorageError(
+            f"Cannot read '{name}' from {self.uri}: {error.strerror or error}. See that the disk or mount is well and "
+            f"that the file may be read; nothing was changed."
+        )
+
+    def exists(self, name: str) -> bool:
+        try:
+            return (self._root / checked(name)).is_file()
+        except OSError as error:
+            raise self._unreadable(name, error) from error
+
+    def folders(self, prefix: str) -> list[str]:
+        """Without a look into them: one that cannot be read hides no other."""
+        checked_prefix(prefix)
+        try:
+            with os.scandir(self._root) as entries:
+                return sorted(
+                    entry.name
+                    for entry in entries
+                    if entry.name.startswith(prefix) and entry.is_dir(follow_symlinks=False)
+                )
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        except OSError as error:
+            raise self._not_listed(error) from error
+
+    def list(self, prefix: str) -> list[str]:
+        start = self._root / checked_prefix(prefix).rpartition("/")[0]
+        names = []
+        try:
+            for directory, _, files in os.walk(start, onerror=_raise_unless_gone):
+                base = Path(directory).relative_to(self._root)
+                names += [(base / file).as_posix() for file in files if not file.startswith(TEMPORARY)]
+        except OSError as error:
+            raise self._not_listed(error) from error
+        return sorted(name for name in names if name.startswith(prefix))
+
+    def _not_listed(self, error: OSError) -> StorageError:
+        return StorageError(
+            f"Cannot list {error.filename or self._root}: {error.strerror or error}.",
+            fix="See that this user may read the directory. Nothing was changed.",
+        )
+
+    def link_among(self, *names: str) -> str | None:
+        """The first of these names that is a link; None if none is."""
+        return next((name for name in names if (self._root / checked(name)).is_symlink()), None)
+
+    def delete(self, name: str) -> None:
+        path = self._root / checked(name)
+        try:
+            path.unlink(missing_ok=True)
+        except (IsADirectoryError, NotADirectoryError):
+            return
+        # Deltas live in a directory per epoch, and epochs are many.
+        for directory in path.parents:
+            if directory == self._root:
+                return
+            try:
+                directory.rmdir()
+            except OSError:
+                return
+            self._durable.discard(directory)
+
+    def delete_below(self, directory: str) -> None:
+        path = self._root / checked(directory)
+        self._durable.clear()
+        added = 0
+        # Another driver may sweep the same leftovers.
+        while path.exists():
+            try:
+                shutil.rmtree(path)
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                # A task that was told to stop had a last file in hand.
+                added += 1
+                if error.errno == errno.ENOTEMPTY and added < _PRUNED_RETRIES:
+                    continue
+                raise StorageError(
+                    f"Cannot delete '{directory}' in {self.uri}: {error.strerror or error}.",
+                    fix="See that this user may delete there, and that nothing else writes there.",
+                ) from error
+
+    def _put(self, name: str, data: bytes | BinaryIO, settle: Callable[[Path, Path], None]) -> None:
+        start = 0 if isinstance(data, bytes) else data.tell()
+        path = self._root / checked(name)
+        temp = path.with_name(f"{TEMPORARY}{os.getpid()}-{secrets.token_hex(8)}")
+        for attempt in range(_PRUNED_RETRIES):
+            try:
+                self._make_directory(path.parent)
+                try:
+                    with open(temp, "xb") as file:
+                        if isinstance(data, bytes):
+                            file.write(data)
+                        else:
+                            data.seek(start)
+                            shutil.copyfileobj(data, file, _PIECE)
+                        file.flush()
+                        if self._synced:
+                            os.fsync(file.fileno())
+                    settle(temp, path)
+                finally:
+                    temp.unlink(missing_ok=True)
+                if self._synced:
+                    _fsync_directory(path.parent)
+                return
+            except OSError as error:
+                # mkdir says "exists" of a directory that is gone when it looks again.
+                pruned = isinstance(error, (FileNotFoundError, FileExistsError))
+                if pruned and attempt < _PRUNED_RETRIES - 1:
+                    self._durable.clear()
+                    continue
+                raise StorageError(
+                    f"Cannot write '{name}' to {self.uri}: {_reason(path.parent, error)}.",
+                    fix="See that the directory exists, has free space and may be written (state.checkpoints.dir).",
+                ) from error
+
+    def _link(self, temp: Path, path: Path, name: str) -> None:
+        try:
+            os.link(temp, path)
+        except FileExistsError:
+            # NFS may answer a request that was sent twice with "exists" although the first one made our link.
+            if os.stat(temp).st_nlink != 2:
+                raise AlreadyPublished(name, self.uri) from None
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
+            raise StorageError(
+                f"The file system of {self.uri} has no hard links, so two drivers could both believe that "
+                f"they published '{name}'.",
+                fix="Use a checkpoint directory on a file system that has them (state.checkpoints.dir).",
+            ) from error
+
+    def _make_directory(self, directory: Path) -> None:
+        """Create it such that it survives a crash. Within the root a directory that is already there is synced too,
+        once per process: the process that made it may not have come so far yet."""
+        if directory in self._durable:
+            return
+        inside = directory != self._root and directory.is_relative_to(self._root)
+        if not (self._synced or inside or directory.is_dir()):
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(directory))
+        if inside or not directory.is_dir():
+            self._make_directory(directory.parent)
+            directory.mkdir(exist_ok=True)
+            if self._synced:
+                _fsync_directory(directory.parent)
+        self._durable.add(directory)
+
+
+_DESCRIPTORS = "/proc/self/fd" if os.path.isdir("/proc/self/fd") else "/dev/fd"
+
+_KINDS = {
+    stat.S_IFIFO: "a FIFO",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFSOCK: "a socket",
+}
+
+
+def _kind(mode: int) -> str:
+    return _KINDS.get(stat.S_IFMT(mode), "something else")
+
+
+def _raise_unless_gone(error: OSError) -> None:
+    # A listing with holes would have garbage collection believe that files are gone.
+    if not isinstance(error, (FileNotFoundError, NotADirectoryError)):
+        raise error
+
+
+def _reason(directory: Path, error: OSError) -> str:
+    for path in (directory, *directory.parents):
+        if path.exists() and not path.is_dir():
+            return f"{path} is not a directory"
+    return error.strerror or str(error)
+
+
+def _fsync_directory(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

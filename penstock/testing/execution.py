@@ -1,0 +1,215 @@
+"""A job in this process: executes the instructions of the life cycle, in the place of Spark's driver and executors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from penstock.common.job import JobStatus
+from penstock.common.program import Program
+from penstock.driver.committing import CommittingSink
+from penstock.driver.epoch_settings import Settings
+from penstock.driver.epoch_statistics import EpochStatistics
+from penstock.driver.epochs import EpochDriver
+from penstock.driver.event_time import moved_backwards
+from penstock.driver.flow_control import FlowControl, FlowSettings
+from penstock.driver.life_cycle import (
+    AwaitRestart,
+    End,
+    JobFailure,
+    JobTraits,
+    LifeCycle,
+    Recover,
+    RunEpoch,
+    StartQuery,
+)
+from penstock.driver.restarts import RestartStrategy
+from penstock.errors import PenstockError
+from penstock.graph.physical import PhysicalGraph
+from penstock.runtime.event_time import Times
+from penstock.savepoint.restoring import RestoreSettings, restore_savepoint
+from penstock.state.storage import Storage
+from penstock.testing.clock import HarnessClock
+from penstock.testing.engine import LocalEngine
+from penstock.testing.feed import Feed
+from penstock.testing.late import Late
+from penstock.testing.pace import Pace
+from penstock.testing.watching import WatermarkMovedBackwards
+
+
+class SimulatedCrash(BaseException):
+    """Raised inside an epoch where a test asked for a crash. Not an Exception: user code must not catch it."""
+
+
+class LocalExecution:
+    """Order of calls: `start`, then `run` for each epoch; `start` again after a crash. `end` ends the job."""
+
+    def __init__(
+        self,
+        graph: PhysicalGraph,
+        program: Program,
+        storage: Storage,
+        settings: Settings,
+        sinks: dict[str, CommittingSink],
+        strategy: RestartStrategy,
+        feed: Feed,
+        clock: HarnessClock,
+        *,
+        flow: FlowSettings | None,
+        restore: RestoreSettings | None,
+        commits_late: bool,
+    ) -> None:
+        self._graph, self._program, self._storage, self._settings = graph, program, storage, settings
+        self._sinks, self._strategy, self._feed, self._clock = sinks, strategy, feed, clock
+        self._flow, self._restore, self._commits_late = flow, restore, commits_late
+        self.pace = Pace(clock.wait)
+        self.single_epoch = False
+        """Whether the next start runs the job as a batch."""
+        self.crash_point: str | None = None
+        self._passed: list[str] = []
+        self.last_failure: BaseException | None = None
+        self._times: Times = {}
+        """Where event time stood at the last checkpoint that was looked at."""
+        self._started = False
+        self.life: LifeCycle
+        self.engine: LocalEngine
+        self.driver: EpochDriver
+
+    def start(self) -> None:
+        """Start the program, as in a new process."""
+        self._follow(self.begin())
+        self._check_watermarks()
+
+    def begin(self) -> Recover:
+        """Make a new driver; gives its first instruction."""
+        if self._started:
+            self.driver.abandon()
+        self._open_engine()
+        self.life = LifeCycle(JobTraits(single_epoch=self.single_epoch), self._strategy)
+        self.driver = EpochDriver(
+            self._graph,
+            self._storage,
+            self._settings,
+            lambda parameters: self.engine.execute(parameters),
+            self._sinks,
+            self._driver_probe,
+            prepare=lambda parameters, chains: self.engine.prepare(parameters, chains),
+            clock=lambda: self._clock.now() / 1000,
+            monotonic=lambda: self._clock.elapsed() / 1000,
+            wait=self._clock.wait,
+            executor=Late() if self._commits_late else None,
+            flow=None if self._flow is None else FlowControl(self._flow, self._feed.logs, self._feed.credits),
+            single_epoch=self.single_epoch,
+        )
+        return self.life.start()
+
+    def _open_engine(self) -> None:
+        if self._started:
+            self.engine.abandon()
+        self.engine = LocalEngine(
+            self._graph,
+            self._program,
+            self._storage,
+            self._settings.backend,
+            self._feed.pending,
+            self._probe,
+            self.pace,
+        )
+        self._started = True
+
+    def _follow(self, instruction: Recover | StartQuery | RunEpoch | AwaitRestart | End) -> EpochStatistics | None:
+        """Execute instructions until an epoch is done, whose statistics this gives, or until one can be asked for."""
+        while not isinstance(instruction, End):
+            try:
+                match instruction:
+                    case Recover():
+                        instruction = self._recover()
+                    case AwaitRestart(number, delay_ms):
+                        self._clock.wait(delay_ms / 1000)
+                        self._open_engine()
+                        self.driver.metrics.restarted(number)
+                        instruction = self.life.delay_over()
+                    case StartQuery():
+                        self.life.query_started()
+                        return None
+                    case RunEpoch(ends_input):
+                        statistics = self.driver.run_epoch(None, {}, ends_input)
+                        self.life.epoch_done(ended=ends_input)
+                        return statistics
+            except Exception as error:  # the user's sinks may raise anything
+                self.last_failure = error
+                instruction = self.life.failed(JobFailure.of(error, int(self._clock.elapsed())))
+        self._end(instruction)
+        return None
+
+    def _recover(self) -> StartQuery | RunEpoch | End:
+        driver = self.driver
+        if self._restore is not None:
+            restore_savepoint(self._storage, self._graph, driver.sources, driver.lineage, driver.token, self._restore)
+        driver.start_sinks()
+        last = driver.recover()
+        self._feed.follow(self._storage)
+        return self.life.recovered(None if last is None else last.id, last is not None and last.ended)
+
+    def _end(self, end: End) -> None:
+        self.life.ended()
+        if end.status is JobStatus.FAILED:
+            assert self.last_failure is not None
+            raise self.last_failure
+        try:
+            if end.close:
+                self.driver.close()
+        finally:
+            if end.finish_sinks:
+                self.driver.finish_sinks()
+
+    def run_epoch(self, ends_input: bool) -> EpochStatistics | None:
+        """Run an epoch over what the feed has taken. None if a crash was asked for and came."""
+        return self.run(lambda: self._next_epoch(ends_input))
+
+    def _next_epoch(self, ends_input: bool) -> RunEpoch:
+        epoch = self.life.query_ended() if ends_input else self.life.batch_ready(self.life.generation)
+        if not isinstance(epoch, RunEpoch):
+            raise PenstockError("The job has ended, so no epoch follows.", fix="Make another harness.")
+        return epoch
+
+    def run(self, begin: Callable[[], RunEpoch | Recover]) -> EpochStatistics | None:
+        """Run an epoch, over failures as often as the restart strategy says.
+
+        None if a crash was asked for and came: then the program has been started again, but for a batch.
+        """
+        self._passed = []
+        statistics: EpochStatistics | None = None
+        try:
+            while statistics is None:
+                statistics = self._follow(begin())
+        except SimulatedCrash:
+            self.crash_point = None
+            if not self.single_epoch:
+                self.start()
+            return None
+        if self.crash_point is not None:
+            points = ", ".join(dict.fromkeys(self._passed))
+            raise PenstockError(f"The epoch was to crash at '{self.crash_point}', but passed only {points}.")
+        self._check_watermarks()
+        return statistics
+
+    def _check_watermarks(self) -> None:
+        times = {} if self.driver.last is None else self.driver.last.times
+        moves = [*self.engine.moves_backwards, *moved_backwards(self._times, times)]
+        self._times = times
+        if moves:
+            raise WatermarkMovedBackwards(moves)
+
+    def _probe(self, point: str) -> None:
+        self._passed.append(point)
+        if point == self.crash_point:
+            raise SimulatedCrash(point)
+
+    def _driver_probe(self, point: str) -> None:
+        self._probe(f"driver.{point}")
+
+    def end(self) -> None:
+        """The job was asked to end: close it."""
+        end = self.life.query_ended()
+        assert isinstance(end, End)
+        self._end(end)

@@ -1,0 +1,444 @@
+"""The life of a job, without Spark: every event in every state, and the stories that once went wrong."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.common.job import JobStatus
+from penstock.driver.life_cycle import (
+    AwaitRecovery,
+    AwaitRestart,
+    End,
+    InvalidEvent,
+    JobFailure,
+    JobTraits,
+    LifeCycle,
+    Phase,
+    Recover,
+    Refusal,
+    Rescale,
+    RunEpoch,
+    Save,
+    StartQuery,
+    StopQuery,
+    Wish,
+)
+from penstock.driver.restarts import FixedDelay, NoRestart
+from penstock.errors import PenstockError
+
+STREAM = JobTraits()
+STRATEGY = FixedDelay(attempts=3, delay_ms=1000)
+FAILURE = JobFailure(at=0)
+
+WISHES: dict[Wish, Callable[[LifeCycle], object]] = {
+    Wish.GO_ON: lambda life: None,
+    Wish.SUSPEND: lambda life: life.suspend_requested(),
+    # A stop has its savepoint while the job runs, and a savepoint is the only way to it.
+    Wish.STOP: lambda life: life.stopped(),
+    Wish.CANCEL: lambda life: life.cancel_requested(),
+}
+
+
+def at(phase: Phase, wish: Wish = Wish.GO_ON, traits: JobTraits = STREAM, strategy: Any = STRATEGY) -> LifeCycle:
+    """A job in this state."""
+    life = LifeCycle(traits, strategy)
+    steps: dict[Phase, list[Callable[[], object]]] = {
+        Phase.CREATED: [],
+        Phase.RECOVERING: [life.start],
+        Phase.RUNNING: [life.start, lambda: life.recovered(None)],
+        Phase.RESTARTING: [life.start, lambda: life.recovered(None), lambda: life.failed(FAILURE)],
+        Phase.ENDING: [life.start, lambda: life.recovered(7, ended=True)],
+        Phase.ENDED: [life.start, lambda: life.recovered(7, ended=True), life.ended],
+    }
+    for step in steps[phase]:
+        step()
+    WISHES[wish](life)
+    assert (life.phase, life.wish) == (phase, wish)
+    return life
+
+
+STATES = [
+    (Phase.CREATED, Wish.GO_ON),
+    (Phase.CREATED, Wish.SUSPEND),
+    (Phase.CREATED, Wish.CANCEL),
+    (Phase.RECOVERING, Wish.GO_ON),
+    (Phase.RECOVERING, Wish.SUSPEND),
+    (Phase.RECOVERING, Wish.CANCEL),
+    (Phase.RUNNING, Wish.GO_ON),
+    (Phase.RUNNING, Wish.SUSPEND),
+    (Phase.RUNNING, Wish.STOP),
+    (Phase.RUNNING, Wish.CANCEL),
+    (Phase.RESTARTING, Wish.GO_ON),
+    (Phase.RESTARTING, Wish.SUSPEND),
+    (Phase.RESTARTING, Wish.CANCEL),
+    (Phase.ENDING, Wish.GO_ON),
+    (Phase.ENDED, Wish.GO_ON),
+]
+
+EVENTS: dict[str, Callable[[LifeCycle], object]] = {
+    "start": lambda life: life.start(),
+    "recovered": lambda life: life.recovered(3),
+    "query_started": lambda life: life.query_started(),
+    "batch_ready": lambda life: life.batch_ready(life.generation),
+    "wakeup_due": lambda life: life.wakeup_due(),
+    "epoch_done": lambda life: life.epoch_done(),
+    "listener_failed": lambda life: life.listener_failed(),
+    "input_over": lambda life: life.input_over(),
+    "query_ended": lambda life: life.query_ended(),
+    "clock_set_back": lambda life: life.clock_set_back(),
+    "failed": lambda life: life.failed(FAILURE),
+    "delay_over": lambda life: life.delay_over(),
+    "savepoint_requested": lambda life: life.savepoint_requested(),
+    "stop_requested": lambda life: life.stop_requested(),
+    "stopped": lambda life: life.stopped(),
+    "rescale_requested": lambda life: life.rescale_requested(),
+    "cancel_requested": lambda life: life.cancel_requested(),
+    "suspend_requested": lambda life: life.suspend_requested(),
+    "ended": lambda life: life.ended(),
+}
+
+ANY = "any wish"
+ALIVE = (Phase.CREATED, Phase.RECOVERING, Phase.RUNNING, Phase.RESTARTING)
+OVER = (Phase.ENDING, Phase.ENDED)
+UNBOUNDED = JobTraits(bounded=False)
+
+EXPECTED: dict[str, dict[Phase, dict[Any, Any]]] = {
+    "start": {Phase.CREATED: {ANY: Recover()}},
+    "recovered": {Phase.RECOVERING: {Wish.GO_ON: StartQuery(0), ANY: End}},
+    "query_started": {Phase.RUNNING: {Wish.GO_ON: None, Wish.CANCEL: StopQuery(now=True), ANY: StopQuery()}},
+    "batch_ready": {
+        Phase.RECOVERING: {ANY: None},
+        Phase.RUNNING: {Wish.GO_ON: RunEpoch(), ANY: None},
+        Phase.RESTARTING: {ANY: None},
+        Phase.ENDING: {ANY: None},
+        Phase.ENDED: {ANY: None},
+    },
+    "wakeup_due": {Phase.RUNNING: {Wish.GO_ON: RunEpoch(), ANY: None}},
+    "epoch_done": {Phase.RUNNING: {ANY: None}},
+    "listener_failed": {phase: {ANY: None} for phase in ALIVE},
+    "input_over": {Phase.RUNNING: {ANY: None}},
+    "query_ended": {Phase.RUNNING: {ANY: End}},
+    "clock_set_back": {Phase.RUNNING: {Wish.GO_ON: Recover(), ANY: None}},
+    "failed": {phase: {Wish.GO_ON: AwaitRestart, ANY: End} for phase in ALIVE},
+    "delay_over": {Phase.RESTARTING: {Wish.GO_ON: Recover(), ANY: End}},
+    "savepoint_requested": {
+        **{phase: {Wish.GO_ON: AwaitRecovery(), ANY: Refusal.OVER} for phase in ALIVE},
+        Phase.RUNNING: {Wish.GO_ON: Save(first_epoch=True), ANY: Refusal.OVER},
+        **{phase: {ANY: Refusal.OVER} for phase in OVER},
+    },
+    "stop_requested": {
+        **{phase: {Wish.GO_ON: AwaitRecovery(), ANY: Refusal.OVER} for phase in ALIVE},
+        Phase.RUNNING: {Wish.GO_ON: Save(first_epoch=True), ANY: Refusal.OVER},
+        **{phase: {ANY: Refusal.OVER} for phase in OVER},
+    },
+    "stopped": {Phase.RUNNING: {ANY: StopQuery()}},
+    "rescale_requested": {
+        **{phase: {ANY: AwaitRecovery()} for phase in ALIVE},
+        Phase.RUNNING: {ANY: Rescale()},
+        **{phase: {ANY: Refusal.OVER} for phase in OVER},
+    },
+    "cancel_requested": {
+        **{phase: {ANY: StopQuery(now=True)} for phase in ALIVE},
+        **{phase: {ANY: None} for phase in OVER},
+    },
+    "suspend_requested": {
+        **{phase: {Wish.CANCEL: StopQuery(now=True), ANY: StopQuery()} for phase in ALIVE},
+        **{phase: {ANY: None} for phase in OVER},
+    },
+    "ended": {phase: {ANY: None} for phase in Phase},
+}
+
+
+@pytest.mark.parametrize("event", EVENTS)
+@pytest.mark.parametrize(("phase", "wish"), STATES, ids=lambda each: each.name)
+def test_every_event_in_every_state(phase: Phase, wish: Wish, event: str) -> None:
+    life = at(phase, wish, UNBOUNDED)
+    expected = EXPECTED[event].get(phase)
+    if expected is None:
+        with pytest.raises(InvalidEvent, match=f"{event}.*cannot happen in phase {phase.value}, {wish.name}"):
+            EVENTS[event](life)
+        assert (life.phase, life.wish) == (phase, wish), "and nothing has changed"
+        return
+    instruction = EVENTS[event](life)
+    outcome = expected.get(wish, expected.get(ANY))
+    if isinstance(outcome, type):
+        assert isinstance(instruction, outcome)
+    else:
+        assert instruction == outcome
+
+
+def test_an_impossible_event_prints_the_story() -> None:
+    life = at(Phase.RUNNING)
+    with pytest.raises(InvalidEvent) as raised:
+        life.delay_over()
+    story = str(raised.value).splitlines()
+    assert story[1:] == [
+        "created, GO_ON: start() → recovering: Recover()",
+        "recovering, GO_ON: recovered(None) → running: StartQuery(generation=0)",
+    ]
+
+
+def test_a_story_of_months_is_short() -> None:
+    life = at(Phase.RUNNING)
+    for _ in range(1000):
+        life.epoch_done()
+    with pytest.raises(InvalidEvent) as raised:
+        life.delay_over()
+    assert len(str(raised.value).splitlines()) < 60
+
+
+class TestAJobThatRuns:
+    def test_to_the_end_of_its_input_finishes_and_its_checkpoints_go(self) -> None:
+        life = at(Phase.RUNNING)
+        assert life.batch_ready(0) == RunEpoch()
+        life.epoch_done()
+        assert life.query_ended() == RunEpoch(ends_input=True)
+        life.epoch_done(ended=True)
+        assert life.query_ended() == End(JobStatus.FINISHED, end_lineage=True)
+        assert life.status is JobStatus.RUNNING
+        life.ended()
+        assert life.status is JobStatus.FINISHED
+
+    def test_without_bounds_ends_with_its_query(self) -> None:
+        assert at(Phase.RUNNING, traits=UNBOUNDED).query_ended() == End(JobStatus.FINISHED, end_lineage=True)
+
+    def test_until_a_source_says_that_it_is_over_drains_its_query_and_ends_the_input(self) -> None:
+        life = at(Phase.RUNNING, traits=UNBOUNDED)
+        assert not life.drains_query
+        life.input_over()
+        assert life.drains_query
+        assert life.query_ended() == RunEpoch(ends_input=True)
+
+    def test_without_sources_ends_its_input_at_once(self) -> None:
+        life = at(Phase.RECOVERING, traits=JobTraits(has_sources=False))
+        assert life.recovered(None) == RunEpoch(ends_input=True)
+
+    def test_as_a_batch_is_one_epoch_and_tried_again_in_the_same_lineage(self) -> None:
+        batch = JobTraits(checkpointing=False, resumable=False, single_epoch=True)
+        life = at(Phase.RECOVERING, traits=batch)
+        assert life.recovered(None) == RunEpoch(ends_input=True)
+        assert life.failed(FAILURE) == AwaitRestart(1, 1000, new_lineage=False)
+        assert life.delay_over() == Recover()
+        assert life.recovered(None) == RunEpoch(ends_input=True)
+        life.epoch_done(ended=True)
+        assert life.query_ended() == End(JobStatus.FINISHED, end_lineage=True)
+
+    @pytest.mark.parametrize("request_it", ["savepoint_requested", "stop_requested", "rescale_requested"])
+    @pytest.mark.parametrize("phase", Phase, ids=lambda phase: phase.name)
+    def test_as_a_batch_refuses_what_needs_checkpoints_without_waiting(self, phase: Phase, request_it: str) -> None:
+        batch = JobTraits(checkpointing=False, resumable=False, single_epoch=True)
+        assert EVENTS[request_it](at(phase, traits=batch)) is Refusal.BATCH
+
+    def test_after_its_end_is_only_read(self) -> None:
+        life = at(Phase.RECOVERING)
+        assert life.recovered(9, ended=True) == End(JobStatus.FINISHED, end_lineage=True)
+
+
+class TestARestart:
+    def test_goes_on_from_the_last_checkpoint_with_another_query(self) -> None:
+        life = at(Phase.RUNNING)
+        life.epoch_done()
+        assert life.failed(FAILURE) == AwaitRestart(1, 1000, new_lineage=False)
+        assert (life.status, life.restarts) == (JobStatus.RESTARTING, 1)
+        assert life.batch_ready(0) is None, "of the query that failed"
+        assert life.delay_over() == Recover()
+        assert life.recovered(1) == StartQuery(1)
+        assert life.batch_ready(0) is None
+        assert life.batch_ready(1) == RunEpoch()
+
+    def test_without_checkpoints_begins_a_new_lineage(self) -> None:
+        life = at(Phase.RUNNING, traits=JobTraits(checkpointing=False, resumable=False))
+        assert life.failed(FAILURE) == AwaitRestart(1, 1000, new_lineage=True)
+
+    def test_is_decided_by_the_strategy(self) -> None:
+        life = at(Phase.RUNNING, strategy=NoRestart())
+        assert life.failed(FAILURE) == End(JobStatus.FAILED)
+        assert life.status is JobStatus.FAILING
+        life.ended()
+        assert life.status is JobStatus.FAILED
+        life = at(Phase.RUNNING, strategy=FixedDelay(0, 0))
+        assert "fixed delay" in life.failed(FAILURE).reason  # type: ignore[union-attr]
+
+    def test_does_not_follow_what_would_fail_again_nor_a_listener_of_the_program(self) -> None:
+        assert isinstance(at(Phase.RUNNING).failed(JobFailure(0, restartable=False)), End)
+        life = at(Phase.RUNNING)
+        life.listener_failed()
+        assert life.failed(FAILURE) == End(JobStatus.FAILED)
+
+    def test_of_a_failure_while_recovering_counts_too(self) -> None:
+        life = at(Phase.RECOVERING)
+        for number in (1, 2, 3):
+            assert life.failed(FAILURE) == AwaitRestart(number, 1000, new_lineage=False)
+            assert life.delay_over() == Recover()
+        assert isinstance(life.failed(FAILURE), End)
+
+    def test_ends_at_once_where_the_job_was_cancelled_or_suspended_meanwhile(self) -> None:
+        assert at(Phase.RESTARTING, Wish.CANCEL).delay_over().status is JobStatus.CANCELED  # type: ignore[union-attr]
+        assert at(Phase.RESTARTING, Wish.SUSPEND).delay_over() == End(JobStatus.SUSPENDED)
+
+
+def test_a_failure_tells_what_decides() -> None:
+    class Lasting(PenstockError):
+        retryable = False
+
+    assert JobFailure.of(OSError("gone"), 5).restartable
+    assert not JobFailure.of(Lasting("wrong"), 5).restartable
+    assert not JobFailure.of(OSError("gone"), 5, restartable=False).restartable
+    assert not JobFailure.of(KeyboardInterrupt(), 5).restartable
+
+
+def test_a_clock_that_was_set_back_starts_another_query_of_a_job_that_waits_by_it() -> None:
+    life = at(Phase.RUNNING, traits=UNBOUNDED)
+    assert life.clock_set_back() == Recover()
+    assert life.recovered(4) == StartQuery(1)
+    assert life.restarts == 0, "it has not failed"
+    assert at(Phase.RUNNING).clock_set_back() is None, "a bounded one does not wait"
+
+
+class TestASavepoint:
+    def test_needs_an_epoch_first_only_where_there_is_no_checkpoint(self) -> None:
+        life = at(Phase.RUNNING)
+        assert life.savepoint_requested() == Save(first_epoch=True)
+        life.epoch_done()
+        assert life.savepoint_requested() == Save(first_epoch=False)
+        assert at(Phase.RUNNING).stop_requested(drain=True) == Save(first_epoch=False, drain=True)
+
+    def test_that_was_asked_for_during_a_restart_is_made_after_it(self) -> None:
+        life = at(Phase.RESTARTING)
+        assert life.savepoint_requested() == AwaitRecovery()
+        life.delay_over()
+        assert life.savepoint_requested() == AwaitRecovery()
+        life.recovered(4)
+        assert life.savepoint_requested() == Save(first_epoch=False)
+
+    def test_with_a_stop_ends_the_job_and_leaves_open_what_sinks_hold(self) -> None:
+        life = at(Phase.RUNNING, traits=UNBOUNDED)
+        assert life.stopped() == StopQuery()
+        assert life.batch_ready(0) is None
+        assert life.query_ended() == End(JobStatus.FINISHED, close=True, end_lineage=True)
+
+    def test_between_the_recovery_and_the_start_of_the_query_stops_that_query(self) -> None:
+        """The job once hung: the stop found no query, and the query started afterwards."""
+        life = at(Phase.RECOVERING, traits=UNBOUNDED)
+        assert life.recovered(4) == StartQuery(0)
+        assert life.stop_requested() == Save(first_epoch=False)
+        assert life.stopped() == StopQuery()
+        assert life.query_started() == StopQuery()
+        assert life.query_ended() == End(JobStatus.FINISHED, close=True, end_lineage=True)
+
+    def test_with_a_drain_ends_as_the_input_does(self) -> None:
+        life = at(Phase.RUNNING, traits=UNBOUNDED)
+        life.epoch_done(ended=True)
+        life.stopped()
+        assert life.query_ended() == End(JobStatus.FINISHED, end_lineage=True)
+
+    def test_holds_everything_so_a_failure_after_it_ends_the_job_all_the_same(self) -> None:
+        life = at(Phase.RUNNING, Wish.STOP, UNBOUNDED)
+        assert life.failed(FAILURE).status is JobStatus.FINISHED  # type: ignore[union-attr]
+
+    def test_with_a_cancel_counts_as_cancelled_and_leaves_open_what_sinks_hold(self) -> None:
+        life = at(Phase.RUNNING, traits=UNBOUNDED)
+        life.stopped(cancel=True)
+        assert life.status is JobStatus.CANCELLING
+        assert life.query_ended() == End(JobStatus.CANCELED, close=True, end_lineage=True)
+
+
+class TestTheEndOfACancelledJob:
+    def test_finishes_its_sinks_and_removes_its_checkpoints(self) -> None:
+        life = at(Phase.RUNNING, Wish.CANCEL)
+        assert life.gives_up_epoch
+        assert life.query_ended() == End(JobStatus.CANCELED, close=True, finish_sinks=True, end_lineage=True)
+
+    def test_retains_them_where_it_is_told_to_and_then_sinks_hold_on(self) -> None:
+        life = at(Phase.RUNNING, Wish.CANCEL, JobTraits(retain=True))
+        assert life.query_ended() == End(JobStatus.CANCELED, close=True, end_lineage=True, retain=True)
+
+    def test_without_checkpoints_has_none_to_close(self) -> None:
+        life = at(Phase.RUNNING, Wish.CANCEL, JobTraits(checkpointing=False, resumable=False, retain=True))
+        assert life.query_ended() == End(JobStatus.CANCELED, finish_sinks=True, end_lineage=True)
+
+
+class TestTheEndOfASuspendedJob:
+    def test_removes_nothing(self) -> None:
+        life = at(Phase.RUNNING, Wish.SUSPEND)
+        assert not life.gives_up_epoch
+        assert life.query_ended() == End(JobStatus.SUSPENDED)
+
+    def test_that_no_start_can_resume_is_that_of_a_cancelled_one(self) -> None:
+        life = at(Phase.RUNNING, Wish.SUSPEND, JobTraits(resumable=False))
+        assert life.query_ended() == End(JobStatus.CANCELED, close=True, finish_sinks=True, end_lineage=True)
+
+    def test_gives_up_the_epoch_where_it_must_not_wait(self) -> None:
+        life = at(Phase.RUNNING)
+        assert life.suspend_requested(now=True) == StopQuery(now=True)
+        batch = at(Phase.RUNNING, traits=JobTraits(checkpointing=False, resumable=False, single_epoch=True))
+        assert batch.suspend_requested() == StopQuery(now=True)
+
+    def test_after_a_failure_meanwhile_is_the_same(self) -> None:
+        assert at(Phase.RUNNING, Wish.SUSPEND).failed(FAILURE) == End(JobStatus.SUSPENDED)
+
+
+def test_a_greater_wish_overrules_a_smaller_one_and_no_smaller_one_a_greater() -> None:
+    life = at(Phase.RUNNING)
+    for ask, wish in [
+        (life.suspend_requested, Wish.SUSPEND),
+        (life.stopped, Wish.STOP),
+        (life.suspend_requested, Wish.STOP),
+        (life.cancel_requested, Wish.CANCEL),
+        (life.stopped, Wish.CANCEL),
+        (life.suspend_requested, Wish.CANCEL),
+    ]:
+        ask()
+        assert life.wish is wish
+
+
+def test_what_could_not_be_closed_has_failed() -> None:
+    life = at(Phase.ENDING)
+    life.ended(failed=True)
+    assert life.status is JobStatus.FAILED
+
+
+@given(st.lists(st.sampled_from(sorted(EVENTS)), max_size=40), st.booleans(), st.booleans())
+def test_no_order_of_events_brings_a_job_back_to_life_or_lets_two_generations_run(
+    events: list[str], bounded: bool, checkpointing: bool
+) -> None:
+    life = LifeCycle(JobTraits(checkpointing=checkpointing, resumable=checkpointing, bounded=bounded), STRATEGY)
+    ended, started = False, 0
+    for name in events:
+        try:
+            instruction = EVENTS[name](life)
+        except InvalidEvent:
+            continue
+        if isinstance(instruction, StartQuery):
+            assert instruction.generation == life.generation
+            started += 1
+        if ended:
+            assert not isinstance(instruction, (Recover, StartQuery, RunEpoch, AwaitRestart, Save, Rescale))
+        ended = ended or isinstance(instruction, End) or name == "ended"
+        assert life.batch_ready(life.generation - 1) is None if life.phase is not Phase.CREATED else True
+    assert ended == (life.phase in OVER)
+
+
+def test_threads_ask_one_after_the_other() -> None:
+    life = at(Phase.RUNNING)
+    ends: list[object] = []
+
+    def end() -> None:
+        try:
+            ends.append(life.query_ended())
+        except InvalidEvent:
+            ends.append(None)
+
+    life.cancel_requested()
+    threads = [threading.Thread(target=end) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sum(isinstance(each, End) for each in ends) == 1
