@@ -14,8 +14,8 @@ from statistics import median
 from chaos import storage_faults
 from chaos.damage import drop_replicas, lineages
 from chaos.ends.files import FileEnds
-from chaos.ends.served import ServedEnds
-from chaos.faults import Faults, Missed, Violation
+from chaos.ends.served import Missed, ServedEnds
+from chaos.faults import Faults, Violation
 from chaos.job import SAYS
 from chaos.observer import Observer
 from chaos.plan import ALL_KINDS, Fault, Life, digest

@@ -82,6 +82,7 @@ def _job(folder: str) -> None:
     session = running_session()
     assert session is not None
     gateway = session.sparkContext._gateway
+    assert gateway is not None
     session.stop()
     # It writes the archive when it ends in good order, which it does when nobody writes to it any more.
     gateway.proc.stdin.close()

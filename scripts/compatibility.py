@@ -67,7 +67,8 @@ class Comparison:
         if isinstance(ours, ImportError) and not isinstance(ours, AbsentImport):
             self.problems.append(f"{module.removeprefix('pyflink.')} is absent and has no entry: {ours}")
             return
-        here, passed_on = [], []
+        here: list[Finding] = []
+        passed_on: list[Finding] = []
         for name in names.values():
             if name.home:
                 passed_on.append(self._module_name(ours, module, name))
@@ -235,7 +236,8 @@ def _constructor_difference(theirs: Name, ours: Any) -> str:
     # PyFlink's own code, not the user's, makes objects around Java objects.
     if constructor is None or any(_is_java(p) and p.default is None for p in constructor.parameters):
         return ""
-    return call_difference(constructor.parameters, ours.__init__, True) if "__init__" in vars(ours) else ""
+    own = vars(ours).get("__init__")
+    return call_difference(constructor.parameters, own, True) if own is not None else ""
 
 
 def _value_difference(theirs: str, ours: Any) -> str:

@@ -39,8 +39,8 @@ def public_names(module: str, read: Callable[[str], str], is_package: bool) -> d
     listed = _listed(tree)
     imported = _imported(tree)
     names = {name.name: name for name in _definitions(tree.body)}
-    for name in names.values():
-        _inherit(name, names, listed)
+    for defined in names.values():
+        _inherit(defined, names, listed)
     public = [name for name in names if not name.startswith("_") and (listed is None or name in listed)]
     result = {name: names[name] for name in public}
     for name in listed or []:

@@ -88,7 +88,7 @@ class Run:
         work = self.work()
         files = write_load(work / "input", keys, self.sizes.of(1_000_000))
         write_changes(work / "input", files, WARM_UP + MEASURED, keys, self.sizes.changed)
-        told = self.job(backend, work, "--settle-after", str(files))
+        told: dict[str, Any] = self.job(backend, work, "--settle-after", str(files))
         shutil.rmtree(work)
         return told | {"load": told["epochs"][:files], "epochs": told["epochs"][files + WARM_UP :]}
 
@@ -185,7 +185,7 @@ def _spread(seconds: list[float]) -> str:
 
 
 def _median(epochs: list[dict[str, Any]], name: str) -> float:
-    return statistics.median(epoch[name] for epoch in epochs)
+    return float(statistics.median(epoch[name] for epoch in epochs))
 
 
 def main() -> int:

@@ -127,7 +127,7 @@ def read_results(conninfo: str) -> Output:
 def check_counts(conninfo: str, wanted: Expected) -> list[str]:
     """The table of counts by key, which is not added to but changed."""
     with closing(psycopg.connect(conninfo)) as connection:
-        found = dict(connection.execute("SELECT key, n FROM counts").fetchall())
+        found: dict[int, int] = dict(connection.execute("SELECT key, n FROM counts").fetchall())
     held = wanted.states["first", "n"]
     return [
         f"counts has {found.get(key)} for key {key} instead of {held.get(key)}"

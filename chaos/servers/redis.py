@@ -65,9 +65,10 @@ class RedisServer:
         if self.password:
             command += ["--requirepass", self.password]
         self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
-        assert self._process.stdout is not None
+        output = self._process.stdout
+        assert output is not None
         said = []
-        for line in self._process.stdout:
+        for line in output:
             said.append(line)
             if "Ready to accept connections" in line:
                 break
@@ -78,7 +79,7 @@ class RedisServer:
             ["sh", "-c", _WATCHER, str(self._process.pid)], stdin=subprocess.PIPE, start_new_session=True
         )
         # What nobody reads would fill the pipe, and then the server would wait for a reader.
-        threading.Thread(target=self._process.stdout.read, daemon=True).start()
+        threading.Thread(target=output.read, daemon=True).start()
         return self
 
     def kill(self) -> None:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import datetime
+from decimal import Decimal
 from enum import Enum
-from typing import Any
+from typing import Any, Generic
+
+from penstock.common.time import Instant
+from penstock.common.type_parameters import T_co
 
 
-class TypeInformation:
+class TypeInformation(Generic[T_co]):
     """The declared type of a value. Equal types have equal parts, names included; they can be pickled."""
 
     def _parts(self) -> tuple[Any, ...]:
@@ -40,7 +45,7 @@ class BasicType(Enum):
     INSTANT = "Instant"
 
 
-class BasicTypeInfo(TypeInformation):
+class BasicTypeInfo(TypeInformation[T_co]):
     """A type without parts."""
 
     def __eq__(self, other: object) -> bool:
@@ -65,57 +70,57 @@ class BasicTypeInfo(TypeInformation):
     # As PyFlink names them; `Types` has the same, shorter.
 
     @staticmethod
-    def STRING_TYPE_INFO() -> BasicTypeInfo:
+    def STRING_TYPE_INFO() -> BasicTypeInfo[str]:
         """Return the type of texts."""
         return BasicTypeInfo(BasicType.STRING)
 
     @staticmethod
-    def BOOLEAN_TYPE_INFO() -> BasicTypeInfo:
+    def BOOLEAN_TYPE_INFO() -> BasicTypeInfo[bool]:
         """Return the type of booleans."""
         return BasicTypeInfo(BasicType.BOOLEAN)
 
     @staticmethod
-    def BYTE_TYPE_INFO() -> BasicTypeInfo:
+    def BYTE_TYPE_INFO() -> BasicTypeInfo[int]:
         """Return the type of integers of 8 bits."""
         return BasicTypeInfo(BasicType.BYTE)
 
     @staticmethod
-    def SHORT_TYPE_INFO() -> BasicTypeInfo:
+    def SHORT_TYPE_INFO() -> BasicTypeInfo[int]:
         """Return the type of integers of 16 bits."""
         return BasicTypeInfo(BasicType.SHORT)
 
     @staticmethod
-    def INT_TYPE_INFO() -> BasicTypeInfo:
+    def INT_TYPE_INFO() -> BasicTypeInfo[int]:
         """Return the type of integers of 32 bits."""
         return BasicTypeInfo(BasicType.INT)
 
     @staticmethod
-    def LONG_TYPE_INFO() -> BasicTypeInfo:
+    def LONG_TYPE_INFO() -> BasicTypeInfo[int]:
         """Return the type of integers of 64 bits."""
         return BasicTypeInfo(BasicType.LONG)
 
     @staticmethod
-    def FLOAT_TYPE_INFO() -> BasicTypeInfo:
+    def FLOAT_TYPE_INFO() -> BasicTypeInfo[float]:
         """Return the type of floating-point numbers of 32 bits."""
         return BasicTypeInfo(BasicType.FLOAT)
 
     @staticmethod
-    def DOUBLE_TYPE_INFO() -> BasicTypeInfo:
+    def DOUBLE_TYPE_INFO() -> BasicTypeInfo[float]:
         """Return the type of floating-point numbers of 64 bits."""
         return BasicTypeInfo(BasicType.DOUBLE)
 
     @staticmethod
-    def CHAR_TYPE_INFO() -> BasicTypeInfo:
+    def CHAR_TYPE_INFO() -> BasicTypeInfo[str]:
         """Return the type of single characters."""
         return BasicTypeInfo(BasicType.CHAR)
 
     @staticmethod
-    def BIG_INT_TYPE_INFO() -> BasicTypeInfo:
+    def BIG_INT_TYPE_INFO() -> BasicTypeInfo[int]:
         """Return the type of integers of any size."""
         return BasicTypeInfo(BasicType.BIG_INT)
 
     @staticmethod
-    def BIG_DEC_TYPE_INFO() -> BasicTypeInfo:
+    def BIG_DEC_TYPE_INFO() -> BasicTypeInfo[Decimal]:
         """Return the type of decimals."""
         return BasicTypeInfo(BasicType.BIG_DEC)
 
@@ -125,19 +130,19 @@ class BasicTypeInfo(TypeInformation):
         return InstantTypeInfo(BasicType.INSTANT)
 
 
-class InstantTypeInfo(BasicTypeInfo):
+class InstantTypeInfo(BasicTypeInfo[Instant]):
     """`penstock.common.Instant`. Equal to the BasicTypeInfo of the same name, as in PyFlink."""
 
 
-class DateTypeInfo(TypeInformation):
+class DateTypeInfo(TypeInformation[datetime.date]):
     """`datetime.date`."""
 
 
-class TimeTypeInfo(TypeInformation):
+class TimeTypeInfo(TypeInformation[datetime.time]):
     """`datetime.time`."""
 
 
-class TimestampTypeInfo(TypeInformation):
+class TimestampTypeInfo(TypeInformation[datetime.datetime]):
     """`datetime.datetime`."""
 
 

@@ -6,9 +6,12 @@ others, a type hint may stand for a `TypeInformation`: `Types.LIST(Order)`, `Typ
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from decimal import Decimal
+from typing import Any, TypeAlias, overload
 
+from penstock.common.row import Row
 from penstock.common.simple_types import (
     BasicType,
     BasicTypeInfo,
@@ -20,6 +23,8 @@ from penstock.common.simple_types import (
     TimeTypeInfo,
     TypeInformation,
 )
+from penstock.common.time import Instant
+from penstock.common.type_parameters import K, T, T_co, V
 
 __all__ = [
     "BasicArrayTypeInfo",
@@ -40,12 +45,15 @@ __all__ = [
     "TimestampTypeInfo",
     "TupleTypeInfo",
     "TypeInformation",
+    "TypeOf",
     "TypeSpec",
     "Types",
 ]
 
 # A TypeInformation, or any type hint with a serializer: hints have no common class to name here.
 TypeSpec: TypeAlias = Any
+TypeOf: TypeAlias = TypeInformation[T] | type[T]
+"""The specs that tell a type checker what the values are; of others, such as `int | None`, it knows nothing."""
 
 
 class ExternalTypeInfo(TypeInformation):
@@ -72,7 +80,7 @@ class PickledBytesTypeInfo(TypeInformation):
         return "PickledByteArrayTypeInfo"
 
 
-class _ElementsTypeInfo(TypeInformation):
+class _ElementsTypeInfo(TypeInformation[T_co]):
     """Many values of one type."""
 
     def __init__(self, element_type: TypeSpec) -> None:
@@ -102,25 +110,25 @@ _PRIMITIVES = frozenset(
 )
 
 
-class PrimitiveArrayTypeInfo(_ElementsTypeInfo):
+class PrimitiveArrayTypeInfo(_ElementsTypeInfo[Any]):
     """A list of numbers, booleans or characters, none of them None; `bytes` when the elements are BYTE."""
 
     def __init__(self, element_type: TypeInformation) -> None:
         super().__init__(_basic(element_type, _PRIMITIVES, "PRIMITIVE_ARRAY"))
 
 
-class BasicArrayTypeInfo(_ElementsTypeInfo):
+class BasicArrayTypeInfo(_ElementsTypeInfo[list[T]]):
     """A list of numbers, booleans, characters or strings, or None for any of them."""
 
     def __init__(self, element_type: TypeInformation) -> None:
         super().__init__(_basic(element_type, _PRIMITIVES | {BasicType.STRING}, "BASIC_ARRAY"))
 
 
-class ObjectArrayTypeInfo(_ElementsTypeInfo):
+class ObjectArrayTypeInfo(_ElementsTypeInfo[list[T]]):
     """A list of values of any one type, or None for any of them."""
 
 
-class ListTypeInfo(_ElementsTypeInfo):
+class ListTypeInfo(_ElementsTypeInfo[list[T]]):
     """A list of values of any one type, or None for any of them."""
 
     @property
@@ -129,7 +137,7 @@ class ListTypeInfo(_ElementsTypeInfo):
         return self._element_type
 
 
-class MapTypeInfo(TypeInformation):
+class MapTypeInfo(TypeInformation[dict[K, V]]):
     """A dict. A value may be None, a key may not."""
 
     def __init__(self, key_type_info: TypeSpec, value_type_info: TypeSpec) -> None:
@@ -151,7 +159,7 @@ class MapTypeInfo(TypeInformation):
         return f"MapTypeInfo<{_name(self._key_type_info)}, {_name(self._value_type_info)}>"
 
 
-class TupleTypeInfo(TypeInformation):
+class TupleTypeInfo(TypeInformation[tuple[Any, ...]]):
     """A tuple with one type per place, none of them None."""
 
     def __init__(self, field_types: Sequence[TypeSpec]) -> None:
@@ -168,7 +176,7 @@ class TupleTypeInfo(TypeInformation):
         return f"TupleTypeInfo({', '.join(map(_name, self._field_types))})"
 
 
-class RowTypeInfo(TypeInformation):
+class RowTypeInfo(TypeInformation[Row]):
     """A `Row` with one type per field; any field may be None. Without names its rows have none either."""
 
     def __init__(self, field_types: Sequence[TypeSpec], field_names: Sequence[str] | None = None) -> None:
@@ -215,82 +223,82 @@ class Types:
     """Makes the type of a value; a None is refused unless the method says otherwise."""
 
     @staticmethod
-    def STRING() -> TypeInformation:
+    def STRING() -> TypeInformation[str]:
         """`str`."""
         return BasicTypeInfo(BasicType.STRING)
 
     @staticmethod
-    def BYTE() -> TypeInformation:
+    def BYTE() -> TypeInformation[int]:
         """`int` from -128 to 127."""
         return BasicTypeInfo(BasicType.BYTE)
 
     @staticmethod
-    def BOOLEAN() -> TypeInformation:
+    def BOOLEAN() -> TypeInformation[bool]:
         """`bool`."""
         return BasicTypeInfo(BasicType.BOOLEAN)
 
     @staticmethod
-    def SHORT() -> TypeInformation:
+    def SHORT() -> TypeInformation[int]:
         """`int` of 16 bits."""
         return BasicTypeInfo(BasicType.SHORT)
 
     @staticmethod
-    def INT() -> TypeInformation:
+    def INT() -> TypeInformation[int]:
         """`int` of 32 bits."""
         return BasicTypeInfo(BasicType.INT)
 
     @staticmethod
-    def LONG() -> TypeInformation:
+    def LONG() -> TypeInformation[int]:
         """`int` of 64 bits."""
         return BasicTypeInfo(BasicType.LONG)
 
     @staticmethod
-    def FLOAT() -> TypeInformation:
+    def FLOAT() -> TypeInformation[float]:
         """`float`, rounded to 32 bits."""
         return BasicTypeInfo(BasicType.FLOAT)
 
     @staticmethod
-    def DOUBLE() -> TypeInformation:
+    def DOUBLE() -> TypeInformation[float]:
         """`float`."""
         return BasicTypeInfo(BasicType.DOUBLE)
 
     @staticmethod
-    def CHAR() -> TypeInformation:
+    def CHAR() -> TypeInformation[str]:
         """`str` of one character."""
         return BasicTypeInfo(BasicType.CHAR)
 
     @staticmethod
-    def BIG_INT() -> TypeInformation:
+    def BIG_INT() -> TypeInformation[int]:
         """`int` of any size."""
         return BasicTypeInfo(BasicType.BIG_INT)
 
     @staticmethod
-    def BIG_DEC() -> TypeInformation:
+    def BIG_DEC() -> TypeInformation[Decimal]:
         """`decimal.Decimal`."""
         return BasicTypeInfo(BasicType.BIG_DEC)
 
     @staticmethod
-    def INSTANT() -> TypeInformation:
+    def INSTANT() -> TypeInformation[Instant]:
         """`penstock.common.Instant`."""
         return BasicTypeInfo.INSTANT_TYPE_INFO()
 
     @staticmethod
-    def SQL_DATE() -> TypeInformation:
+    def SQL_DATE() -> TypeInformation[datetime.date]:
         """`datetime.date`."""
         return DateTypeInfo()
 
     @staticmethod
-    def SQL_TIME() -> TypeInformation:
+    def SQL_TIME() -> TypeInformation[datetime.time]:
         """`datetime.time`."""
         return TimeTypeInfo()
 
     @staticmethod
-    def SQL_TIMESTAMP() -> TypeInformation:
+    def SQL_TIMESTAMP() -> TypeInformation[datetime.datetime]:
         """`datetime.datetime`, to the microsecond; an aware one comes back in UTC."""
         return TimestampTypeInfo()
 
     @staticmethod
-    def PICKLED_BYTE_ARRAY() -> TypeInformation:
+    def PICKLED_BYTE_ARRAY() -> TypeInformation[Any]:
         """Any picklable object, None too. Reading it back runs whatever code its pickle names."""
         return PickledBytesTypeInfo()
 
@@ -310,27 +318,51 @@ class Types:
         return TupleTypeInfo(field_types)
 
     @staticmethod
-    def PRIMITIVE_ARRAY(element_type: TypeInformation) -> TypeInformation:
+    def PRIMITIVE_ARRAY(element_type: TypeInformation) -> TypeInformation[Any]:
         """A list of numbers, booleans or characters; `bytes` when the elements are BYTE."""
         return PrimitiveArrayTypeInfo(element_type)
 
     @staticmethod
-    def BASIC_ARRAY(element_type: TypeInformation) -> TypeInformation:
+    def BASIC_ARRAY(element_type: TypeInformation[T]) -> TypeInformation[list[T]]:
         """A list of numbers, booleans, characters or strings; an element may be None."""
         return BasicArrayTypeInfo(element_type)
 
+    @overload
     @staticmethod
-    def OBJECT_ARRAY(element_type: TypeSpec) -> TypeInformation:
+    def OBJECT_ARRAY(element_type: TypeOf[T]) -> TypeInformation[list[T]]: ...
+
+    @overload
+    @staticmethod
+    def OBJECT_ARRAY(element_type: TypeSpec) -> TypeInformation[list[Any]]: ...
+
+    @staticmethod
+    def OBJECT_ARRAY(element_type: TypeSpec) -> TypeInformation[list[Any]]:
         """A list of any type; an element may be None."""
         return ObjectArrayTypeInfo(element_type)
 
+    @overload
     @staticmethod
-    def MAP(key_type_info: TypeSpec, value_type_info: TypeSpec) -> TypeInformation:
+    def MAP(key_type_info: TypeOf[K], value_type_info: TypeOf[V]) -> TypeInformation[dict[K, V]]: ...
+
+    @overload
+    @staticmethod
+    def MAP(key_type_info: TypeSpec, value_type_info: TypeSpec) -> TypeInformation[dict[Any, Any]]: ...
+
+    @staticmethod
+    def MAP(key_type_info: TypeSpec, value_type_info: TypeSpec) -> TypeInformation[dict[Any, Any]]:
         """A dict; a value may be None, a key may not."""
         return MapTypeInfo(key_type_info, value_type_info)
 
+    @overload
     @staticmethod
-    def LIST(element_type_info: TypeSpec) -> TypeInformation:
+    def LIST(element_type_info: TypeOf[T]) -> TypeInformation[list[T]]: ...
+
+    @overload
+    @staticmethod
+    def LIST(element_type_info: TypeSpec) -> TypeInformation[list[Any]]: ...
+
+    @staticmethod
+    def LIST(element_type_info: TypeSpec) -> TypeInformation[list[Any]]:
         """A list of any type; an element may be None."""
         return ListTypeInfo(element_type_info)
 

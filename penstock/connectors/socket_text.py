@@ -33,7 +33,7 @@ class SocketFailed(PenstockError):
     """Nobody listens, or the connection broke."""
 
 
-class SocketTextSource(Source):
+class SocketTextSource(Source[str]):
     """Made by `env.socket_text_stream`. Ends when the other side closes the connection and does not come back.
 
     `max_retry`: how many seconds a connection that ended, or cannot be made, is tried; below 0: without end.

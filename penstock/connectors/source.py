@@ -10,8 +10,9 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Generic, NamedTuple, TypeAlias
 
+from penstock.common.type_parameters import T_co
 from penstock.connectors.dead_letters import DeadLetter, LetterBox
 from penstock.runtime.moment import OfSplit
 
@@ -19,8 +20,8 @@ Positions: TypeAlias = dict[str, Any]
 """By split: how far it has been read. A position is anything JSON can hold: a number, a string, a list or dict."""
 
 
-class Source(ABC):
-    """Pickled into the job. Order of calls:
+class Source(ABC, Generic[T_co]):
+    """A source of records of one type, `class Numbers(Source[int])`. Pickled into the job. Order of calls:
 
     In the planner, one process beside the driver: `start` when the job has no checkpoint, then `advance` and perhaps
     `backlog` before every epoch, and `commit` when an epoch is complete. In the tasks: `read`, for every split whose
@@ -69,7 +70,7 @@ class Source(ABC):
         box = self.letters or LetterBox(type(self).__name__)
         return box.letter(split, position, raw, reason)
 
-    def without_time(self) -> Source:
+    def without_time(self) -> Source[T_co]:
         """The source for a job in which nobody makes watermarks of timestamps: it may then leave them out.
 
         Each costs: records go on one by one, and exchanges write their times beside them.

@@ -11,6 +11,7 @@ from typing import Any
 
 from penstock.common.row import Row
 from penstock.errors import PenstockError
+from penstock.graph.logical import GraphError
 
 _COMBINE: dict[str, Callable[[Any, Any], Any]] = {"sum": lambda a, b: a + b, "min": min, "max": max}
 
@@ -80,3 +81,10 @@ class Projection:
         if isinstance(value, (tuple, list)):
             return tuple(value[position] for position in self.positions)
         raise PenstockError(f"project takes fields of tuples, lists or Rows; it was given a {type(value).__name__}.")
+
+
+def projection(positions: tuple[int, ...]) -> Projection:
+    """Return the map function behind `project`."""
+    if not positions or not all(type(position) is int and position >= 0 for position in positions):
+        raise GraphError(f"project takes the positions of fields, from 0 on, not {positions!r}.")
+    return Projection(positions)

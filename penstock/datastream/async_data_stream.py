@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from penstock.absent import explain_absent
 from penstock.common.time import Duration, Time, to_millis
@@ -19,7 +19,10 @@ from penstock.runtime.operators import describe, method_of
 
 __all__ = ["AsyncDataStream"]
 
-Asynchronous: TypeAlias = AsyncFunction | Callable[[Any], Awaitable[list[Any]]]
+T = TypeVar("T")
+R = TypeVar("R")
+
+Asynchronous: TypeAlias = AsyncFunction[T, R] | Callable[[T], Awaitable[list[R]]]
 Length: TypeAlias = Time | Duration | timedelta | int
 
 
@@ -32,24 +35,24 @@ class AsyncDataStream:
 
     @staticmethod
     def unordered_wait(
-        data_stream: DataStream,
-        async_function: Asynchronous,
+        data_stream: DataStream[T],
+        async_function: Asynchronous[T, R],
         timeout: Length,
         capacity: int = 100,
         output_type: Any = None,
-    ) -> DataStream:
+    ) -> DataStream[R]:
         """Results go on as they come, but not past a watermark."""
         return _wait("unordered_wait", data_stream, async_function, timeout, NO_RETRY_STRATEGY, capacity, output_type)
 
     @staticmethod
     def unordered_wait_with_retry(
-        data_stream: DataStream,
-        async_function: Asynchronous,
+        data_stream: DataStream[T],
+        async_function: Asynchronous[T, R],
         timeout: Length,
         async_retry_strategy: AsyncRetryStrategy,
         capacity: int = 100,
         output_type: Any = None,
-    ) -> DataStream:
+    ) -> DataStream[R]:
         """Call an asynchronous function for each record, retry failed calls, and emit results as they arrive.
 
         Args:
@@ -65,24 +68,24 @@ class AsyncDataStream:
 
     @staticmethod
     def ordered_wait(
-        data_stream: DataStream,
-        async_function: Asynchronous,
+        data_stream: DataStream[T],
+        async_function: Asynchronous[T, R],
         timeout: Length,
         capacity: int = 100,
         output_type: Any = None,
-    ) -> DataStream:
+    ) -> DataStream[R]:
         """Results go on in the order of their records."""
         return _wait("ordered_wait", data_stream, async_function, timeout, NO_RETRY_STRATEGY, capacity, output_type)
 
     @staticmethod
     def ordered_wait_with_retry(
-        data_stream: DataStream,
-        async_function: Asynchronous,
+        data_stream: DataStream[T],
+        async_function: Asynchronous[T, R],
         timeout: Length,
         async_retry_strategy: AsyncRetryStrategy,
         capacity: int = 100,
         output_type: Any = None,
-    ) -> DataStream:
+    ) -> DataStream[R]:
         """Call an asynchronous function for each record, retry failed calls, and emit results in the order of records.
 
         Args:
@@ -100,7 +103,7 @@ class AsyncDataStream:
 def _wait(
     method: str,
     data_stream: DataStream,
-    function: Asynchronous,
+    function: Asynchronous[T, R],
     timeout: Length,
     strategy: AsyncRetryStrategy,
     capacity: int,

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from penstock.common.type_parameters import T1_co, T2_co, T_co
 from penstock.datastream import hints
 from penstock.datastream.functions import BroadcastProcessFunction, KeyedBroadcastProcessFunction
 from penstock.graph.logical import GraphError, Input
@@ -13,13 +14,16 @@ from penstock.runtime.operators import describe
 from penstock.state.descriptors import MapStateDescriptor
 
 if TYPE_CHECKING:
-    from penstock.datastream.data_stream import DataStream, KeyedStream
+    from penstock.datastream.data_stream import DataStream
 
 
-class BroadcastStream:
+R = TypeVar("R")
+
+
+class BroadcastStream(Generic[T_co]):
     """Given by `stream.broadcast(descriptor, ...)`. To be connected to another stream."""
 
-    def __init__(self, input_stream: DataStream, broadcast_state_descriptors: list[MapStateDescriptor]) -> None:
+    def __init__(self, input_stream: DataStream[T_co], broadcast_state_descriptors: list[MapStateDescriptor]) -> None:
         for descriptor in broadcast_state_descriptors:
             if not isinstance(descriptor, MapStateDescriptor):
                 raise GraphError(
@@ -33,13 +37,13 @@ class BroadcastStream:
         self.broadcast_state_descriptors = broadcast_state_descriptors
 
 
-class BroadcastConnectedStream:
+class BroadcastConnectedStream(Generic[T1_co, T2_co]):
     """Given by `stream.connect(broadcast_stream)`."""
 
     def __init__(
         self,
-        non_broadcast_stream: DataStream | KeyedStream,
-        broadcast_stream: BroadcastStream,
+        non_broadcast_stream: DataStream[T1_co],
+        broadcast_stream: BroadcastStream[T2_co],
         broadcast_state_descriptors: list[MapStateDescriptor],
     ) -> None:
         if non_broadcast_stream._env is not broadcast_stream.input_stream._env:
@@ -53,9 +57,9 @@ class BroadcastConnectedStream:
 
     def process(
         self,
-        func: BroadcastProcessFunction[Any, Any, Any] | KeyedBroadcastProcessFunction[Any, Any, Any, Any],
+        func: BroadcastProcessFunction[T1_co, T2_co, R] | KeyedBroadcastProcessFunction[Any, T1_co, T2_co, R],
         output_type: Any = None,
-    ) -> DataStream:
+    ) -> DataStream[R]:
         """A KeyedBroadcastProcessFunction where the stream is keyed, else a BroadcastProcessFunction."""
         from penstock.datastream.data_stream import KeyedStream
 

@@ -5,21 +5,25 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
+from penstock.checkpoint.lineages import SharedStorage
+from penstock.common.configuration import Configuration
+from penstock.common.options.program import AUTO_GENERATE_UIDS
 from penstock.common.source_locations import warn
-from penstock.datastream.functions import Function, KeySelector, Partitioner, ReduceFunction
-from penstock.graph.logical import GraphError, LogicalGraph, Node
+from penstock.common.watermark_strategy import WatermarkStrategy
+from penstock.connectors.driver_sinks import CollectSink
+from penstock.datastream.functions import (
+    Function,
+    KeyedProcessFunction,
+    KeySelector,
+    Partitioner,
+    ProcessFunction,
+    ReduceFunction,
+)
+from penstock.errors import PenstockError
+from penstock.graph.logical import GraphError, LogicalGraph
 from penstock.runtime.checkpointed import holds_operator_state
 from penstock.runtime.operators import describe
-from penstock.runtime.sink_operators import SinkFunctionOperator, SinkOperator
-
-
-def check_positive(number: int, what: str) -> None:
-    """Raise GraphError unless a number is an integer of at least 1."""
-    if not isinstance(number, int) or number < 1:
-        raise GraphError(
-            f"The {what} must be a whole number of at least 1, not {number!r}.",
-            fix="Give such a number, or leave the call out.",
-        )
+from penstock.state.serializers import serializer_for
 
 
 def check_function(func: Any, kind: type[Function], method: str) -> None:
@@ -46,6 +50,39 @@ def check_function(func: Any, kind: type[Function], method: str) -> None:
         )
 
 
+def check_process_function(func: Any, *, keyed: bool) -> None:
+    """Raise GraphError for what cannot be the function of `process`, such as a ProcessFunction on a keyed stream."""
+    if keyed and isinstance(func, ProcessFunction):
+        raise GraphError(
+            f"{describe(func)} is a ProcessFunction; a keyed stream needs a KeyedProcessFunction.",
+            fix=f"Write `class {type(func).__name__}(KeyedProcessFunction)`.",
+        )
+    if not keyed and isinstance(func, KeyedProcessFunction):
+        raise GraphError(
+            f"{describe(func)} is a KeyedProcessFunction, but the stream is not keyed.",
+            fix="Call key_by(...) before process.",
+        )
+    check_function(func, KeyedProcessFunction if keyed else ProcessFunction, "process")
+
+
+def check_watermark_strategy(strategy: Any) -> None:
+    """Raise GraphError for what `assign_timestamps_and_watermarks` cannot take."""
+    if not isinstance(strategy, WatermarkStrategy):
+        raise GraphError(
+            f"assign_timestamps_and_watermarks needs a WatermarkStrategy, not {type(strategy).__name__}.",
+            fix="Start with WatermarkStrategy.for_bounded_out_of_orderness(Duration.of_seconds(10)).",
+        )
+
+
+def check_same_environment(first: object, second: object) -> None:
+    """Raise GraphError unless the streams to unite belong to the same environment."""
+    if first is not second:
+        raise GraphError(
+            "Only streams of one environment can be united.",
+            fix="Make all streams from one env = StreamExecutionEnvironment.get_execution_environment().",
+        )
+
+
 def _check_open(func: Function) -> None:
     """Refuse an `open` that cannot be called as Penstock calls it."""
     if inspect.iscoroutinefunction(func.open):
@@ -65,7 +102,7 @@ def _check_open(func: Function) -> None:
 def warn_of_missing_sinks(graph: LogicalGraph) -> None:
     """Warn of streams that end in no sink: they are computed, and no one sees the results."""
     read = {edge.node for node in graph.nodes.values() for edge in node.inputs}
-    ends = [node for node in graph.nodes.values() if node.id not in read and not is_sink(node)]
+    ends = [node for node in graph.nodes.values() if node.id not in read and not node.is_sink]
     if not ends:
         return
     names = ", ".join(f"'{node.name}'" + (f" (line {node.location.line})" if node.location else "") for node in ends)
@@ -75,9 +112,34 @@ def warn_of_missing_sinks(graph: LogicalGraph) -> None:
     )
 
 
-def is_sink(node: Node) -> bool:
-    """Return whether a node of the graph is a sink."""
-    return isinstance(node.operator, (SinkOperator, SinkFunctionOperator))
+def require_uids(graph: LogicalGraph, configuration: Configuration) -> None:
+    """Refuse operators without a uid where the settings ask for uids."""
+    if configuration.get(AUTO_GENERATE_UIDS):
+        return
+    collecting = {uid for uid, sink in graph.sinks().items() if isinstance(sink, CollectSink)}
+    without = [node.name for node in graph.nodes.values() if node.given_uid is None and node.uid not in collecting]
+    if without:
+        names = ", ".join(f"'{name}'" for name in without)
+        raise GraphError(
+            f"{AUTO_GENERATE_UIDS.key} is false, and these operators have no uid: {names}. "
+            f"Give each one: stream.uid('name')."
+        )
+
+
+def warn_of_derived_uids(graph: LogicalGraph, root: SharedStorage | None) -> None:
+    """Warn of state whose uid is derived, where checkpoints at `root` outlive the driver."""
+    nodes = [
+        node
+        for node in graph.nodes.values()
+        if node.given_uid is None and node.operator is not None and node.operator.keyed
+    ]
+    if nodes and root is not None:
+        names = ", ".join(f"'{node.name}' ({node.uid})" for node in nodes)
+        warn(
+            f"These operators hold state but have no uid, so theirs is derived from the shape of the program: "
+            f"{names}. If the program changes, their state is not found again. Give each a uid: "
+            f"stream.process(...).uid('name')."
+        )
 
 
 def check_stateless(func: Any) -> None:
@@ -87,3 +149,19 @@ def check_stateless(func: Any) -> None:
             f"{describe(func)} holds operator state, and no checkpoint has a place for it: it is no operator.",
             fix="Keep the state in a map, flat_map or process before or after it.",
         )
+
+
+def as_declared(records: list[Any], type_info: Any) -> list[Any]:
+    """The records of a collection as an exchange would give them: an int declared as DOUBLE is a float.
+
+    Raises:
+        GraphError: A record is not of the declared type.
+    """
+    serializer = serializer_for(type_info)
+    converted = []
+    for position, record in enumerate(records):
+        try:
+            converted.append(serializer.decode(serializer.encode(record)))
+        except PenstockError as error:
+            raise GraphError(f"from_collection: record {position} is not of the declared type. {error}") from None
+    return converted

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from penstock.common.type_parameters import T1_co, T2_co
 from penstock.datastream import hints
 from penstock.datastream.functions import (
     CoFlatMapFunction,
@@ -22,10 +23,14 @@ if TYPE_CHECKING:
     from penstock.datastream.data_stream import DataStream
 
 
-class ConnectedStreams:
+R = TypeVar("R")
+K = TypeVar("K")
+
+
+class ConnectedStreams(Generic[T1_co, T2_co]):
     """Given by `stream1.connect(stream2)`. Key both or neither."""
 
-    def __init__(self, stream1: DataStream, stream2: DataStream) -> None:
+    def __init__(self, stream1: DataStream[T1_co], stream2: DataStream[T2_co]) -> None:
         if stream1._env is not stream2._env:
             raise GraphError(
                 "Only streams of one environment can be connected.",
@@ -36,23 +41,23 @@ class ConnectedStreams:
 
     def key_by(
         self,
-        key_selector1: Callable[[Any], Any] | KeySelector,
-        key_selector2: Callable[[Any], Any] | KeySelector,
+        key_selector1: Callable[[T1_co], K] | KeySelector[T1_co, K],
+        key_selector2: Callable[[T2_co], K] | KeySelector[T2_co, K],
         key_type: Any = None,
-    ) -> ConnectedStreams:
+    ) -> ConnectedStreams[T1_co, T2_co]:
         """Partition both by key: records of equal keys meet, and share keyed state."""
         return ConnectedStreams(
             self.stream1.key_by(key_selector1, key_type), self.stream2.key_by(key_selector2, key_type)
         )
 
-    def map(self, func: CoMapFunction, output_type: Any = None) -> DataStream:
+    def map(self, func: CoMapFunction[T1_co, T2_co, R], output_type: Any = None) -> DataStream[R]:
         """`map1` or `map2` of each record; a result of None is no record, as in PyFlink."""
         self._expect(func, CoMapFunction, "map")
         return self._add(
             "Co-Map", CoMapOperator(func, self._keyed()), output_type or hints.mapped(func, "map1", "map2")
         )
 
-    def flat_map(self, func: CoFlatMapFunction, output_type: Any = None) -> DataStream:
+    def flat_map(self, func: CoFlatMapFunction[T1_co, T2_co, R], output_type: Any = None) -> DataStream[R]:
         """Apply a `CoFlatMapFunction`: a method for each of the two streams.
 
         Args:
@@ -63,7 +68,11 @@ class ConnectedStreams:
         output_type = output_type or hints.yielded(func, "flat_map1", "flat_map2")
         return self._add("Co-Flat Map", CoFlatMapOperator(func, self._keyed()), output_type)
 
-    def process(self, func: CoProcessFunction | KeyedCoProcessFunction, output_type: Any = None) -> DataStream:
+    def process(
+        self,
+        func: CoProcessFunction[T1_co, T2_co, R] | KeyedCoProcessFunction[Any, T1_co, T2_co, R],
+        output_type: Any = None,
+    ) -> DataStream[R]:
         """Apply a function with access to time, and to state and timers if the streams are keyed.
 
         Args:

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import replace
-from functools import partial
-from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote, urlparse
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from penstock.checkpoint.job_directories import claim, find_directory, passing_storage, unnamed_directory
-from penstock.checkpoint.lineages import SharedStorage
-from penstock.common.configuration import Configuration, shown
-from penstock.common.console import console
+from penstock.common.configuration import Configuration
 from penstock.common.error_format import ShortExceptHook
 from penstock.common.execution_config import ExecutionConfig
-from penstock.common.interrupts import Interrupt, stop_to_resume, watch
+from penstock.common.interrupts import Interrupt, stop_to_resume
 from penstock.common.job import JobExecutionResult
 from penstock.common.names import check_job_name
 from penstock.common.options import (
@@ -25,17 +18,10 @@ from penstock.common.options import (
     canonical,
     check_keys,
     check_values,
-    store_options,
     surrounding_settings,
 )
-from penstock.common.options.checkpoints import (
-    CHECKPOINT_INTERVAL,
-    CHECKPOINTING_MODE,
-    CHECKPOINTS_DIRECTORY,
-    SAVEPOINTS_DIRECTORY,
-)
+from penstock.common.options.checkpoints import CHECKPOINT_INTERVAL, CHECKPOINTING_MODE, SAVEPOINTS_DIRECTORY
 from penstock.common.options.program import (
-    AUTO_GENERATE_UIDS,
     JOB_NAME,
     MAX_PARALLELISM,
     OPERATOR_CHAINING,
@@ -43,52 +29,34 @@ from penstock.common.options.program import (
     RUNTIME_MODE,
     SEGMENT_SIZE,
 )
-from penstock.common.options.running import MAX_EPOCH_RECORDS, QUIET
-from penstock.common.overridden import Overridden, ProgramConfiguration
+from penstock.common.overridden import ProgramConfiguration
 from penstock.common.restart_strategy import RestartStrategyConfiguration, configured_strategy
-from penstock.common.source_locations import calling_location, warn
 from penstock.common.typeinfo import Types
 from penstock.common.watermark_strategy import WatermarkStrategy
-from penstock.connectors.driver_sinks import CollectSink
-from penstock.connectors.flow_settings import flow_settings
 from penstock.connectors.generated import NumberSequenceSource
 from penstock.connectors.socket_text import SocketTextSource
 from penstock.connectors.source import Source
-from penstock.datastream.checkpoint_config import CheckpointConfig, checkpointing_mode, retention
+from penstock.datastream.checkpoint_config import CheckpointConfig, checkpointing_mode
 from penstock.datastream.checkpointing_mode import CheckpointingMode
-from penstock.datastream.checks import check_positive, warn_of_missing_sinks
-from penstock.datastream.commands import open_to_commands, warn_of_other_drivers
+from penstock.datastream.checks import as_declared, require_uids
 from penstock.datastream.data_stream import DataStream
 from penstock.datastream.execution_mode import RuntimeExecutionMode
-from penstock.datastream.externalized_checkpoint_retention import ExternalizedCheckpointRetention
-from penstock.datastream.guarantees import guarantee_of, is_single_epoch, log_guarantee
 from penstock.datastream.job_client import LocalJobClient
-from penstock.datastream.job_report import JobReport
 from penstock.datastream.launch import launch_context
 from penstock.datastream.state_backend import StateBackend
-from penstock.driver.checkpoint_settings import checkpoint_interval, driver_settings, restart_strategy
-from penstock.driver.epoch_settings import Settings
+from penstock.datastream.submission import local_path, submit
+from penstock.driver.checkpoint_settings import checkpoint_interval
 from penstock.driver.epoch_statistics import EpochStatistics
-from penstock.driver.slots import slot_settings
-from penstock.errors import PenstockError
 from penstock.graph.builder import build
-from penstock.graph.logical import FORWARD, GraphError, Input, LogicalGraph, Partitioning, SourceSpec
+from penstock.graph.logical import FORWARD, GraphError, Input, LogicalGraph, Partitioning, SourceSpec, check_positive
 from penstock.graph.physical import PhysicalGraph
 from penstock.graph.plan_json import execution_plan
 from penstock.runtime.output_tag import OutputTag
-from penstock.savepoint.settings import restore_settings, savepoint_directory
-from penstock.state.backend_settings import backend_settings
-from penstock.state.backends import check_directory
-from penstock.state.local_storage import LocalStorage
-from penstock.state.object_storage import ObjectStorage
-from penstock.state.serializers import serializer_for
 
 if TYPE_CHECKING:
     from penstock.spark.types import DataFrame, SparkSession
 
-_logger = logging.getLogger("penstock")
-_NEVER_MS = 10 * 365 * 24 * 3600 * 1000
-"""A batch is one epoch, which may take as long as it takes."""
+T = TypeVar("T")
 
 
 class StreamExecutionEnvironment:
@@ -316,22 +284,14 @@ class StreamExecutionEnvironment:
 
     # -- sources ---------------------------------------------------------------------------------------------------
 
-    def from_collection(self, collection: Iterable[Any], type_info: Any = None) -> DataStream:
+    def from_collection(self, collection: Iterable[T], type_info: Any = None) -> DataStream[T]:
         """A bounded stream of the records of a list, or of any iterable."""
         records = list(collection)
         if type_info is not None:
-            serializer = serializer_for(type_info)
-            for position, record in enumerate(records):
-                try:
-                    # As an exchange would give it: an int declared as DOUBLE is a float from the start.
-                    records[position] = serializer.decode(serializer.encode(record))
-                except PenstockError as error:
-                    raise GraphError(
-                        f"from_collection: record {position} is not of the declared type. {error}"
-                    ) from None
+            records = as_declared(records, type_info)
         return self._source("Collection", SourceSpec("chunks", records, bounded=True), type_info)
 
-    def from_elements(self, *elements: Any) -> DataStream:
+    def from_elements(self, *elements: T) -> DataStream[T]:
         """Return a bounded stream of these records."""
         return self.from_collection(elements)
 
@@ -355,12 +315,12 @@ class StreamExecutionEnvironment:
 
     def from_source(
         self,
-        source: Source,
+        source: Source[T],
         watermark_strategy: WatermarkStrategy | None = None,
         source_name: str | None = None,
         type_info: Any = None,
         dead_letters: OutputTag | None = None,
-    ) -> DataStream:
+    ) -> DataStream[T]:
         """A source written in Python, or one that comes with Penstock: `penstock.datastream.connectors`.
 
         A record that it cannot decode fails the job, or goes to the side output `dead_letters`, as a `DeadLetter`: read
@@ -382,14 +342,16 @@ class StreamExecutionEnvironment:
         if watermark_strategy is None or watermark_strategy == WatermarkStrategy.no_watermarks():
             return stream
         timed = stream.assign_timestamps_and_watermarks(watermark_strategy)
-        timed._node.of_source = True
+        timed._node.make_part_of_source()
         return timed
 
-    def from_sequence(self, start: int, end: int) -> DataStream:
+    def from_sequence(self, start: int, end: int) -> DataStream[int]:
         """The whole numbers from `start` to `end`, both included."""
         return self.from_source(NumberSequenceSource(start, end), source_name="Sequence", type_info=Types.LONG())
 
-    def socket_text_stream(self, hostname: str, port: int, delimiter: str = "\n", max_retry: int = 0) -> DataStream:
+    def socket_text_stream(
+        self, hostname: str, port: int, delimiter: str = "\n", max_retry: int = 0
+    ) -> DataStream[str]:
         """Lines that somebody sends, such as `nc -lk 9999`: for trying things out. Ends when that side closes.
 
         Nobody sends them again: lines that no checkpoint holds are lost when the driver dies or the job restarts.
@@ -398,7 +360,7 @@ class StreamExecutionEnvironment:
         source = SocketTextSource(hostname, port, delimiter, max_retry)
         return self.from_source(source, source_name="Socket Stream", type_info=Types.STRING())
 
-    def _source(self, name: str, source: SourceSpec, output_type: Any) -> DataStream:
+    def _source(self, name: str, source: SourceSpec, output_type: Any) -> DataStream[Any]:
         node = self._graph.add(name, source=source, output_type=output_type)
         self._launch.declared(self, node.location)
         return DataStream(self, [Input(node.id, Partitioning(FORWARD))])
@@ -426,63 +388,7 @@ class StreamExecutionEnvironment:
         physical = self._physical()
         if self._launch.inspect is not None:
             self._launch.inspect(name, self._graph, physical, self._configuration)
-        settings, root = self._settings(name)
-        interval = self.get_checkpoint_interval()
-        restore = restore_settings(self._configuration)
-        single_epoch = is_single_epoch(self._graph, physical, self._configuration)
-        if single_epoch:
-            settings, root, interval = replace(settings, timeout_ms=_NEVER_MS), None, -1
-        self._warn_of_derived_uids(root)
-        warn_of_missing_sinks(self._graph)
-        if interval > 0 and root is None:
-            warn(
-                f"Job '{name}' starts from scratch: the Memory backend keeps checkpoints in the driver's memory, and "
-                f"they end with it. With state.checkpoints.dir set, a driver that is started again goes on."
-            )
-
-        from penstock.spark.job import Job
-        from penstock.spark.job_spec import JobSpec, check_savepoint_of
-
-        spec = JobSpec(
-            name=name,
-            logical=self._graph,
-            physical=physical,
-            settings=settings,
-            checkpoint_root=root,
-            checkpointing=interval > 0,
-            interval_ms=max(interval, 0),
-            retain=retention(self._configuration) is ExternalizedCheckpointRetention.RETAIN_ON_CANCELLATION,
-            restart_strategy=restart_strategy(self._configuration, interval > 0),
-            parallelism=self.get_parallelism(),
-            records_per_epoch=self._configuration.get(MAX_EPOCH_RECORDS),
-            restore=restore,
-            store_options=store_options(self._configuration.to_dict()),
-            slots=slot_settings(self._configuration),
-            on_epoch=list(self._on_epoch),
-            flow=flow_settings(self._graph, self._configuration, single_epoch),
-            single_epoch=single_epoch,
-        )
-        check_savepoint_of(spec)
-        if spec.checkpointing and root is not None:
-            claim(root, name)
-        quiet = self._configuration.get(QUIET)
-        console(quiet)
-        if spec.checkpointing and root is not None:
-            warn_of_other_drivers(name, root.where, self._configuration)
-        log_guarantee(guarantee_of(name, self._graph, physical, self._configuration))
-        self._log_overridden(job_name)
-        for path in self._python_files:
-            self.spark.sparkContext.addPyFile(path)
-        job = Job(self.spark, spec)
-        report = JobReport(job, console(quiet), quiet)
-        job.at_start.append(report.started)
-        spec.on_epoch.insert(0, report.completed)
-        job.at_end.append(report.ended)
-        configuration = Configuration.from_dict(self._configuration.to_dict())
-        client = LocalJobClient(job, partial(savepoint_directory, configuration))
-        job.at_end.append(open_to_commands(job, client, configuration))
-        job.start()
-        watch(job)
+        client = submit(self, name, physical, job_name)
         self._graph = self._graph.following()
         return client
 
@@ -502,83 +408,8 @@ class StreamExecutionEnvironment:
             self._configuration.get(SEGMENT_SIZE),
             self._is_batch(),
         )
-        self._require_uids()
+        require_uids(self._graph, self._configuration)
         return physical
-
-    def _log_overridden(self, job_name: str | None) -> None:
-        """Say which settings of the command line have no effect, because the program decides otherwise."""
-        for setting in self._configuration.overridden():
-            _logger.warning("%s", setting)
-        named = self._given.get(JOB_NAME.key)
-        if named is not None and job_name and job_name != named:
-            _logger.warning("%s", Overridden(JOB_NAME.key, named, job_name, calling_location()))
-        for_spark = {key: value for key, value in self._given.items() if key.startswith("spark.")}
-        if for_spark:
-            conf = self.spark.sparkContext.getConf()
-            for key, value in for_spark.items() if self._session_is_the_programs else ():
-                if conf.get(key) != value:
-                    _logger.warning(
-                        "The program started Spark itself. The %s=%s of the command line has no effect.",
-                        key,
-                        shown(key, value),
-                    )
-
-    def _require_uids(self) -> None:
-        if self._configuration.get(AUTO_GENERATE_UIDS):
-            return
-        collecting = {uid for uid, sink in self._graph.sinks().items() if isinstance(sink, CollectSink)}
-        without = [
-            node.name for node in self._graph.nodes.values() if node.given_uid is None and node.uid not in collecting
-        ]
-        if without:
-            names = ", ".join(f"'{name}'" for name in without)
-            raise GraphError(
-                f"{AUTO_GENERATE_UIDS.key} is false, and these operators have no uid: {names}. "
-                f"Give each one: stream.uid('name')."
-            )
-
-    def _settings(self, name: str) -> tuple[Settings, SharedStorage | None]:
-        config = self._configuration
-        directory = config.get(CHECKPOINTS_DIRECTORY)
-        backend, in_files = backend_settings(config)
-        check_directory(backend)
-        settings = driver_settings(config, backend)
-        root = None
-        if in_files:
-            checkpoints = self._checkpoint_storage(directory)
-            if self.get_checkpoint_interval() > 0:
-                restore = restore_settings(config)
-                origin = "" if restore is None else restore.origin
-                root = find_directory(checkpoints, name, unnamed_directory(config), origin)
-            else:
-                root = passing_storage(checkpoints, name)
-        return settings, root
-
-    def _checkpoint_storage(self, directory: str) -> SharedStorage:
-        options = store_options(self._configuration.to_dict())
-        scheme = urlparse(directory).scheme
-        if scheme in ("", "file"):
-            return LocalStorage(local_path(CHECKPOINTS_DIRECTORY.key, directory))
-        if scheme == "memory":
-            raise BadSetting(
-                "state.checkpoints.dir is a memory: URI, and that memory is one process's: no task would see it.",
-                fix="For checkpoints in the driver's memory set state.backend to memory and leave the directory out.",
-            )
-        return ObjectStorage(directory, options)
-
-    def _warn_of_derived_uids(self, root: SharedStorage | None) -> None:
-        nodes = [
-            node
-            for node in self._graph.nodes.values()
-            if node.given_uid is None and node.operator is not None and node.operator.keyed
-        ]
-        if nodes and root is not None:
-            names = ", ".join(f"'{node.name}' ({node.uid})" for node in nodes)
-            warn(
-                f"These operators hold state but have no uid, so theirs is derived from the shape of the program: "
-                f"{names}. If the program changes, their state is not found again. Give each a uid: "
-                f"stream.process(...).uid('name')."
-            )
 
 
 def _too_late(method: str, key: str) -> BadSetting:
@@ -586,14 +417,3 @@ def _too_late(method: str, key: str) -> BadSetting:
         f"{method} sets {key}, which Spark reads when it starts, and it has started. Call it before Spark is used, or "
         f"set {key} where you create the session."
     )
-
-
-def local_path(key: str, uri: str) -> str:
-    """The local path of a directory given as a path or a file: URI."""
-    parsed = urlparse(uri)
-    if parsed.scheme not in ("", "file"):
-        raise BadSetting(
-            f"{key} is '{uri}': only local paths and file: URIs can be used.",
-            fix="Mount the storage on every host and give the path, e.g. file:///mnt/checkpoints.",
-        )
-    return os.path.abspath(unquote(parsed.path) if parsed.scheme else uri)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
-from typing import Any, Generic, TypeAlias, TypeVar
+from abc import abstractmethod
+from collections.abc import Iterable
+from typing import Generic, TypeAlias
 
 from penstock.absent import explain_absent
+from penstock.common.type_parameters import ACC, IN, IN1, IN2, KEY, OUT, T, W
+from penstock.datastream.async_functions import AsyncFunction, AsyncRetryPredicate, AsyncRetryStrategy
+from penstock.datastream.function_base import Function
 from penstock.runtime.broadcast import (
     BroadcastBaseContext,
     BroadcastContext,
@@ -23,180 +26,162 @@ from penstock.runtime.checkpointed import (
 )
 from penstock.runtime.context import FunctionContext, OnTimerContext, RuntimeContext
 from penstock.runtime.joins import JoinContext
+from penstock.runtime.output_tag import SideOutput
 from penstock.runtime.timers import TimerService
 from penstock.runtime.windows.contexts import WindowContext
 from penstock.runtime.windows.scopes import KeyedStateStore
 
-IN = TypeVar("IN")
-IN1 = TypeVar("IN1")
-IN2 = TypeVar("IN2")
-OUT = TypeVar("OUT")
-KEY = TypeVar("KEY")
-W = TypeVar("W")
+Results: TypeAlias = Iterable[OUT] | None
+"""Any number of results; None for none."""
+ResultsAndSideOutputs: TypeAlias = Iterable[OUT | SideOutput] | None
+"""Any number of results, with `tag, value` for side outputs; None for none."""
 
 
-class Function(ABC):  # noqa: B024  methods to override, none required
-    """`open` is called once before the first record of a subtask in a worker process, `close` when it is dropped.
-
-    The same object serves many epochs. What must survive a failure belongs in state, not in attributes.
-    """
-
-    def open(self, runtime_context: RuntimeContext) -> None:
-        """Prepare the function; called before the first record, in each worker process that runs a subtask of it.
-
-        Args:
-            runtime_context: Gives state, metrics and the number of the subtask.
-        """
-
-    def close(self) -> None:
-        """Release what `open` acquired; called when the job ends or fails."""
-
-
-class MapFunction(Function):
+class MapFunction(Function, Generic[IN, OUT]):
     """A function that gives one result for each record."""
 
     @abstractmethod
-    def map(self, value: Any) -> Any:
+    def map(self, value: IN) -> OUT:
         """Return the result for a record."""
 
 
-class FlatMapFunction(Function):
+class FlatMapFunction(Function, Generic[IN, OUT]):
     """A function that gives any number of results for each record."""
 
     @abstractmethod
-    def flat_map(self, value: Any) -> Any:
+    def flat_map(self, value: IN) -> Results[OUT]:
         """Yield any number of results."""
 
 
-class FilterFunction(Function):
+class FilterFunction(Function, Generic[IN]):
     """A function that says which records stay."""
 
     @abstractmethod
-    def filter(self, value: Any) -> bool:
+    def filter(self, value: IN) -> bool:
         """Return whether the record stays."""
 
 
-class ReduceFunction(Function):
+class ReduceFunction(Function, Generic[T]):
     """A function that combines two values into one of the same type."""
 
     @abstractmethod
-    def reduce(self, value1: Any, value2: Any) -> Any:
+    def reduce(self, value1: T, value2: T) -> T:
         """Return the combination of two values."""
 
 
-class AggregateFunction(Function):
+class AggregateFunction(Function, Generic[IN, ACC, OUT]):
     """A function that adds values to an accumulator, which can have another type than values and results."""
 
     @abstractmethod
-    def create_accumulator(self) -> Any:
+    def create_accumulator(self) -> ACC:
         """Return a new, empty accumulator."""
 
     @abstractmethod
-    def add(self, value: Any, accumulator: Any) -> Any:
+    def add(self, value: IN, accumulator: ACC) -> ACC:
         """The accumulator with `value` added; it may be the one given, changed."""
 
     @abstractmethod
-    def get_result(self, accumulator: Any) -> Any:
+    def get_result(self, accumulator: ACC) -> OUT:
         """Return the result that an accumulator stands for."""
 
     @abstractmethod
-    def merge(self, acc_a: Any, acc_b: Any) -> Any:
+    def merge(self, acc_a: ACC, acc_b: ACC) -> ACC:
         """Return an accumulator that holds what two others do; needed for session windows."""
 
 
-class KeySelector(Function):
+class KeySelector(Function, Generic[IN, OUT]):
     """A function that gives the key of a record."""
 
     @abstractmethod
-    def get_key(self, value: Any) -> Any:
+    def get_key(self, value: IN) -> OUT:
         """Return the key of a record; it must be the same whenever it is called."""
 
 
-class Partitioner(Function):
+class Partitioner(Function, Generic[KEY]):
     """A function that chooses the subtask for a key, for `partition_custom`."""
 
     @abstractmethod
-    def partition(self, key: Any, num_partitions: int) -> int:
+    def partition(self, key: KEY, num_partitions: int) -> int:
         """The number of the partition, from 0 on, that records of this key go to."""
 
 
-class ProcessFunction(Function):
+class ProcessFunction(Function, Generic[IN, OUT]):
     """Sees every record with a context."""
 
     Context: TypeAlias = FunctionContext
 
     @abstractmethod
-    def process_element(self, value: Any, ctx: FunctionContext) -> Any:
+    def process_element(self, value: IN, ctx: FunctionContext) -> ResultsAndSideOutputs[OUT]:
         """Yield any number of results."""
 
 
-class KeyedProcessFunction(Function):
+class KeyedProcessFunction(Function, Generic[KEY, IN, OUT]):
     """Sees every record of a keyed stream, with the state and the timers of its key."""
 
     Context: TypeAlias = FunctionContext
     OnTimerContext: TypeAlias = OnTimerContext
 
     @abstractmethod
-    def process_element(self, value: Any, ctx: FunctionContext) -> Any:
+    def process_element(self, value: IN, ctx: FunctionContext[KEY]) -> ResultsAndSideOutputs[OUT]:
         """Yield any number of results. State obtained in `open` is that of the record's key."""
 
-    def on_timer(self, timestamp: int, ctx: OnTimerContext) -> Any:
+    def on_timer(self, timestamp: int, ctx: OnTimerContext[KEY]) -> ResultsAndSideOutputs[OUT]:
         """Called when a timer set through `ctx.timer_service()` is due, with the state of its key. May yield."""
 
 
-class CoMapFunction(Function):
+class CoMapFunction(Function, Generic[IN1, IN2, OUT]):
     """For connected streams: `map1` sees the first, `map2` the second. A result of None is no record."""
 
     @abstractmethod
-    def map1(self, value: Any) -> Any:
+    def map1(self, value: IN1) -> OUT | None:
         """Return the result for a record of the first stream."""
 
     @abstractmethod
-    def map2(self, value: Any) -> Any:
+    def map2(self, value: IN2) -> OUT | None:
         """Return the result for a record of the second stream."""
 
 
-class CoFlatMapFunction(Function):
+class CoFlatMapFunction(Function, Generic[IN1, IN2, OUT]):
     """A function that gives any number of results for each record of two connected streams."""
 
     @abstractmethod
-    def flat_map1(self, value: Any) -> Any:
+    def flat_map1(self, value: IN1) -> Results[OUT]:
         """Yield any number of results."""
 
     @abstractmethod
-    def flat_map2(self, value: Any) -> Any:
+    def flat_map2(self, value: IN2) -> Results[OUT]:
         """Yield any number of results."""
 
 
-class CoProcessFunction(Function):
+class CoProcessFunction(Function, Generic[IN1, IN2, OUT]):
     """A function of two connected streams, with access to time and side outputs."""
 
     Context: TypeAlias = FunctionContext
 
     @abstractmethod
-    def process_element1(self, value: Any, ctx: FunctionContext) -> Any:
+    def process_element1(self, value: IN1, ctx: FunctionContext) -> ResultsAndSideOutputs[OUT]:
         """Yield any number of results."""
 
     @abstractmethod
-    def process_element2(self, value: Any, ctx: FunctionContext) -> Any:
+    def process_element2(self, value: IN2, ctx: FunctionContext) -> ResultsAndSideOutputs[OUT]:
         """Yield any number of results."""
 
 
-class KeyedCoProcessFunction(Function):
+class KeyedCoProcessFunction(Function, Generic[KEY, IN1, IN2, OUT]):
     """For connected streams that are both keyed: records of equal keys share the state and the timers of the key."""
 
     Context: TypeAlias = FunctionContext
     OnTimerContext: TypeAlias = OnTimerContext
 
     @abstractmethod
-    def process_element1(self, value: Any, ctx: FunctionContext) -> Any:
+    def process_element1(self, value: IN1, ctx: FunctionContext[KEY]) -> ResultsAndSideOutputs[OUT]:
         """Yield any number of results."""
 
     @abstractmethod
-    def process_element2(self, value: Any, ctx: FunctionContext) -> Any:
+    def process_element2(self, value: IN2, ctx: FunctionContext[KEY]) -> ResultsAndSideOutputs[OUT]:
         """Yield any number of results."""
 
-    def on_timer(self, timestamp: int, ctx: OnTimerContext) -> Any:
+    def on_timer(self, timestamp: int, ctx: OnTimerContext[KEY]) -> ResultsAndSideOutputs[OUT]:
         """Called when a timer set through `ctx.timer_service()` is due, with the state of its key. May yield."""
 
 
@@ -216,11 +201,11 @@ class BroadcastProcessFunction(BaseBroadcastProcessFunction, Generic[IN1, IN2, O
     """Of a stream that is not keyed."""
 
     @abstractmethod
-    def process_element(self, value: IN1, ctx: BroadcastReadOnlyContext) -> Any:
+    def process_element(self, value: IN1, ctx: BroadcastReadOnlyContext) -> ResultsAndSideOutputs[OUT]:
         """Yield any number of results. Sees the records that are not broadcast, each in one subtask."""
 
     @abstractmethod
-    def process_broadcast_element(self, value: IN2, ctx: BroadcastContext) -> Any:
+    def process_broadcast_element(self, value: IN2, ctx: BroadcastContext) -> ResultsAndSideOutputs[OUT]:
         """Yield any number of results: as often as there are subtasks, for each sees the record."""
 
 
@@ -232,143 +217,48 @@ class KeyedBroadcastProcessFunction(BaseBroadcastProcessFunction, Generic[KEY, I
     OnTimerContext: TypeAlias = KeyedBroadcastTimerContext
 
     @abstractmethod
-    def process_element(self, value: IN1, ctx: KeyedBroadcastReadOnlyContext) -> Any:
+    def process_element(self, value: IN1, ctx: KeyedBroadcastReadOnlyContext[KEY]) -> ResultsAndSideOutputs[OUT]:
         """Yield any number of results. State obtained in `open` is that of the record's key."""
 
     @abstractmethod
-    def process_broadcast_element(self, value: IN2, ctx: KeyedBroadcastContext) -> Any:
+    def process_broadcast_element(self, value: IN2, ctx: KeyedBroadcastContext[KEY]) -> ResultsAndSideOutputs[OUT]:
         """Yield any number of results. There is no key: keyed state is reached by `ctx.apply_to_keyed_state`."""
 
-    def on_timer(self, timestamp: int, ctx: KeyedBroadcastTimerContext) -> Any:
+    def on_timer(self, timestamp: int, ctx: KeyedBroadcastTimerContext[KEY]) -> ResultsAndSideOutputs[OUT]:
         """Called when a timer set through `ctx.timer_service()` is due, with the state of its key. May yield."""
 
 
-class AsyncRetryPredicate(ABC):
-    """When to make an asynchronous call again. None in the place of a predicate means: never for that reason."""
-
-    @abstractmethod
-    def result_predicate(self) -> Callable[[list[Any]], bool] | None:
-        """Return the test of results that are retried, or None."""
-
-    @abstractmethod
-    def exception_predicate(self) -> Callable[[Exception], bool] | None:
-        """Return the test of exceptions that are retried, or None."""
-
-
-class AsyncRetryStrategy(ABC):
-    """Whether, and after how long, an asynchronous call is made again. One object serves many records at a time."""
-
-    @abstractmethod
-    def can_retry(self, current_attempts: int) -> bool:
-        """Whether there may be another attempt after this many."""
-
-    @abstractmethod
-    def get_backoff_time_millis(self, current_attempts: int) -> int:
-        """How long to wait before the next attempt, after this many."""
-
-    @abstractmethod
-    def get_retry_predicate(self) -> AsyncRetryPredicate:
-        """Return the predicate that says which results and exceptions are retried."""
-
-    @staticmethod
-    def no_restart() -> AsyncRetryStrategy:
-        """Return a strategy that never retries."""
-        from penstock.datastream.async_retry_strategies import NO_RETRY_STRATEGY
-
-        return NO_RETRY_STRATEGY
-
-    @staticmethod
-    def fixed_delay(
-        max_attempts: int,
-        backoff_time_millis: int,
-        result_predicate: Callable[[list[Any]], bool] | None,
-        exception_predicate: Callable[[Exception], bool] | None,
-    ) -> AsyncRetryStrategy:
-        """Return a strategy that waits the same time before each retry.
-
-        Args:
-            max_attempts: How many retries a record has.
-            backoff_time_millis: The time before each of them.
-            result_predicate: Which results are retried.
-            exception_predicate: Which exceptions are retried.
-        """
-        from penstock.datastream.async_retry_strategies import FixedDelayRetryStrategy
-
-        return FixedDelayRetryStrategy(max_attempts, backoff_time_millis, result_predicate, exception_predicate)
-
-    @staticmethod
-    def exponential_backoff(
-        max_attempts: int,
-        initial_delay: int,
-        max_retry_delay: int,
-        multiplier: float,
-        result_predicate: Callable[[list[Any]], bool] | None,
-        exception_predicate: Callable[[Exception], bool] | None,
-    ) -> AsyncRetryStrategy:
-        """Return a strategy that waits longer before each retry.
-
-        Args:
-            max_attempts: How many retries a record has.
-            initial_delay: The time before the first, in milliseconds.
-            max_retry_delay: The longest time before a retry, in milliseconds.
-            multiplier: How the time grows from one retry to the next.
-            result_predicate: Which results are retried.
-            exception_predicate: Which exceptions are retried.
-        """
-        from penstock.datastream.async_retry_strategies import ExponentialBackoffDelayRetryStrategy
-
-        return ExponentialBackoffDelayRetryStrategy(
-            max_attempts, initial_delay, max_retry_delay, multiplier, result_predicate, exception_predicate
-        )
-
-
-class AsyncFunction(Function):
-    """For AsyncDataStream: calls that wait for an answer from outside, many at a time.
-
-    All its methods run in one thread, inside a running asyncio event loop, so that clients made in `open` serve the
-    calls. `open` and `close` may be `async def`.
-    """
-
-    @abstractmethod
-    async def async_invoke(self, value: Any) -> list[Any]:
-        """The results for this record, any number of them."""
-
-    def timeout(self, value: Any) -> list[Any]:
-        """The results for a record whose call took too long and was cancelled. Without this, the job fails."""
-        raise TimeoutError(f"The asynchronous call for {value!r} has timed out.")
-
-
-class ProcessJoinFunction(Function):
+class ProcessJoinFunction(Function, Generic[IN1, IN2, OUT]):
     """For interval joins: sees each pair of records whose times lie near each other."""
 
     Context: TypeAlias = JoinContext
 
     @abstractmethod
-    def process_element(self, left: Any, right: Any, ctx: JoinContext) -> Any:
+    def process_element(self, left: IN1, right: IN2, ctx: JoinContext) -> ResultsAndSideOutputs[OUT]:
         """Yield any number of results."""
 
 
-class JoinFunction(Function):
+class JoinFunction(Function, Generic[IN1, IN2, OUT]):
     """For window joins: sees each pair of records of one key and window."""
 
     @abstractmethod
-    def join(self, first: Any, second: Any) -> Any:
+    def join(self, first: IN1, second: IN2) -> OUT:
         """Return the result for a pair of records."""
 
 
-class FlatJoinFunction(Function):
+class FlatJoinFunction(Function, Generic[IN1, IN2, OUT]):
     """As JoinFunction, with any number of results for each pair."""
 
     @abstractmethod
-    def join(self, first: Any, second: Any) -> Any:
+    def join(self, first: IN1, second: IN2) -> Results[OUT]:
         """Yield any number of results."""
 
 
-class CoGroupFunction(Function):
+class CoGroupFunction(Function, Generic[IN1, IN2, OUT]):
     """Sees all records of one key and window, those of each stream for themselves."""
 
     @abstractmethod
-    def co_group(self, first: Iterable[Any], second: Iterable[Any]) -> Any:
+    def co_group(self, first: Iterable[IN1], second: Iterable[IN2]) -> Results[OUT]:
         """Yield any number of results. Either of the two may be empty."""
 
 
@@ -376,7 +266,7 @@ class WindowFunction(Function, Generic[IN, OUT, KEY, W]):
     """Sees the records of a window of a key."""
 
     @abstractmethod
-    def apply(self, key: KEY, window: W, inputs: Iterable[IN]) -> Iterable[OUT]:
+    def apply(self, key: KEY, window: W, inputs: Iterable[IN]) -> Results[OUT]:
         """Yield any number of results."""
 
 
@@ -384,7 +274,7 @@ class AllWindowFunction(Function, Generic[IN, OUT, W]):
     """Sees the records of a window of a stream that is not keyed."""
 
     @abstractmethod
-    def apply(self, window: W, inputs: Iterable[IN]) -> Iterable[OUT]:
+    def apply(self, window: W, inputs: Iterable[IN]) -> Results[OUT]:
         """Yield any number of results."""
 
 
@@ -394,7 +284,7 @@ class ProcessWindowFunction(Function, Generic[IN, OUT, KEY, W]):
     Context: TypeAlias = WindowContext
 
     @abstractmethod
-    def process(self, key: KEY, context: WindowContext[W], elements: Iterable[IN]) -> Iterable[OUT]:
+    def process(self, key: KEY, context: WindowContext[W], elements: Iterable[IN]) -> ResultsAndSideOutputs[OUT]:
         """Yield any number of results."""
 
     def clear(self, context: WindowContext[W]) -> None:
@@ -407,18 +297,18 @@ class ProcessAllWindowFunction(Function, Generic[IN, OUT, W]):
     Context: TypeAlias = WindowContext
 
     @abstractmethod
-    def process(self, context: WindowContext[W], elements: Iterable[IN]) -> Iterable[OUT]:
+    def process(self, context: WindowContext[W], elements: Iterable[IN]) -> ResultsAndSideOutputs[OUT]:
         """Yield any number of results."""
 
     def clear(self, context: WindowContext[W]) -> None:
         """The window is gone: clear what it has in `context.window_state()`."""
 
 
-class SinkFunction(Function):
+class SinkFunction(Function, Generic[IN]):
     """The end of a stream that acts on each record at once. For effects that must happen once, write a `Sink`."""
 
     @abstractmethod
-    def invoke(self, value: Any, context: FunctionContext) -> None:
+    def invoke(self, value: IN, context: FunctionContext) -> None:
         """Write a record."""
 
 

@@ -7,20 +7,24 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 
 from penstock.common.time import Duration, Time, to_millis
+from penstock.common.type_parameters import T1_co, T2_co
 from penstock.datastream import hints
 from penstock.datastream.checks import check_function
 from penstock.datastream.functions import ProcessJoinFunction
 from penstock.graph.logical import GraphError
-from penstock.runtime.joins import IntervalJoinOperator, JoinInput
-from penstock.runtime.output_tag import OutputTag
+from penstock.runtime.joins import IntervalJoinOperator, JoinContext, JoinInput
+from penstock.runtime.output_tag import OutputTag, SideOutput
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from penstock.datastream.data_stream import DataStream, KeyedStream
+
+R = TypeVar("R")
+T = TypeVar("T")
 
 TimeLength = Duration | Time | timedelta | int
 """A plain int is milliseconds."""
@@ -41,7 +45,7 @@ class JoinStep:
             raise GraphError(f"{name} was called on a join before {missing}.", fix=f"Write .{missing}.{name}(...).")
 
 
-class IntervalJoin(JoinStep):
+class IntervalJoin(JoinStep, Generic[T1_co, T2_co]):
     """Given by `left.interval_join(right)`: says nothing yet of how near the times are to be."""
 
     _later: ClassVar = dict.fromkeys(
@@ -55,11 +59,11 @@ class IntervalJoin(JoinStep):
         "between(lower, upper)",
     )
 
-    def __init__(self, left: DataStream, right: DataStream) -> None:
+    def __init__(self, left: DataStream[T1_co], right: DataStream[T2_co]) -> None:
         self._left, self._right = _keyed(left, "left"), _keyed(right, "right")
         of_one_environment(left, right)
 
-    def between(self, lower_bound: TimeLength, upper_bound: TimeLength) -> IntervalJoined:
+    def between(self, lower_bound: TimeLength, upper_bound: TimeLength) -> IntervalJoined[T1_co, T2_co]:
         """Pair a left record at t with the right ones from t + lower to t + upper, both included.
 
         Bounds may be negative: from an hour before to a minute after is `between(Duration.of_hours(-1),
@@ -75,39 +79,42 @@ class IntervalJoin(JoinStep):
         return IntervalJoined(self._left, self._right, lower, upper)
 
 
-class IntervalJoined:
+class IntervalJoined(Generic[T1_co, T2_co]):
     """An interval join with its bounds. `process` ends its declaration."""
 
-    def __init__(self, left: KeyedStream, right: KeyedStream, lower: int, upper: int) -> None:
+    def __init__(self, left: KeyedStream[T1_co], right: KeyedStream[T2_co], lower: int, upper: int) -> None:
         self._left, self._right = left, right
         self._lower, self._upper = lower, upper
         self._lower_inclusive = self._upper_inclusive = True
         self._left_late: OutputTag | None = None
         self._right_late: OutputTag | None = None
 
-    def lower_bound_exclusive(self) -> IntervalJoined:
+    def lower_bound_exclusive(self) -> Self:
         """Leave out pairs at exactly the lower bound."""
         self._lower_inclusive = False
         return self
 
-    def upper_bound_exclusive(self) -> IntervalJoined:
+    def upper_bound_exclusive(self) -> Self:
         """Leave out pairs at exactly the upper bound."""
         self._upper_inclusive = False
         return self
 
-    def side_output_left_late_data(self, output_tag: OutputTag) -> IntervalJoined:
+    def side_output_left_late_data(self, output_tag: OutputTag) -> Self:
         """Give left records that come behind the watermark to this side output, instead of dropping them."""
         self._left_late = _tag(output_tag, "side_output_left_late_data")
         return self
 
-    def side_output_right_late_data(self, output_tag: OutputTag) -> IntervalJoined:
+    def side_output_right_late_data(self, output_tag: OutputTag) -> Self:
         """Give right records that come behind the watermark to this side output, instead of dropping them."""
         self._right_late = _tag(output_tag, "side_output_right_late_data")
         return self
 
     def process(
-        self, func: ProcessJoinFunction | Callable[[Any, Any, Any], Any], output_type: Any = None
-    ) -> DataStream:
+        self,
+        func: ProcessJoinFunction[T1_co, T2_co, R]
+        | Callable[[T1_co, T2_co, JoinContext], Iterable[R | SideOutput] | None],
+        output_type: Any = None,
+    ) -> DataStream[R]:
         """Call `func(left, right, ctx)` with each pair. What it yields has the later of the two times."""
         check_function(func, ProcessJoinFunction, "process")
         lower = self._lower if self._lower_inclusive else self._lower + 1
@@ -126,7 +133,7 @@ class IntervalJoined:
         return left._add("Interval Join", operator, output_type or hints.yielded(func, "process_element"), inputs)
 
 
-def _keyed(stream: DataStream, which: str) -> KeyedStream:
+def _keyed(stream: DataStream[T], which: str) -> KeyedStream[T]:
     from penstock.datastream.data_stream import KeyedStream
 
     if not isinstance(stream, KeyedStream):

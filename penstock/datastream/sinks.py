@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import queue
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, Self
 
-from penstock.common.names import check_name
+from penstock.common.type_parameters import T_co
 from penstock.connectors.driver_sinks import CollectSink
-from penstock.datastream.checks import check_positive
-from penstock.graph.logical import GraphError, Node
+from penstock.graph.logical import Node
 
 if TYPE_CHECKING:
     from penstock.datastream.environment import StreamExecutionEnvironment
@@ -24,37 +23,36 @@ class DataStreamSink:
 
     def name(self, name: str) -> DataStreamSink:
         """Set the name of the sink, for people."""
-        self._node.name = check_name(name, "The name of a sink", GraphError)
+        self._node.set_name(name)
         return self
 
     def uid(self, uid: str) -> DataStreamSink:
         """Set the identifier by which the state of the sink is found again after the program changes."""
-        self._node.given_uid = check_name(uid, "A uid", GraphError)
+        self._node.set_uid(uid)
         return self
 
     def set_parallelism(self, parallelism: int) -> DataStreamSink:
         """Set the number of subtasks of the sink."""
-        check_positive(parallelism, "parallelism")
-        self._node.parallelism = parallelism
+        self._node.set_parallelism(parallelism)
         return self
 
     def set_description(self, description: str) -> DataStreamSink:
         """Say more of the sink than its name does; shown in the plan."""
-        self._node.description = check_name(description, "The description of a sink", GraphError)
+        self._node.set_description(description)
         return self
 
     def disable_chaining(self) -> DataStreamSink:
         """Chain this sink to nothing before it."""
-        self._node.chaining = "never"
+        self._node.disable_chaining()
         return self
 
     def slot_sharing_group(self, slot_sharing_group: str) -> DataStreamSink:
         """Accepted and shown in the plan; Spark shares cores among all tasks."""
-        self._node.slot_sharing_group = check_name(str(slot_sharing_group), "A slot sharing group", GraphError)
+        self._node.set_slot_sharing_group(slot_sharing_group)
         return self
 
 
-class CloseableIterator:
+class CloseableIterator(Generic[T_co]):
     """Records of a running job, in the order its epochs complete. Closing it cancels the job."""
 
     def __init__(self, client: Any, sink: CollectSink) -> None:
@@ -62,7 +60,7 @@ class CloseableIterator:
         self._sink = sink
         self._records = self._iterate()
 
-    def _iterate(self) -> Iterator[Any]:
+    def _iterate(self) -> Iterator[T_co]:
         while True:
             ended = self._client.ended
             try:
@@ -72,13 +70,13 @@ class CloseableIterator:
                     self._client.result()
                     return
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[T_co]:
         return self._records
 
-    def __next__(self) -> Any:
+    def __next__(self) -> T_co:
         return next(self._records)
 
-    def next(self) -> Any:
+    def next(self) -> T_co:
         """Return the next record, or raise StopIteration after the last."""
         return next(self._records)
 
@@ -87,7 +85,7 @@ class CloseableIterator:
         if not self._client.ended:
             self._client.cancel().result()
 
-    def __enter__(self) -> CloseableIterator:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exc: object) -> None:

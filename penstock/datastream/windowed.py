@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Self
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
 
 from penstock.common.time import BadLength, Duration, Time, to_millis
+from penstock.common.type_parameters import ACC, K_co, T_co, W
 from penstock.common.typeinfo import Types
 from penstock.datastream import hints
 from penstock.datastream.aggregations import field_reducer
@@ -22,30 +23,42 @@ from penstock.datastream.functions import (
 )
 from penstock.graph.logical import GraphError
 from penstock.runtime.operators import describe
-from penstock.runtime.output_tag import OutputTag
-from penstock.runtime.windows.assigners import MergingWindowAssigner, WindowAssigner
+from penstock.runtime.output_tag import OutputTag, SideOutput
+from penstock.runtime.windows.assigners import (
+    Length,
+    MergingWindowAssigner,
+    SlidingEventTimeWindows,
+    TumblingEventTimeWindows,
+    WindowAssigner,
+)
 from penstock.runtime.windows.contents import Combiner
+from penstock.runtime.windows.contexts import WindowContext
+from penstock.runtime.windows.counting import CountSlidingWindowAssigner, CountTumblingWindowAssigner
 from penstock.runtime.windows.evictors import Evictor
 from penstock.runtime.windows.factory import window_operator
 from penstock.runtime.windows.operator import WindowDescription
 from penstock.runtime.windows.triggers import Trigger
+from penstock.runtime.windows.window import CountWindow, TimeWindow
 from penstock.state.serializers import Hinted
 
 if TYPE_CHECKING:
     from penstock.datastream.data_stream import DataStream, KeyedStream
     from penstock.datastream.environment import StreamExecutionEnvironment
 
+R = TypeVar("R")
+V = TypeVar("V")
+
 _MERGE = ("create_accumulator", "add", "get_result", "merge")
 
 
-class _Windowed:
+class _Windowed(Generic[T_co, K_co, W]):
     """What windows of a keyed stream and of a whole one have in common."""
 
     _of_all = False
     _applied: type[Function] = WindowFunction
     _processed: type[Function] = ProcessWindowFunction
 
-    def __init__(self, keyed_stream: KeyedStream, window_assigner: WindowAssigner[Any, Any]) -> None:
+    def __init__(self, keyed_stream: KeyedStream[T_co, K_co], window_assigner: WindowAssigner[Any, W]) -> None:
         if not isinstance(window_assigner, WindowAssigner):
             raise GraphError(
                 f"window needs a WindowAssigner, not {_named(window_assigner)}.",
@@ -104,13 +117,25 @@ class _Windowed:
 
     # -- operations ----------------------------------------------------------------------------------------------------
 
-    def reduce(
-        self,
-        reduce_function: Callable[[Any, Any], Any] | ReduceFunction,
-        window_function: Any = None,
-        output_type: Any = None,
-    ) -> DataStream:
-        """One value of each window, made record by record; `window_function`, if any, is given only it."""
+    def sum(self, position_to_sum: int | str = 0) -> DataStream[T_co]:
+        return self._reduced(field_reducer("sum", position_to_sum), None, None)
+
+    def min(self, position_to_min: int | str = 0) -> DataStream[T_co]:
+        return self._reduced(field_reducer("min", position_to_min), None, None)
+
+    def max(self, position_to_max: int | str = 0) -> DataStream[T_co]:
+        return self._reduced(field_reducer("max", position_to_max), None, None)
+
+    def min_by(self, position_to_min_by: int | str = 0) -> DataStream[T_co]:
+        """The record with the least value of the field; of equal ones the first."""
+        return self._reduced(field_reducer("min_by", position_to_min_by), None, None)
+
+    def max_by(self, position_to_max_by: int | str = 0) -> DataStream[T_co]:
+        return self._reduced(field_reducer("max_by", position_to_max_by), None, None)
+
+    # -- inside --------------------------------------------------------------------------------------------------------
+
+    def _reduce(self, reduce_function: Any, window_function: Any, output_type: Any) -> DataStream[Any]:
         if not isinstance(reduce_function, ReduceFunction) and (
             isinstance(reduce_function, Function) or not callable(reduce_function)
         ):
@@ -118,14 +143,9 @@ class _Windowed:
         check_stateless(reduce_function)
         return self._reduced(reduce_function, window_function, output_type)
 
-    def aggregate(
-        self,
-        aggregate_function: AggregateFunction,
-        window_function: Any = None,
-        accumulator_type: Any = None,
-        output_type: Any = None,
-    ) -> DataStream:
-        """One accumulator of each window; `window_function`, if any, is given only its result."""
+    def _aggregate(
+        self, aggregate_function: Any, window_function: Any, accumulator_type: Any, output_type: Any
+    ) -> DataStream[Any]:
         missing = [method for method in _MERGE if not hasattr(aggregate_function, method)]
         if missing or isinstance(aggregate_function, type):
             raise GraphError(
@@ -140,32 +160,6 @@ class _Windowed:
         combiner = Combiner(aggregate_function, aggregates=True)
         output_type = output_type or (hints.returned(aggregate_function, "get_result") if not window_function else None)
         return self._combined(combiner, accumulator_type or _paying(hint), window_function, output_type)
-
-    def apply(self, window_function: Any, output_type: Any = None) -> DataStream:
-        """Call a WindowFunction with the records of each window."""
-        return self._listed(window_function, self._applied, "apply", output_type)
-
-    def process(self, process_window_function: Any, output_type: Any = None) -> DataStream:
-        """Call a ProcessWindowFunction with a context and the records of each window."""
-        return self._listed(process_window_function, self._processed, "process", output_type)
-
-    def sum(self, position_to_sum: int | str = 0) -> DataStream:
-        return self._reduced(field_reducer("sum", position_to_sum), None, None)
-
-    def min(self, position_to_min: int | str = 0) -> DataStream:
-        return self._reduced(field_reducer("min", position_to_min), None, None)
-
-    def max(self, position_to_max: int | str = 0) -> DataStream:
-        return self._reduced(field_reducer("max", position_to_max), None, None)
-
-    def min_by(self, position_to_min_by: int | str = 0) -> DataStream:
-        """The record with the least value of the field; of equal ones the first."""
-        return self._reduced(field_reducer("min_by", position_to_min_by), None, None)
-
-    def max_by(self, position_to_max_by: int | str = 0) -> DataStream:
-        return self._reduced(field_reducer("max_by", position_to_max_by), None, None)
-
-    # -- inside --------------------------------------------------------------------------------------------------------
 
     def _reduced(self, function: Any, window_function: Any, output_type: Any) -> DataStream:
         value_type = self._keyed_stream._type()
@@ -220,19 +214,149 @@ class _Windowed:
         return stream
 
 
-class WindowedStream(_Windowed):
+class WindowedStream(_Windowed[T_co, K_co, W]):
     """The windows of a keyed stream: of each key on its own."""
 
+    @overload
+    def reduce(
+        self,
+        reduce_function: Callable[[T_co, T_co], T_co] | ReduceFunction[T_co],
+        window_function: None = None,
+        output_type: Any = None,
+    ) -> DataStream[T_co]: ...
 
-class AllWindowedStream(_Windowed):
+    @overload
+    def reduce(
+        self,
+        reduce_function: Callable[[T_co, T_co], T_co] | ReduceFunction[T_co],
+        window_function: WindowFunction[T_co, R, K_co, W] | ProcessWindowFunction[T_co, R, K_co, W],
+        output_type: Any = None,
+    ) -> DataStream[R]: ...
+
+    def reduce(self, reduce_function: Any, window_function: Any = None, output_type: Any = None) -> DataStream[Any]:
+        """One value of each window, made record by record; `window_function`, if any, is given only it."""
+        return self._reduce(reduce_function, window_function, output_type)
+
+    @overload
+    def aggregate(
+        self,
+        aggregate_function: AggregateFunction[T_co, ACC, R],
+        window_function: None = None,
+        accumulator_type: Any = None,
+        output_type: Any = None,
+    ) -> DataStream[R]: ...
+
+    @overload
+    def aggregate(
+        self,
+        aggregate_function: AggregateFunction[T_co, ACC, V],
+        window_function: WindowFunction[V, R, K_co, W] | ProcessWindowFunction[V, R, K_co, W],
+        accumulator_type: Any = None,
+        output_type: Any = None,
+    ) -> DataStream[R]: ...
+
+    def aggregate(
+        self,
+        aggregate_function: Any,
+        window_function: Any = None,
+        accumulator_type: Any = None,
+        output_type: Any = None,
+    ) -> DataStream[Any]:
+        """One accumulator of each window; `window_function`, if any, is given only its result."""
+        return self._aggregate(aggregate_function, window_function, accumulator_type, output_type)
+
+    def apply(
+        self,
+        window_function: WindowFunction[T_co, R, K_co, W] | Callable[[K_co, W, Iterable[T_co]], Iterable[R] | None],
+        output_type: Any = None,
+    ) -> DataStream[R]:
+        """Call a WindowFunction with the records of each window."""
+        return self._listed(window_function, WindowFunction, "apply", output_type)
+
+    def process(
+        self,
+        process_window_function: ProcessWindowFunction[T_co, R, K_co, W]
+        | Callable[[K_co, WindowContext[W], Iterable[T_co]], Iterable[R | SideOutput] | None],
+        output_type: Any = None,
+    ) -> DataStream[R]:
+        """Call a ProcessWindowFunction with a context and the records of each window."""
+        return self._listed(process_window_function, ProcessWindowFunction, "process", output_type)
+
+
+class AllWindowedStream(_Windowed[T_co, int, W], Generic[T_co, W]):
     """The windows of a stream that is not keyed. All records go to one subtask."""
 
     _of_all = True
     _applied = AllWindowFunction
     _processed = ProcessAllWindowFunction
 
-    def __init__(self, data_stream: DataStream, window_assigner: WindowAssigner[Any, Any]) -> None:
+    def __init__(self, data_stream: DataStream[T_co], window_assigner: WindowAssigner[Any, W]) -> None:
         super().__init__(data_stream.key_by(_One()), window_assigner)
+
+    @overload
+    def reduce(
+        self,
+        reduce_function: Callable[[T_co, T_co], T_co] | ReduceFunction[T_co],
+        window_function: None = None,
+        output_type: Any = None,
+    ) -> DataStream[T_co]: ...
+
+    @overload
+    def reduce(
+        self,
+        reduce_function: Callable[[T_co, T_co], T_co] | ReduceFunction[T_co],
+        window_function: AllWindowFunction[T_co, R, W] | ProcessAllWindowFunction[T_co, R, W],
+        output_type: Any = None,
+    ) -> DataStream[R]: ...
+
+    def reduce(self, reduce_function: Any, window_function: Any = None, output_type: Any = None) -> DataStream[Any]:
+        """One value of each window, made record by record; `window_function`, if any, is given only it."""
+        return self._reduce(reduce_function, window_function, output_type)
+
+    @overload
+    def aggregate(
+        self,
+        aggregate_function: AggregateFunction[T_co, ACC, R],
+        window_function: None = None,
+        accumulator_type: Any = None,
+        output_type: Any = None,
+    ) -> DataStream[R]: ...
+
+    @overload
+    def aggregate(
+        self,
+        aggregate_function: AggregateFunction[T_co, ACC, V],
+        window_function: AllWindowFunction[V, R, W] | ProcessAllWindowFunction[V, R, W],
+        accumulator_type: Any = None,
+        output_type: Any = None,
+    ) -> DataStream[R]: ...
+
+    def aggregate(
+        self,
+        aggregate_function: Any,
+        window_function: Any = None,
+        accumulator_type: Any = None,
+        output_type: Any = None,
+    ) -> DataStream[Any]:
+        """One accumulator of each window; `window_function`, if any, is given only its result."""
+        return self._aggregate(aggregate_function, window_function, accumulator_type, output_type)
+
+    def apply(
+        self,
+        window_function: AllWindowFunction[T_co, R, W] | Callable[[W, Iterable[T_co]], Iterable[R] | None],
+        output_type: Any = None,
+    ) -> DataStream[R]:
+        """Call an AllWindowFunction with the records of each window."""
+        return self._listed(window_function, AllWindowFunction, "apply", output_type)
+
+    def process(
+        self,
+        process_window_function: ProcessAllWindowFunction[T_co, R, W]
+        | Callable[[WindowContext[W], Iterable[T_co]], Iterable[R | SideOutput] | None],
+        output_type: Any = None,
+    ) -> DataStream[R]:
+        """Call a ProcessAllWindowFunction with a context and the records of each window."""
+        return self._listed(process_window_function, ProcessAllWindowFunction, "process", output_type)
 
     def _add(
         self, combiner: Combiner | None, value_type: Any, function: Any, call: str, output_type: Any
@@ -255,3 +379,13 @@ def _paying(value_type: Any) -> Any:
 
 def _named(given: Any) -> str:
     return given.__name__ if isinstance(given, type) else type(given).__name__
+
+
+def time_windows(size: Length, slide: Length | None) -> WindowAssigner[Any, TimeWindow]:
+    """Return the assigner of event-time windows: tumbling ones, or sliding ones if `slide` is given."""
+    return TumblingEventTimeWindows.of(size) if slide is None else SlidingEventTimeWindows.of(size, slide)
+
+
+def count_windows(size: int, slide: int) -> WindowAssigner[Any, CountWindow]:
+    """Return the assigner of windows of `size` records: tumbling ones, or sliding ones if `slide` is not 0."""
+    return CountTumblingWindowAssigner(size) if slide == 0 else CountSlidingWindowAssigner(size, slide)

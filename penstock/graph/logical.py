@@ -12,7 +12,7 @@ from penstock.common.source_locations import calling_location
 from penstock.errors import PenstockError, SourceLocation
 from penstock.runtime.operators import Operator
 from penstock.runtime.output_tag import OutputTag
-from penstock.runtime.sink_operators import SinkOperator
+from penstock.runtime.sink_operators import SinkFunctionOperator, SinkOperator
 
 FORWARD, KEY, REBALANCE, RESCALE, SHUFFLE = "forward", "key", "rebalance", "rescale", "shuffle"
 BROADCAST, GLOBAL, CUSTOM = "broadcast", "global", "custom"
@@ -20,6 +20,15 @@ BROADCAST, GLOBAL, CUSTOM = "broadcast", "global", "custom"
 
 class GraphError(PenstockError):
     """The program cannot be run as it is written; the message names the operators."""
+
+
+def check_positive(number: int, what: str) -> None:
+    """Raise GraphError unless a number is an integer of at least 1."""
+    if not isinstance(number, int) or number < 1:
+        raise GraphError(
+            f"The {what} must be a whole number of at least 1, not {number!r}.",
+            fix="Give such a number, or leave the call out.",
+        )
 
 
 @dataclass(frozen=True)
@@ -86,6 +95,50 @@ class Node:
     """The user's line that declared it."""
     of_source: bool = False
     """Whether it is a part of the source that it reads: what the user says of this stream is said of the source."""
+
+    @property
+    def is_sink(self) -> bool:
+        """Return whether the node is a sink."""
+        return isinstance(self.operator, (SinkOperator, SinkFunctionOperator))
+
+    # -- what the program says of it -----------------------------------------------------------------------------------
+
+    def set_name(self, name: str) -> None:
+        self.name = check_name(name, f"The name of {self._kind()}", GraphError)
+
+    def set_uid(self, uid: str) -> None:
+        self.given_uid = check_name(uid, "A uid", GraphError)
+
+    def set_description(self, description: str) -> None:
+        self.description = check_name(description, f"The description of {self._kind()}", GraphError)
+
+    def set_parallelism(self, parallelism: int) -> None:
+        check_positive(parallelism, "parallelism")
+        if self.source is not None:
+            raise GraphError(
+                f"The parallelism of source '{self.name}' is Spark's to choose: it has one task per input partition."
+            )
+        self.parallelism = parallelism
+
+    def set_max_parallelism(self, max_parallelism: int) -> None:
+        check_positive(max_parallelism, "max parallelism")
+        self.max_parallelism = max_parallelism
+
+    def start_new_chain(self) -> None:
+        self.chaining = "head"
+
+    def disable_chaining(self) -> None:
+        self.chaining = "never"
+
+    def set_slot_sharing_group(self, slot_sharing_group: str) -> None:
+        self.slot_sharing_group = check_name(str(slot_sharing_group), "A slot sharing group", GraphError)
+
+    def make_part_of_source(self) -> None:
+        """What the program says of this operator from now on, it says of the source before it."""
+        self.of_source = True
+
+    def _kind(self) -> str:
+        return "a sink" if self.is_sink else "an operator"
 
 
 class LogicalGraph:

@@ -35,7 +35,7 @@ def _node(node: Node, logical: LogicalGraph, physical: PhysicalGraph, chain: Cha
         "uid": node.uid,
         "uid_given": node.given_uid is not None,
         "type": f"Source: {node.name}" if source is not None else node.name,
-        "pact": "Data Source" if source is not None else "Data Sink" if _is_sink(node) else "Operator",
+        "pact": "Data Source" if source is not None else "Data Sink" if node.is_sink else "Operator",
         "contents": node.description or node.name,
         "parallelism": chain.parallelism or None,
         "max_parallelism": chain.max_parallelism or None,
@@ -82,10 +82,6 @@ def _predecessor(
 def _producer(physical: PhysicalGraph, chain: int, place: int | None) -> str | None:
     producer = physical.chains[chain]
     return producer.source_uid if place is None else producer.operators[place].uid
-
-
-def _is_sink(node: Node) -> bool:
-    return node.operator is not None and node.operator.kind == "Sink"
 
 
 def _type_name(declared: Any) -> str:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from penstock.common.type_parameters import K_co
 from penstock.runtime.checkpointed import Restored
 from penstock.runtime.operators import Emit, describe, method_of
 from penstock.runtime.process_operators import CoProcessOperator
@@ -16,6 +17,11 @@ from penstock.state.operator_state import OperatorMap, ReadOnlyView
 
 if TYPE_CHECKING:
     from penstock.runtime.context import RuntimeContext
+
+
+K = TypeVar("K")
+V = TypeVar("V")
+S = TypeVar("S")
 
 
 class BroadcastProcessOperator(CoProcessOperator):
@@ -87,7 +93,7 @@ class BroadcastBaseContext:
 class BroadcastContext(BroadcastBaseContext):
     """Given to `process_broadcast_element`: broadcast state may be changed, the same way in every subtask."""
 
-    def get_broadcast_state(self, state_descriptor: MapStateDescriptor) -> BroadcastState[Any, Any]:
+    def get_broadcast_state(self, state_descriptor: MapStateDescriptor[K, V]) -> BroadcastState[K, V]:
         state = self._operator.states.get(state_descriptor.name)
         if state is None:
             raise self._operator.unknown_state(state_descriptor.name)
@@ -97,15 +103,15 @@ class BroadcastContext(BroadcastBaseContext):
 class BroadcastReadOnlyContext(BroadcastBaseContext):
     """Given to `process_element`: broadcast state may be read."""
 
-    def get_broadcast_state(self, state_descriptor: MapStateDescriptor) -> ReadOnlyBroadcastState[Any, Any]:
+    def get_broadcast_state(self, state_descriptor: MapStateDescriptor[K, V]) -> ReadOnlyBroadcastState[K, V]:
         view = self._operator.views.get(state_descriptor.name)
         if view is None:
             raise self._operator.unknown_state(state_descriptor.name)
         return view
 
 
-class KeyedBroadcastContext(BroadcastContext):
-    def apply_to_keyed_state(self, state_descriptor: StateDescriptor, function: Callable[[Any, Any], Any]) -> None:
+class KeyedBroadcastContext(BroadcastContext, Generic[K_co]):
+    def apply_to_keyed_state(self, state_descriptor: StateDescriptor[S], function: Callable[[K_co, S], Any]) -> None:
         """Call `function(key, state)` for every key of this subtask that has this state, in an order that is the same
         whatever the epochs. It may change the state. One that has a time to live may be empty by now.
 
@@ -125,7 +131,7 @@ class KeyedBroadcastContext(BroadcastContext):
         overlay.key = None
 
 
-class KeyedBroadcastReadOnlyContext(BroadcastReadOnlyContext):
+class KeyedBroadcastReadOnlyContext(BroadcastReadOnlyContext, Generic[K_co]):
     def __init__(self, operator: BroadcastProcessOperator) -> None:
         super().__init__(operator)
         self._timer_service = TimerService(operator, operator.overlay)
@@ -133,12 +139,12 @@ class KeyedBroadcastReadOnlyContext(BroadcastReadOnlyContext):
     def timer_service(self) -> TimerService:
         return self._timer_service
 
-    def get_current_key(self) -> Any:
+    def get_current_key(self) -> K_co:
         assert self._operator.overlay is not None
-        return decode_key(self._operator.overlay.current_key("the current key"))
+        return decode_key(self._operator.overlay.current_key("the current key"))  # type: ignore[no-any-return]
 
 
-class KeyedBroadcastTimerContext(OfTimer, KeyedBroadcastReadOnlyContext):
+class KeyedBroadcastTimerContext(OfTimer, KeyedBroadcastReadOnlyContext[K_co]):
     """Given to `on_timer`. The current key is the timer's."""
 
 

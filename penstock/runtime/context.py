@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic
 
+from penstock.common.type_parameters import K_co
 from penstock.errors import PenstockError
 from penstock.runtime.metrics import MetricGroup, MetricRegistry
 from penstock.runtime.state_getters import StateGetters
@@ -134,7 +135,7 @@ def not_keyed(name: str, uid: str, wanted: str) -> str:
     return f"Operator '{name}' (uid '{uid}') asks for {wanted}, but its stream is not keyed."
 
 
-class FunctionContext:
+class FunctionContext(Generic[K_co]):
     """Given with each record to process functions. One object for all records of a subtask."""
 
     def __init__(self, operator: Operator, overlay: Overlay | None) -> None:
@@ -142,10 +143,10 @@ class FunctionContext:
         self._moment = operator.moment
         self._timer_service = TimerService(operator, overlay)
 
-    def get_current_key(self) -> Any:
+    def get_current_key(self) -> K_co:
         if self._overlay is None or self._overlay.key is None:
             raise NotKeyed("There is no current key: the stream is not keyed.")
-        return decode_key(self._overlay.key)
+        return decode_key(self._overlay.key)  # type: ignore[no-any-return]
 
     def timestamp(self) -> int | None:
         """The record's event time in milliseconds; None where no timestamps were assigned."""
@@ -155,5 +156,5 @@ class FunctionContext:
         return self._timer_service
 
 
-class OnTimerContext(OfTimer, FunctionContext):
+class OnTimerContext(OfTimer, FunctionContext[K_co]):
     """Given to `on_timer`. The current key is the timer's."""

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Generic, TypeAlias, overload
 
 from penstock.common.names import check_name
-from penstock.common.typeinfo import Types
+from penstock.common.type_parameters import T
+from penstock.common.typeinfo import TypeOf, Types, TypeSpec
 
 
-class OutputTag:
+class OutputTag(Generic[T]):
     """Names a side output. Two tags of one id are the same side output."""
 
-    def __init__(self, tag_id: str, type_info: Any = None) -> None:
+    @overload
+    def __init__(self, tag_id: str, type_info: TypeOf[T]) -> None: ...
+
+    @overload
+    def __init__(self: OutputTag[Any], tag_id: str, type_info: TypeSpec = None) -> None: ...
+
+    def __init__(self, tag_id: str, type_info: TypeSpec = None) -> None:
         self.tag_id = check_name(tag_id, "The id of an OutputTag")
         self.declared = Types.ROW(type_info) if isinstance(type_info, list) else type_info
         """The type given by the user; None for pickled records."""
@@ -28,3 +35,7 @@ class OutputTag:
 
     def __repr__(self) -> str:
         return f"OutputTag({self.tag_id!r})"
+
+
+SideOutput: TypeAlias = tuple[OutputTag[Any], Any]
+"""What a function yields to send a value to a side output."""

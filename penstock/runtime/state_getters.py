@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import Any, TypeVar
 
+from penstock.common.type_parameters import ACC, K, T, V
 from penstock.state.descriptors import (
     AggregatingState,
     AggregatingStateDescriptor,
@@ -19,21 +20,27 @@ from penstock.state.descriptors import (
     ValueStateDescriptor,
 )
 
+IN = TypeVar("IN")
+OUT = TypeVar("OUT")
+S = TypeVar("S")
+
 
 class StateGetters(ABC):
-    def get_state(self, state_descriptor: ValueStateDescriptor) -> ValueState[Any]:
+    def get_state(self, state_descriptor: ValueStateDescriptor[T]) -> ValueState[T]:
         return self._registered(state_descriptor, ValueStateDescriptor)  # type: ignore[no-any-return]
 
-    def get_list_state(self, state_descriptor: ListStateDescriptor) -> ListState[Any]:
+    def get_list_state(self, state_descriptor: ListStateDescriptor[T]) -> ListState[T]:
         return self._registered(state_descriptor, ListStateDescriptor)  # type: ignore[no-any-return]
 
-    def get_map_state(self, state_descriptor: MapStateDescriptor) -> MapState[Any, Any]:
+    def get_map_state(self, state_descriptor: MapStateDescriptor[K, V]) -> MapState[K, V]:
         return self._registered(state_descriptor, MapStateDescriptor)  # type: ignore[no-any-return]
 
-    def get_reducing_state(self, state_descriptor: ReducingStateDescriptor) -> ReducingState[Any]:
+    def get_reducing_state(self, state_descriptor: ReducingStateDescriptor[T]) -> ReducingState[T]:
         return self._registered(state_descriptor, ReducingStateDescriptor)  # type: ignore[no-any-return]
 
-    def get_aggregating_state(self, state_descriptor: AggregatingStateDescriptor) -> AggregatingState[Any, Any]:
+    def get_aggregating_state(
+        self, state_descriptor: AggregatingStateDescriptor[IN, ACC, OUT]
+    ) -> AggregatingState[IN, OUT]:
         return self._registered(state_descriptor, AggregatingStateDescriptor)  # type: ignore[no-any-return]
 
     def _registered(self, descriptor: Any, kind: type[StateDescriptor]) -> Any:

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, overload
 
 from penstock.common.names import check_name
+from penstock.common.type_parameters import ACC, IN, OUT, K, S_co, T, V
+from penstock.common.typeinfo import TypeOf, TypeSpec
 from penstock.errors import PenstockError
 from penstock.state.serializers import OrPickled, Serializer, serializer_for
 from penstock.state.ttl_config import StateTtlConfig
-
-T = TypeVar("T")
-K = TypeVar("K")
-V = TypeVar("V")
-IN = TypeVar("IN")
-OUT = TypeVar("OUT")
 
 
 class State(ABC):
@@ -147,7 +143,7 @@ class BadStateType(PenstockError):
     """
 
 
-class StateDescriptor(ABC):  # noqa: B024  only its kinds are made
+class StateDescriptor(ABC, Generic[S_co]):
     """Names a state and its type. A type is a `Types.…` or a Python type hint; both mean the same encoder."""
 
     ttl_config: StateTtlConfig | None = None
@@ -184,7 +180,8 @@ class StateDescriptor(ABC):  # noqa: B024  only its kinds are made
 
     def __getstate__(self) -> dict[str, Any]:
         state = dict(self.__dict__)
-        for derived in ("serializer", "key_serializer"):
+        # Where it was made as ValueStateDescriptor[int](...), Python sets __orig_class__, which is for type checkers.
+        for derived in ("serializer", "key_serializer", "__orig_class__"):
             state.pop(derived, None)
         return state
 
@@ -193,8 +190,14 @@ class StateDescriptor(ABC):  # noqa: B024  only its kinds are made
         self.serializer = self._serializer(self.type_info)
 
 
-class ValueStateDescriptor(StateDescriptor):
+class ValueStateDescriptor(StateDescriptor[ValueState[T]]):
     kind = "value"
+
+    @overload
+    def __init__(self, name: str, value_type_info: TypeOf[T], default_value: T | None = None) -> None: ...
+
+    @overload
+    def __init__(self, name: str, value_type_info: TypeSpec, default_value: Any = None) -> None: ...
 
     def __init__(self, name: str, value_type_info: Any, default_value: Any = None) -> None:
         """`default_value` is what a key without a value has. It is not stored, and may change with the program."""
@@ -211,15 +214,27 @@ class ValueStateDescriptor(StateDescriptor):
         return self.serializer.decode(self.serializer.encode(self.default_value))
 
 
-class ListStateDescriptor(StateDescriptor):
+class ListStateDescriptor(StateDescriptor[ListState[T]]):
     kind = "list"
+
+    @overload
+    def __init__(self, name: str, elem_type_info: TypeOf[T]) -> None: ...
+
+    @overload
+    def __init__(self, name: str, elem_type_info: TypeSpec) -> None: ...
 
     def __init__(self, name: str, elem_type_info: Any) -> None:
         super().__init__(name, elem_type_info)
 
 
-class MapStateDescriptor(StateDescriptor):
+class MapStateDescriptor(StateDescriptor[MapState[K, V]]):
     kind = "map"
+
+    @overload
+    def __init__(self, name: str, key_type_info: TypeOf[K], value_type_info: TypeOf[V]) -> None: ...
+
+    @overload
+    def __init__(self, name: str, key_type_info: TypeSpec, value_type_info: TypeSpec) -> None: ...
 
     def __init__(self, name: str, key_type_info: Any, value_type_info: Any) -> None:
         super().__init__(name, value_type_info)
@@ -234,8 +249,35 @@ class MapStateDescriptor(StateDescriptor):
         self.key_serializer = self._serializer(self.key_type_info)
 
 
-class ReducingStateDescriptor(StateDescriptor):
+class Reduces(Protocol[T]):
+    """What a ReduceFunction has."""
+
+    def reduce(self, value1: T, value2: T, /) -> T: ...
+
+
+class Aggregates(Protocol[IN, ACC, OUT]):
+    """What a state needs of an AggregateFunction."""
+
+    def create_accumulator(self) -> ACC: ...
+
+    def add(self, value: IN, accumulator: ACC, /) -> ACC: ...
+
+    def get_result(self, accumulator: ACC, /) -> OUT: ...
+
+
+class ReducingStateDescriptor(StateDescriptor[ReducingState[T]]):
     kind = "reducing"
+
+    @overload
+    def __init__(self, name: str, reduce_function: Callable[[T, T], T] | Reduces[T], type_info: TypeOf[T]) -> None: ...
+
+    @overload
+    def __init__(
+        self,
+        name: str,
+        reduce_function: Callable[[Any, Any], Any] | Reduces[Any],
+        type_info: TypeSpec,
+    ) -> None: ...
 
     def __init__(self, name: str, reduce_function: Any, type_info: Any) -> None:
         super().__init__(name, type_info)
@@ -249,12 +291,12 @@ class ReducingStateDescriptor(StateDescriptor):
         return function.reduce if hasattr(function, "reduce") else function  # type: ignore[no-any-return]
 
 
-class AggregatingStateDescriptor(StateDescriptor):
+class AggregatingStateDescriptor(StateDescriptor[AggregatingState[IN, OUT]], Generic[IN, ACC, OUT]):
     """`agg_function` has create_accumulator, add, get_result and merge; the type is that of its accumulator."""
 
     kind = "aggregating"
 
-    def __init__(self, name: str, agg_function: Any, state_type_info: Any) -> None:
+    def __init__(self, name: str, agg_function: Aggregates[IN, ACC, OUT], state_type_info: TypeSpec) -> None:
         super().__init__(name, state_type_info)
         missing = [m for m in ("create_accumulator", "add", "get_result") if not hasattr(agg_function, m)]
         if missing:

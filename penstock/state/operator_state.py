@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from penstock.common.type_parameters import K, T, V
 from penstock.errors import PenstockError
 from penstock.state.descriptors import (
     BroadcastState,
@@ -48,18 +49,18 @@ class OperatorStateStore:
         self._restored = restored
         self._states: dict[str, OperatorList | OperatorMap] = {}
 
-    def get_list_state(self, state_descriptor: ListStateDescriptor) -> ListState[Any]:
+    def get_list_state(self, state_descriptor: ListStateDescriptor[T]) -> ListState[T]:
         """A list of which any subtask may be given any element when the parallelism changes."""
         return self._get(state_descriptor, ListStateDescriptor, SPLIT)  # type: ignore[no-any-return]
 
-    def get_union_list_state(self, state_descriptor: ListStateDescriptor) -> ListState[Any]:
+    def get_union_list_state(self, state_descriptor: ListStateDescriptor[T]) -> ListState[T]:
         """A list that, when it is given back, has the elements of all subtasks.
 
         Each of them then has all: at a snapshot, `update` it with the elements that are this subtask's own.
         """
         return self._get(state_descriptor, ListStateDescriptor, UNION)  # type: ignore[no-any-return]
 
-    def get_broadcast_state(self, state_descriptor: MapStateDescriptor) -> BroadcastState[Any, Any]:
+    def get_broadcast_state(self, state_descriptor: MapStateDescriptor[K, V]) -> BroadcastState[K, V]:
         """A map of which every subtask has the same, if the function puts the same into all."""
         return self._get(state_descriptor, MapStateDescriptor, BROADCAST)  # type: ignore[no-any-return]
 

@@ -13,6 +13,7 @@ from penstock.datastream import (
     StreamExecutionEnvironment,
 )
 from penstock.datastream.checkpoint_config import retention
+from penstock.datastream.submission import state_settings
 from penstock.driver.checkpoint_settings import restart_strategy
 from penstock.driver.epoch_settings import Settings
 from penstock.driver.restarts import (
@@ -37,7 +38,7 @@ def configured(**settings: Any) -> StreamExecutionEnvironment:
 
 
 def settings(env: StreamExecutionEnvironment) -> Settings:
-    return env._settings("job")[0]
+    return state_settings(env.get_configuration(), "job")[0]
 
 
 class TestCheckpointConfig:

@@ -20,6 +20,7 @@ from penstock.datastream.checks import warn_of_missing_sinks
 from penstock.datastream.commands import warn_of_other_drivers
 from penstock.datastream.connectors import DiscardingSink
 from penstock.datastream.state import ValueStateDescriptor
+from penstock.datastream.submission import log_overridden
 from penstock.graph.logical import GraphError
 from penstock.testing import JobHarness
 
@@ -145,7 +146,7 @@ class TestASettingOfTheCommandLine:
         launched({"pipeline.name": "theirs"})
         env = StreamExecutionEnvironment.get_execution_environment()
         for name in ("theirs", None, "mine"):
-            env._log_overridden(name)
+            log_overridden(env, name)
         (text,) = caplog.messages
         assert text.startswith(f"The program sets pipeline.name to mine ({__file__}:")
 
@@ -156,7 +157,7 @@ class TestASettingOfTheCommandLine:
         conf = {"spark.app.name": "x"}
         env._spark = SimpleNamespace(sparkContext=SimpleNamespace(getConf=lambda: conf))  # type: ignore[assignment]
         env._session_is_the_programs = of_the_program
-        env._log_overridden(None)
+        log_overridden(env, None)
         expected = "The program started Spark itself. The spark.executor.memory=4g of the command line has no effect."
         assert caplog.messages == ([expected] if of_the_program else [])
 

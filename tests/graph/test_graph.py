@@ -17,6 +17,7 @@ from penstock.datastream import (
     ProcessFunction,
     StreamExecutionEnvironment,
 )
+from penstock.datastream.checks import warn_of_derived_uids
 from penstock.datastream.connectors import Sink
 from penstock.datastream.state import ValueStateDescriptor
 from penstock.driver.epoch_errors import UserFunctionFailed
@@ -104,10 +105,10 @@ class TestUids:
         with pytest.warns(
             UserWarning, match=r"hold state but have no uid.*'count' \([0-9a-f]{16}\)\. If.*\.uid\('name'\)"
         ):
-            env._warn_of_derived_uids("/checkpoints")
+            warn_of_derived_uids(env._graph, "/checkpoints")
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            env._warn_of_derived_uids(None)
+            warn_of_derived_uids(env._graph, None)
 
     def test_a_derived_uid_follows_what_is_before_the_operator_and_not_what_is_after(self):
         def uid_of_map(change):

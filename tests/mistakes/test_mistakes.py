@@ -120,7 +120,7 @@ def test_penstock_run_shows_the_same(program):
 def test_the_whole_traceback_is_there_for_who_asks(command):
     done = run("parallelism_of_zero", *command, PENSTOCK_TRACEBACK="full")
     assert done.stderr.startswith("Traceback (most recent call last):\n")
-    assert "checks.py" in done.stderr
+    assert "logical.py" in done.stderr
     assert done.stderr.endswith("at least 1, not 0. Give such a number, or leave the call out.\n")
 
 

@@ -14,6 +14,7 @@ from engine_support import change, contents
 
 from penstock.common import Configuration
 from penstock.datastream import StreamExecutionEnvironment
+from penstock.datastream.submission import state_settings
 from penstock.state.backend_settings import backend_settings
 from penstock.state.backends import Backend, BadBackend, ReplicaStore, check_directory, remove_replicas
 
@@ -179,4 +180,4 @@ def test_a_job_is_refused_before_spark_starts(shared: Path, tmp_path: Path) -> N
     env = StreamExecutionEnvironment(Configuration.from_dict(settings))
     (shared / f"penstock-replicas-{os.getuid()}").symlink_to(tmp_path)
     with pytest.raises(BadBackend, match="penstock-replicas"):
-        env._settings("orders")
+        state_settings(env.get_configuration(), "orders")

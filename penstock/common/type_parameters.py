@@ -1,0 +1,60 @@
+"""Type parameters of the generic classes that programs use.
+
+Each defaults to Any, so `stream: DataStream` and `class Count(KeyedProcessFunction)` pass a strict type checker without
+parameters. Python 3.11 has no defaults at runtime, where they would change nothing: only type checkers see them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    T = TypeVar("T", default=Any)
+    T_co = TypeVar("T_co", covariant=True, default=Any)
+    """A record, or the value of a declared type."""
+    T1_co = TypeVar("T1_co", covariant=True, default=Any)
+    T2_co = TypeVar("T2_co", covariant=True, default=Any)
+    """The records of two streams."""
+    K = TypeVar("K", default=Any)
+    V = TypeVar("V", default=Any)
+    """The keys and values of a map."""
+    K_co = TypeVar("K_co", covariant=True, default=Any)
+    """The key of a record."""
+    W = TypeVar("W", default=Any)
+    """A window."""
+    S_co = TypeVar("S_co", covariant=True, default=Any)
+    """The state that a descriptor describes."""
+
+    IN = TypeVar("IN", contravariant=True, default=Any)
+    IN1 = TypeVar("IN1", contravariant=True, default=Any)
+    IN2 = TypeVar("IN2", contravariant=True, default=Any)
+    OUT = TypeVar("OUT", covariant=True, default=Any)
+    """What functions take and give."""
+    KEY = TypeVar("KEY", contravariant=True, default=Any)
+    ACC = TypeVar("ACC", default=Any)
+    """An accumulator."""
+else:
+    from typing import TypeVar
+
+    T, T_co, T1_co, T2_co, K, V, K_co, W, S_co, IN, IN1, IN2, OUT, KEY, ACC = (
+        TypeVar(name)
+        for name in (
+            "T",
+            "T_co",
+            "T1_co",
+            "T2_co",
+            "K",
+            "V",
+            "K_co",
+            "W",
+            "S_co",
+            "IN",
+            "IN1",
+            "IN2",
+            "OUT",
+            "KEY",
+            "ACC",
+        )
+    )

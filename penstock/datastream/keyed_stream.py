@@ -1,0 +1,224 @@
+"""Keyed streams: records partitioned by key, and what can be done with the state of a key."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from penstock.common.type_parameters import K_co, T_co
+from penstock.common.typeinfo import Types
+from penstock.connectors.generic_write_ahead import GenericWriteAheadSink
+from penstock.connectors.sink import Sink
+from penstock.datastream import hints
+from penstock.datastream.aggregations import field_reducer
+from penstock.datastream.checks import check_function, check_process_function
+from penstock.datastream.data_stream import DataStream
+from penstock.datastream.functions import (
+    FilterFunction,
+    FlatMapFunction,
+    KeyedProcessFunction,
+    KeySelector,
+    MapFunction,
+    ReduceFunction,
+    SinkFunction,
+)
+from penstock.datastream.sinks import DataStreamSink
+from penstock.datastream.two_phase_commit import TwoPhaseCommitSinkFunction
+from penstock.datastream.windowed import WindowedStream, count_windows, time_windows
+from penstock.graph.logical import GraphError, Input, Node, Partitioning
+from penstock.runtime.context import FunctionContext
+from penstock.runtime.map_operators import KeyedFilterOperator, KeyedFlatMapOperator, KeyedMapOperator
+from penstock.runtime.operators import describe
+from penstock.runtime.output_tag import SideOutput
+from penstock.runtime.process_operators import ProcessOperator
+from penstock.runtime.state_operators import ReduceOperator, WithStateOperator
+from penstock.runtime.windows.assigners import Length, WindowAssigner
+from penstock.runtime.windows.window import CountWindow, TimeWindow
+from penstock.state.descriptors import ValueStateDescriptor
+from penstock.state.serializers import Hinted
+
+if TYPE_CHECKING:
+    from penstock.datastream.environment import StreamExecutionEnvironment
+
+
+R = TypeVar("R")
+U = TypeVar("U")
+K2 = TypeVar("K2")
+S = TypeVar("S")
+W = TypeVar("W")
+
+
+class KeyedStream(DataStream[T_co], Generic[T_co, K_co]):
+    """A stream partitioned by key. Its operators may hold keyed state."""
+
+    def __init__(self, env: StreamExecutionEnvironment, inputs: list[Input], origin: DataStream[T_co]) -> None:
+        super().__init__(env, inputs)
+        self._origin = origin
+
+    @property
+    def _node(self) -> Node:
+        raise GraphError("key_by is no operator: give name, uid and parallelism to the operator after it.")
+
+    def map(self, func: Callable[[T_co], R] | MapFunction[T_co, R], output_type: Any = None) -> DataStream[R]:
+        """Apply a function to each record, with access to keyed state in its `open` method.
+
+        Args:
+            func: A function of one record, or a `MapFunction`.
+            output_type: The type of the results; without it, the function's annotation is a hint.
+        """
+        check_function(func, MapFunction, "map")
+        return self._add("Map", KeyedMapOperator(func), output_type or hints.returned(func, "map"))
+
+    def flat_map(
+        self, func: Callable[[T_co], Iterable[R] | None] | FlatMapFunction[T_co, R], output_type: Any = None
+    ) -> DataStream[R]:
+        """Apply a function that gives any number of results, with access to keyed state in its `open` method.
+
+        Args:
+            func: A generator function, a function that returns an iterable or None, or a `FlatMapFunction`.
+            output_type: The type of the results; without it, the function's annotation is a hint.
+        """
+        check_function(func, FlatMapFunction, "flat_map")
+        return self._add("Flat Map", KeyedFlatMapOperator(func), output_type or hints.yielded(func, "flat_map"))
+
+    def filter(self, func: Callable[[T_co], bool] | FilterFunction[T_co]) -> DataStream[T_co]:
+        """Keep the records for which a function returns a true value.
+
+        The `open` method of a `FilterFunction` has access to keyed state.
+        """
+        check_function(func, FilterFunction, "filter")
+        return self._add("Filter", KeyedFilterOperator(func), self._type())
+
+    def process(  # type: ignore[override]
+        self,
+        func: KeyedProcessFunction[K_co, T_co, R]
+        | Callable[[T_co, FunctionContext[K_co]], Iterable[R | SideOutput] | None],
+        output_type: Any = None,
+    ) -> DataStream[R]:
+        """Apply a function with keyed state and timers.
+
+        Args:
+            func: A `KeyedProcessFunction`, or a generator function of a record and its context.
+            output_type: The type of the results; without it, the function's annotation is a hint.
+        """
+        check_process_function(func, keyed=True)
+        output_type = output_type or hints.yielded(func, "process_element")
+        return self._add("Keyed Process", ProcessOperator(func, keyed=True), output_type)
+
+    def reduce(self, func: Callable[[T_co, T_co], T_co] | ReduceFunction[T_co]) -> DataStream[T_co]:
+        """A rolling reduce: one result per record."""
+        check_function(func, ReduceFunction, "reduce")
+        return self._reduce("Reduce", func)
+
+    def sum(self, position_to_sum: int | str = 0) -> DataStream[T_co]:
+        """Give, for each record, the running sum of a field of its key's records."""
+        return self._reduce("Sum", field_reducer("sum", position_to_sum))
+
+    def min(self, position_to_min: int | str = 0) -> DataStream[T_co]:
+        """Give, for each record, the running minimum of a field of its key's records."""
+        return self._reduce("Min", field_reducer("min", position_to_min))
+
+    def max(self, position_to_max: int | str = 0) -> DataStream[T_co]:
+        """Give, for each record, the running maximum of a field of its key's records."""
+        return self._reduce("Max", field_reducer("max", position_to_max))
+
+    def min_by(self, position_to_min_by: int | str = 0) -> DataStream[T_co]:
+        """The record with the least value of the field so far; of equal ones the first."""
+        return self._reduce("Min By", field_reducer("min_by", position_to_min_by))
+
+    def max_by(self, position_to_max_by: int | str = 0) -> DataStream[T_co]:
+        """Give, for each record, the record of its key with the largest value in a field so far."""
+        return self._reduce("Max By", field_reducer("max_by", position_to_max_by))
+
+    def window(self, window_assigner: WindowAssigner[Any, W]) -> WindowedStream[T_co, K_co, W]:
+        """Group the records of each key into windows."""
+        return WindowedStream(self, window_assigner)
+
+    def time_window(self, size: Length, slide: Length | None = None) -> WindowedStream[T_co, K_co, TimeWindow]:
+        """Windows of event time: one after the other, or one that begins every `slide`."""
+        return WindowedStream(self, time_windows(size, slide))
+
+    def count_window(self, size: int, slide: int = 0) -> WindowedStream[T_co, K_co, CountWindow]:
+        """Windows of `size` records of a key: one after the other, or one that begins every `slide` records."""
+        return WindowedStream(self, count_windows(size, slide))
+
+    def map_with_state(
+        self, func: Callable[[T_co, S | None], tuple[R, S | None]], state_type: Any = None, output_type: Any = None
+    ) -> DataStream[R]:
+        """`func(value, state or None)` gives (result, new state); None as new state clears it.
+
+        The state's type may be left out where the function's annotations say it: `-> tuple[Result, State]`.
+        """
+        return self._with_state("map", func, state_type, output_type)
+
+    def flat_map_with_state(
+        self,
+        func: Callable[[T_co, S | None], tuple[Iterable[R] | None, S | None]],
+        state_type: Any = None,
+        output_type: Any = None,
+    ) -> DataStream[R]:
+        """`func(value, state or None)` gives (results, new state); None as new state clears it."""
+        return self._with_state("flat_map", func, state_type, output_type)
+
+    def filter_with_state(
+        self, func: Callable[[T_co, S | None], tuple[bool, S | None]], state_type: Any = None
+    ) -> DataStream[T_co]:
+        """`func(value, state or None)` gives (whether to keep the record, new state); None clears it."""
+        return self._with_state("filter", func, state_type, self._type())
+
+    def _with_state(self, how: str, func: Any, state_type: Any, output_type: Any) -> DataStream:
+        if not callable(func):
+            raise GraphError(f"{how}_with_state needs a function of (value, state), not {type(func).__name__}.")
+        one, each, state = hints.with_state(func)
+        if state_type is None:
+            state_type = state
+        if state_type is None:
+            raise GraphError(
+                f"{how}_with_state needs the type of the state, and {describe(func)} has no annotation to tell it: "
+                f"give state_type, or annotate the function with -> tuple[Result, State]."
+            )
+        if not isinstance(state_type, Hinted):
+            ValueStateDescriptor("_state", state_type)
+        if how != "filter":
+            output_type = output_type or (one if how == "map" else each)
+        name = f"{how.replace('_', ' ').title()} With State"
+        return self._add(name, WithStateOperator(func, how, state_type), output_type)
+
+    def key_by(
+        self, key_selector: Callable[[T_co], K2] | KeySelector[T_co, K2], key_type: Any = None
+    ) -> KeyedStream[T_co, K2]:
+        """Key the stream by something else."""
+        return self._origin.key_by(key_selector, key_type)
+
+    def _partitioned(self, partitioning: Partitioning) -> DataStream[T_co]:
+        raise GraphError(
+            f"A keyed stream is partitioned by its key; {partitioning.kind} would override it. "
+            f"Call it before key_by, or after the keyed operator."
+        )
+
+    def project(self, *field_indexes: int) -> DataStream[Any]:
+        """Keep some fields of each record; the result is not keyed."""
+        return self._origin.project(*field_indexes)
+
+    def union(self, *streams: DataStream[U]) -> DataStream[T_co | U]:
+        """Unite the stream with others; the result is not keyed."""
+        return self._origin.union(*(s._origin if isinstance(s, KeyedStream) else s for s in streams))
+
+    def _reduce(self, name: str, func: Any) -> DataStream:
+        value_type = self._type()
+        if value_type is None or isinstance(value_type, Hinted):
+            value_type = hints.returned(func, "reduce") or value_type
+        # A stream without a type is one of pickled objects, so its reduced value is one too.
+        pickled = value_type is None or (isinstance(value_type, Hinted) and not value_type.pays_in_state())
+        operator = ReduceOperator(func, Types.PICKLED_BYTE_ARRAY() if pickled else value_type)
+        return self._add(name, operator, value_type)
+
+    def _end(self, name: str, sink: Sink) -> DataStreamSink:
+        return self._origin._end(name, sink)
+
+    def add_sink(
+        self,
+        sink_func: SinkFunction[T_co] | TwoPhaseCommitSinkFunction | GenericWriteAheadSink | Callable[[T_co], Any],
+    ) -> DataStreamSink:
+        """End the stream in a sink function, a sink or a plain function."""
+        return self._origin.add_sink(sink_func)
