@@ -14,7 +14,7 @@ from penstock.driver.coordinator import (
     Decline,
     Expire,
     Publish,
-    Trigger,
+    TriggerCheckpoint,
 )
 from penstock.driver.epoch_errors import EngineLost, TookTooLong, failed
 from penstock.driver.epoch_settings import Settings
@@ -72,7 +72,7 @@ class Collector:
 
     def _trigger(self, epoch: int, graph: PhysicalGraph) -> None:
         sources = frozenset(chain.id for chain in graph.sources())
-        self._coordinator.handle(Trigger(epoch, self._clocks.ticks(), frozenset(graph.subtasks()), sources))
+        self._coordinator.handle(TriggerCheckpoint(epoch, self._clocks.ticks(), frozenset(graph.subtasks()), sources))
 
     def _gather(self, epoch: int, run: Callable[[], Rows]) -> list[TaskMetrics]:
         handle, ticks = self._coordinator.handle, self._clocks.ticks

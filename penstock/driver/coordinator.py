@@ -25,7 +25,7 @@ class CheckpointStatus(Enum):
 
 
 @dataclass(frozen=True)
-class Trigger:
+class TriggerCheckpoint:
     """An epoch begins. `subtasks` are (chain, subtask) of every task but the sources', whose number Spark chooses."""
 
     epoch: int
@@ -69,7 +69,7 @@ class Expire:
     at: int
 
 
-Event = Trigger | Acknowledge | Decline | Expire | AllIn | Published
+Event = TriggerCheckpoint | Acknowledge | Decline | Expire | AllIn | Published
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ class InvalidTransition(PenstockError):
 
 
 @dataclass
-class Checkpoint:
+class CheckpointAttempt:
     """The life of one checkpoint, kept as history."""
 
     epoch: int
@@ -128,12 +128,12 @@ class Coordinator:
     def __init__(self, timeout_ms: int, keep: int = 100) -> None:
         self._timeout_ms = timeout_ms
         self._kept = keep
-        self.current: Checkpoint | None = None
-        self.recent: list[Checkpoint] = []
+        self.current: CheckpointAttempt | None = None
+        self.recent: list[CheckpointAttempt] = []
         self._story: list[str] = []
 
     @overload
-    def handle(self, event: Trigger | Acknowledge | Decline | Expire) -> None: ...
+    def handle(self, event: TriggerCheckpoint | Acknowledge | Decline | Expire) -> None: ...
     @overload
     def handle(self, event: AllIn) -> Publish | Abort: ...
     @overload
@@ -141,7 +141,7 @@ class Coordinator:
     def handle(self, event: Event) -> Instruction | None:
         """Take an event and give the instruction that follows from it, if one does. Raises InvalidTransition."""
         self._story = [*self._story[-30:], repr(event)[:200]]
-        if isinstance(event, Trigger):
+        if isinstance(event, TriggerCheckpoint):
             self._trigger(event)
             return None
         current = self._under_way(event)
@@ -164,7 +164,7 @@ class Coordinator:
             self._end(self.current, CheckpointStatus.DECLINED, at, "")
         self.current = None
 
-    def _under_way(self, event: Acknowledge | Decline | Expire | AllIn | Published) -> Checkpoint:
+    def _under_way(self, event: Acknowledge | Decline | Expire | AllIn | Published) -> CheckpointAttempt:
         """The checkpoint that the event is about, if it can happen to it now."""
         current = self.current
         epoch = event.report.epoch if isinstance(event, Acknowledge) else event.epoch
@@ -174,16 +174,16 @@ class Coordinator:
             self._invalid(event)
         return current
 
-    def _trigger(self, event: Trigger) -> None:
+    def _trigger(self, event: TriggerCheckpoint) -> None:
         current = self.current
         if current is not None:
             completed = current.status is CheckpointStatus.COMPLETED
             if current.status is CheckpointStatus.TRIGGERED or event.epoch != current.epoch + completed:
                 self._invalid(event)
-        self.current = Checkpoint(event.epoch, event.at, set(event.subtasks), event.source_chains)
+        self.current = CheckpointAttempt(event.epoch, event.at, set(event.subtasks), event.source_chains)
         self.recent = [*self.recent[-(self._kept - 1) :], self.current]
 
-    def _acknowledge(self, current: Checkpoint, event: Acknowledge) -> None:
+    def _acknowledge(self, current: CheckpointAttempt, event: Acknowledge) -> None:
         report = event.report
         who = report.chain, report.subtask
         if who in current.acknowledged_at or (
@@ -194,7 +194,7 @@ class Coordinator:
         current.acknowledged_at[who] = event.at
         current.reports.append(report)
 
-    def _all_in(self, current: Checkpoint, event: AllIn) -> Publish | Abort:
+    def _all_in(self, current: CheckpointAttempt, event: AllIn) -> Publish | Abort:
         took = event.at - current.triggered_at
         expired = current.expired or took > self._timeout_ms
         if expired and not any(failure.from_user for failure in current.failures):
@@ -212,7 +212,7 @@ class Coordinator:
         current.publishing = True
         return Publish(current.epoch, tuple(current.reports))
 
-    def _published(self, current: Checkpoint, event: Published) -> CommitSinks:
+    def _published(self, current: CheckpointAttempt, event: Published) -> CommitSinks:
         current.status = CheckpointStatus.COMPLETED
         current.ended_at = event.at
         current.reports = []
@@ -220,7 +220,7 @@ class Coordinator:
 
     def _end(
         self,
-        current: Checkpoint,
+        current: CheckpointAttempt,
         status: CheckpointStatus,
         at: int,
         reason: str,
@@ -261,7 +261,7 @@ __all__ = [
     "Acknowledge",
     "AllIn",
     "ChannelCount",
-    "Checkpoint",
+    "CheckpointAttempt",
     "CheckpointStatus",
     "CommitSinks",
     "Coordinator",
@@ -269,5 +269,5 @@ __all__ = [
     "Expire",
     "Publish",
     "Published",
-    "Trigger",
+    "TriggerCheckpoint",
 ]

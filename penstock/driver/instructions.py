@@ -117,7 +117,7 @@ class Save:
 
 
 @dataclass(frozen=True)
-class Rescale:
+class ChangeParallelism:
     """Change the parallelism before the next epoch."""
 
 

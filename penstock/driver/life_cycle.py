@@ -24,12 +24,12 @@ from penstock.common.job import JobStatus
 from penstock.driver.instructions import (
     AwaitRecovery,
     AwaitRestart,
+    ChangeParallelism,
     End,
     JobFailure,
     JobTraits,
     Recover,
     Refusal,
-    Rescale,
     RunEpoch,
     Save,
     StartQuery,
@@ -260,12 +260,12 @@ class LifeCycle:
         return StopQuery()
 
     @_event(*Phase)
-    def rescale_requested(self) -> Rescale | AwaitRecovery | Refusal:
+    def rescale_requested(self) -> ChangeParallelism | AwaitRecovery | Refusal:
         if self._traits.single_epoch:
             return Refusal.BATCH
         if self.phase in (Phase.ENDING, Phase.ENDED):
             return Refusal.OVER
-        return Rescale() if self.phase is Phase.RUNNING else AwaitRecovery()
+        return ChangeParallelism() if self.phase is Phase.RUNNING else AwaitRecovery()
 
     @_event(*Phase)
     def cancel_requested(self) -> StopQuery | None:

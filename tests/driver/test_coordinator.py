@@ -16,7 +16,7 @@ from penstock.driver.coordinator import (
     InvalidTransition,
     Publish,
     Published,
-    Trigger,
+    TriggerCheckpoint,
 )
 from penstock.runtime.report import ChannelCount, Report
 from penstock.runtime.rows import Failure, channel_of
@@ -28,7 +28,7 @@ TIMEOUT = 1000
 
 
 def trigger(epoch=1, at=0):
-    return Trigger(epoch, at, frozenset({(COUNT, 0), (COUNT, 1)}), frozenset({SOURCE}))
+    return TriggerCheckpoint(epoch, at, frozenset({(COUNT, 0), (COUNT, 1)}), frozenset({SOURCE}))
 
 
 def sent(target, buffers=1, records=10, producer=0):
@@ -249,7 +249,7 @@ class TestWhatCannotHappen:
             coordinator.handle(ALL_IN)
         _, *story = str(caught.value).splitlines()
         assert [line.split("(")[0] for line in story] == [
-            "Trigger",
+            "TriggerCheckpoint",
             "Acknowledge",
             "Acknowledge",
             "Acknowledge",

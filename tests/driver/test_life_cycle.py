@@ -14,12 +14,12 @@ from penstock.common.job import JobStatus
 from penstock.driver.instructions import (
     AwaitRecovery,
     AwaitRestart,
+    ChangeParallelism,
     End,
     JobFailure,
     JobTraits,
     Recover,
     Refusal,
-    Rescale,
     RunEpoch,
     Save,
     StartQuery,
@@ -137,7 +137,7 @@ EXPECTED: dict[str, dict[Phase, dict[Any, Any]]] = {
     "stopped": {Phase.RUNNING: {ANY: StopQuery()}},
     "rescale_requested": {
         **{phase: {ANY: AwaitRecovery()} for phase in ALIVE},
-        Phase.RUNNING: {ANY: Rescale()},
+        Phase.RUNNING: {ANY: ChangeParallelism()},
         **{phase: {ANY: Refusal.OVER} for phase in OVER},
     },
     "cancel_requested": {
@@ -416,7 +416,7 @@ def test_no_order_of_events_brings_a_job_back_to_life_or_lets_two_generations_ru
             assert instruction.generation == life.generation
             started += 1
         if ended:
-            assert not isinstance(instruction, (Recover, StartQuery, RunEpoch, AwaitRestart, Save, Rescale))
+            assert not isinstance(instruction, (Recover, StartQuery, RunEpoch, AwaitRestart, Save, ChangeParallelism))
         ended = ended or isinstance(instruction, End) or name == "ended"
         assert life.batch_ready(life.generation - 1) is None if life.phase is not Phase.CREATED else True
     assert ended == (life.phase in OVER)
