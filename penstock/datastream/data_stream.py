@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Self, overload
 
 from penstock.absent import explain_absent
 from penstock.common.source_locations import calling_location
-from penstock.common.type_parameters import T_co
+from penstock.common.type_parameters import K, R, T_co, U, W
 from penstock.common.typeinfo import Types
 from penstock.common.watermark_strategy import WatermarkStrategy
 from penstock.connectors.driver_sinks import CollectSink, PrintSink
@@ -20,6 +20,7 @@ from penstock.datastream.aggregations import Projection
 from penstock.datastream.broadcast import BroadcastConnectedStream, BroadcastStream
 from penstock.datastream.checks import check_function
 from penstock.datastream.connected import ConnectedStreams
+from penstock.datastream.declaration import Declaration
 from penstock.datastream.functions import (
     FilterFunction,
     FlatMapFunction,
@@ -32,7 +33,7 @@ from penstock.datastream.functions import (
 )
 from penstock.datastream.joins import IntervalJoin
 from penstock.datastream.side_outputs import side_output
-from penstock.datastream.sinks import CloseableIterator, DataStreamSink
+from penstock.datastream.sinks import AnySinkFunction, CloseableIterator, DataStreamSink
 from penstock.datastream.two_phase_commit import TwoPhaseCommitSinkFunction
 from penstock.datastream.window_joins import CoGroupedStreams, JoinedStreams
 from penstock.datastream.windowed import AllWindowedStream, WindowedStream, count_windows, time_windows
@@ -71,13 +72,8 @@ if TYPE_CHECKING:
 
 _FORWARD = Partitioning(FORWARD)
 
-R = TypeVar("R")
-U = TypeVar("U")
-K = TypeVar("K")
-W = TypeVar("W")
 
-
-class DataStream(Generic[T_co]):
+class DataStream(Declaration, Generic[T_co]):
     """A stream of records."""
 
     def __init__(self, env: StreamExecutionEnvironment, inputs: list[Input]) -> None:
@@ -112,19 +108,13 @@ class DataStream(Generic[T_co]):
         return self._env._graph.nodes[node.inputs[0].node] if node.of_source else node
 
     def name(self, name: str) -> Self:
-        """Name the operator, for plans, errors and the web page."""
         self._declared.set_name(name)
         return self
 
     def uid(self, uid: str) -> Self:
-        """The operator's identity: its state is found by it when the program changes."""
         self._declared.set_uid(uid)
         if self._node.of_source:
             self._node.set_uid(f"{uid} watermarks")
-        return self
-
-    def set_parallelism(self, parallelism: int) -> Self:
-        self._node.set_parallelism(parallelism)
         return self
 
     def set_max_parallelism(self, max_parallelism: int) -> Self:
@@ -133,11 +123,6 @@ class DataStream(Generic[T_co]):
 
     def get_execution_config(self) -> ExecutionConfig:
         return self._env.get_config()
-
-    def set_description(self, description: str) -> Self:
-        """Say more of the operator than its name does; shown in the plan."""
-        self._node.set_description(description)
-        return self
 
     def force_non_parallel(self) -> Self:
         return self.set_parallelism(1)
@@ -320,16 +305,6 @@ class DataStream(Generic[T_co]):
         self._node.start_new_chain()
         return self
 
-    def disable_chaining(self) -> Self:
-        """Chain this operator to nothing, before or after it."""
-        self._node.disable_chaining()
-        return self
-
-    def slot_sharing_group(self, slot_sharing_group: str) -> Self:
-        """Accepted and shown in the plan; Spark shares cores among all tasks."""
-        self._node.set_slot_sharing_group(slot_sharing_group)
-        return self
-
     def project(self, *field_indexes: int) -> DataStream[Any]:
         """These fields of tuples, lists or Rows, in this order."""
         if not field_indexes or not all(type(index) is int and index >= 0 for index in field_indexes):
@@ -347,10 +322,7 @@ class DataStream(Generic[T_co]):
             raise GraphError(f"sink_to needs a Sink, not {type(sink).__name__}.")
         return self._end(type(sink).__name__, sink)
 
-    def add_sink(
-        self,
-        sink_func: SinkFunction[T_co] | TwoPhaseCommitSinkFunction | GenericWriteAheadSink | Callable[[T_co], Any],
-    ) -> DataStreamSink:
+    def add_sink(self, sink_func: AnySinkFunction[T_co]) -> DataStreamSink:
         """Call a function with every record, at once: again for those of an epoch that is run again.
 
         What goes into the transactions of a TwoPhaseCommitSinkFunction, or through a GenericWriteAheadSink, is shown
@@ -390,10 +362,7 @@ class DataStream(Generic[T_co]):
         self._end("Collect", sink)
         client = self._env.execute_async(job_execution_name or "collect")
         results: CloseableIterator[T_co] = CloseableIterator(client, sink)
-        if limit is None:
-            return results
-        with results:
-            return [value for value, _ in zip(results, range(limit), strict=False)]
+        return results if limit is None else results.take(limit)
 
     # -- inside ----------------------------------------------------------------------------------------------------
 

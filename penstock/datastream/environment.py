@@ -6,7 +6,7 @@ import logging
 import os
 import re
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from penstock.common.configuration import Configuration
 from penstock.common.error_format import ShortExceptHook
@@ -26,6 +26,7 @@ from penstock.common.options import (
 )
 from penstock.common.overridden import ProgramConfiguration
 from penstock.common.restart_strategy import RestartStrategyConfiguration, configured_strategy
+from penstock.common.type_parameters import T
 from penstock.common.typeinfo import Types
 from penstock.common.watermark_strategy import WatermarkStrategy
 from penstock.connectors.generated import NumberSequenceSource
@@ -51,7 +52,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _logger = logging.getLogger("penstock")
-T = TypeVar("T")
 _RUNTIME_MODE = "execution.runtime-mode"
 
 
