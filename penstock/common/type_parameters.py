@@ -35,26 +35,16 @@ if TYPE_CHECKING:
     KEY = TypeVar("KEY", contravariant=True, default=Any)
     ACC = TypeVar("ACC", default=Any)
     """An accumulator."""
+
+    # Of methods: what a function gives, and the records of another stream. Always inferred, so without a default.
+    R = TypeVar("R")
+    U = TypeVar("U")
 else:
     from typing import TypeVar
 
-    T, T_co, T1_co, T2_co, K, V, K_co, W, S_co, IN, IN1, IN2, OUT, KEY, ACC = (
-        TypeVar(name)
-        for name in (
-            "T",
-            "T_co",
-            "T1_co",
-            "T2_co",
-            "K",
-            "V",
-            "K_co",
-            "W",
-            "S_co",
-            "IN",
-            "IN1",
-            "IN2",
-            "OUT",
-            "KEY",
-            "ACC",
-        )
+    IN, IN1, IN2, OUT, KEY, ACC, W, R, U = (
+        TypeVar(name) for name in ("IN", "IN1", "IN2", "OUT", "KEY", "ACC", "W", "R", "U")
+    )
+    T, T_co, T1_co, T2_co, K, V, K_co, S_co = (
+        TypeVar(name) for name in ("T", "T_co", "T1_co", "T2_co", "K", "V", "K_co", "S_co")
     )

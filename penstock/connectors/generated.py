@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from penstock.common.type_parameters import T_co
 from penstock.connectors.source import Positions, Source
 from penstock.errors import PenstockError
 
 _LARGEST = 2**63 - 1
 
 
-class NumberSequenceSource(Source):
-    """The whole numbers from `start` to `end`, both included, in as many splits as the job's parallelism.
-
-    Each split is a run of numbers in order; at parallelism 1 so is the stream.
-    """
+class _NumberedSource(Source[T_co]):
+    """Records made of the whole numbers from `start` to `end`. A position is the range of the numbers that are left."""
 
     why = "its records are made of numbers, and the checkpoint has the next one of every split"
 
@@ -38,7 +36,7 @@ class NumberSequenceSource(Source):
         return positions
 
     def advance(self, positions: Positions, limit: int | None) -> Positions:
-        """Splits share the limit evenly. A position is the range of the numbers that are left."""
+        """Splits share the limit evenly."""
         ahead = {}
         left = {split: range(*position) for split, position in positions.items()}
         # The shortest first, so that what they leave of their shares goes to the others.
@@ -60,14 +58,21 @@ class NumberSequenceSource(Source):
         return _length(range(*position)) == 0
 
 
-class DataGeneratorSource(NumberSequenceSource):
+class NumberSequenceSource(_NumberedSource[int]):
+    """The whole numbers from `start` to `end`, both included, in as many splits as the job's parallelism.
+
+    Each split is a run of numbers in order; at parallelism 1 so is the stream.
+    """
+
+
+class DataGeneratorSource(_NumberedSource[T_co]):
     """`function(n)` for n = 0, 1, 2, …: `count` records, or without end if `count` is None.
 
     `records_per_epoch` paces an endless one: every epoch has that many.
     """
 
     def __init__(
-        self, function: Callable[[int], Any], count: int | None = None, *, records_per_epoch: int = 1000
+        self, function: Callable[[int], T_co], count: int | None = None, *, records_per_epoch: int = 1000
     ) -> None:
         if not callable(function):
             raise PenstockError(f"DataGeneratorSource needs a function of one number, not {type(function).__name__}.")

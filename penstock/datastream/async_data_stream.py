@@ -5,10 +5,11 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 from penstock.absent import explain_absent
 from penstock.common.time import Duration, Time, to_millis
+from penstock.common.type_parameters import R, U
 from penstock.datastream import hints
 from penstock.datastream.async_retry_strategies import NO_RETRY_STRATEGY
 from penstock.datastream.data_stream import DataStream
@@ -19,10 +20,7 @@ from penstock.runtime.operators import describe, method_of
 
 __all__ = ["AsyncDataStream"]
 
-T = TypeVar("T")
-R = TypeVar("R")
-
-Asynchronous: TypeAlias = AsyncFunction[T, R] | Callable[[T], Awaitable[list[R]]]
+Asynchronous: TypeAlias = AsyncFunction[U, R] | Callable[[U], Awaitable[list[R]]]
 Length: TypeAlias = Time | Duration | timedelta | int
 
 
@@ -35,8 +33,8 @@ class AsyncDataStream:
 
     @staticmethod
     def unordered_wait(
-        data_stream: DataStream[T],
-        async_function: Asynchronous[T, R],
+        data_stream: DataStream[U],
+        async_function: Asynchronous[U, R],
         timeout: Length,
         capacity: int = 100,
         output_type: Any = None,
@@ -46,8 +44,8 @@ class AsyncDataStream:
 
     @staticmethod
     def unordered_wait_with_retry(
-        data_stream: DataStream[T],
-        async_function: Asynchronous[T, R],
+        data_stream: DataStream[U],
+        async_function: Asynchronous[U, R],
         timeout: Length,
         async_retry_strategy: AsyncRetryStrategy,
         capacity: int = 100,
@@ -68,8 +66,8 @@ class AsyncDataStream:
 
     @staticmethod
     def ordered_wait(
-        data_stream: DataStream[T],
-        async_function: Asynchronous[T, R],
+        data_stream: DataStream[U],
+        async_function: Asynchronous[U, R],
         timeout: Length,
         capacity: int = 100,
         output_type: Any = None,
@@ -79,8 +77,8 @@ class AsyncDataStream:
 
     @staticmethod
     def ordered_wait_with_retry(
-        data_stream: DataStream[T],
-        async_function: Asynchronous[T, R],
+        data_stream: DataStream[U],
+        async_function: Asynchronous[U, R],
         timeout: Length,
         async_retry_strategy: AsyncRetryStrategy,
         capacity: int = 100,
@@ -103,7 +101,7 @@ class AsyncDataStream:
 def _wait(
     method: str,
     data_stream: DataStream,
-    function: Asynchronous[T, R],
+    function: Asynchronous[U, R],
     timeout: Length,
     strategy: AsyncRetryStrategy,
     capacity: int,

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic
 
-from penstock.common.type_parameters import T1_co, T2_co, T_co
+from penstock.common.type_parameters import R, T1_co, T2_co, T_co
 from penstock.datastream import hints
 from penstock.datastream.functions import BroadcastProcessFunction, KeyedBroadcastProcessFunction
 from penstock.graph.logical import GraphError, Input
@@ -15,9 +15,6 @@ from penstock.state.descriptors import MapStateDescriptor
 
 if TYPE_CHECKING:
     from penstock.datastream.data_stream import DataStream
-
-
-R = TypeVar("R")
 
 
 class BroadcastStream(Generic[T_co]):

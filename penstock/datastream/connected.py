@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic
 
-from penstock.common.type_parameters import T1_co, T2_co
+from penstock.common.type_parameters import K, R, T1_co, T2_co
 from penstock.datastream import hints
 from penstock.datastream.functions import (
     CoFlatMapFunction,
@@ -21,10 +21,6 @@ from penstock.runtime.process_operators import CoFlatMapOperator, CoMapOperator,
 
 if TYPE_CHECKING:
     from penstock.datastream.data_stream import DataStream
-
-
-R = TypeVar("R")
-K = TypeVar("K")
 
 
 class ConnectedStreams(Generic[T1_co, T2_co]):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Self, overload
 
 from penstock.absent import explain_absent
 from penstock.common.source_locations import calling_location
-from penstock.common.type_parameters import T_co
+from penstock.common.type_parameters import K, R, T_co, U, W
 from penstock.common.typeinfo import Types
 from penstock.common.watermark_strategy import WatermarkStrategy
 from penstock.connectors.driver_sinks import CollectSink, PrintSink
@@ -25,6 +25,7 @@ from penstock.datastream.checks import (
     check_watermark_strategy,
 )
 from penstock.datastream.connected import ConnectedStreams
+from penstock.datastream.declaration import Declaration
 from penstock.datastream.functions import (
     FilterFunction,
     FlatMapFunction,
@@ -36,7 +37,7 @@ from penstock.datastream.functions import (
 )
 from penstock.datastream.joins import IntervalJoin
 from penstock.datastream.side_outputs import side_output
-from penstock.datastream.sinks import CloseableIterator, DataStreamSink
+from penstock.datastream.sinks import AnySinkFunction, CloseableIterator, DataStreamSink
 from penstock.datastream.two_phase_commit import TwoPhaseCommitSinkFunction
 from penstock.datastream.window_joins import CoGroupedStreams, JoinedStreams
 from penstock.datastream.windowed import AllWindowedStream, WindowedStream, count_windows, time_windows
@@ -73,13 +74,9 @@ if TYPE_CHECKING:
     from penstock.spark.writing import ToSpark
 
 _FORWARD = Partitioning(FORWARD)
-R = TypeVar("R")
-U = TypeVar("U")
-K = TypeVar("K")
-W = TypeVar("W")
 
 
-class DataStream(Generic[T_co]):
+class DataStream(Declaration, Generic[T_co]):
     """A stream of records."""
 
     def __init__(self, env: StreamExecutionEnvironment, inputs: list[Input]) -> None:
@@ -121,15 +118,10 @@ class DataStream(Generic[T_co]):
         return self
 
     def uid(self, uid: str) -> Self:
-        """The operator's identity: its state is found by it when the program changes."""
+        """Set the operator's identity: a changed program finds the operator's state by it."""
         self._declared.set_uid(uid)
         if self._node.of_source:
             self._node.set_uid(f"{uid} watermarks")
-        return self
-
-    def set_parallelism(self, parallelism: int) -> Self:
-        """Set the number of subtasks of the operator that gives the stream."""
-        self._node.set_parallelism(parallelism)
         return self
 
     def set_max_parallelism(self, max_parallelism: int) -> Self:
@@ -140,11 +132,6 @@ class DataStream(Generic[T_co]):
     def get_execution_config(self) -> ExecutionConfig:
         """Return the execution settings of the environment."""
         return self._env.get_config()
-
-    def set_description(self, description: str) -> Self:
-        """Say more of the operator than its name does; shown in the plan."""
-        self._node.set_description(description)
-        return self
 
     def force_non_parallel(self) -> Self:
         """Set the parallelism of the operator to 1."""
@@ -337,16 +324,6 @@ class DataStream(Generic[T_co]):
         self._node.start_new_chain()
         return self
 
-    def disable_chaining(self) -> Self:
-        """Chain this operator to nothing, before or after it."""
-        self._node.disable_chaining()
-        return self
-
-    def slot_sharing_group(self, slot_sharing_group: str) -> Self:
-        """Accepted and shown in the plan; Spark shares cores among all tasks."""
-        self._node.set_slot_sharing_group(slot_sharing_group)
-        return self
-
     def project(self, *field_indexes: int) -> DataStream[Any]:
         """These fields of tuples, lists or Rows, in this order."""
         return self._add("Projection", MapOperator(projection(field_indexes)), None)
@@ -363,10 +340,7 @@ class DataStream(Generic[T_co]):
             raise GraphError(f"sink_to needs a Sink, not {type(sink).__name__}.")
         return self._end(type(sink).__name__, sink)
 
-    def add_sink(
-        self,
-        sink_func: SinkFunction[T_co] | TwoPhaseCommitSinkFunction | GenericWriteAheadSink | Callable[[T_co], Any],
-    ) -> DataStreamSink:
+    def add_sink(self, sink_func: AnySinkFunction[T_co]) -> DataStreamSink:
         """Call a function with every record, at once: again for those of an epoch that is run again.
 
         What goes into the transactions of a TwoPhaseCommitSinkFunction, or through a GenericWriteAheadSink, is shown
@@ -409,10 +383,7 @@ class DataStream(Generic[T_co]):
         self._end("Collect", sink)
         client = self._env.execute_async(job_execution_name or "collect")
         results: CloseableIterator[T_co] = CloseableIterator(client, sink)
-        if limit is None:
-            return results
-        with results:
-            return [value for value, _ in zip(results, range(limit), strict=False)]
+        return results if limit is None else results.take(limit)
 
     # -- inside ----------------------------------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from penstock.common.configuration import Configuration
 from penstock.common.error_format import ShortExceptHook
@@ -31,6 +31,7 @@ from penstock.common.options.program import (
 )
 from penstock.common.overridden import ProgramConfiguration
 from penstock.common.restart_strategy import RestartStrategyConfiguration, configured_strategy
+from penstock.common.type_parameters import T
 from penstock.common.typeinfo import Types
 from penstock.common.watermark_strategy import WatermarkStrategy
 from penstock.connectors.generated import NumberSequenceSource
@@ -55,8 +56,6 @@ from penstock.runtime.output_tag import OutputTag
 
 if TYPE_CHECKING:
     from penstock.spark.types import DataFrame, SparkSession
-
-T = TypeVar("T")
 
 
 class StreamExecutionEnvironment:

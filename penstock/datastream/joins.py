@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self
 
 from penstock.common.time import Duration, Time, to_millis
-from penstock.common.type_parameters import T1_co, T2_co
+from penstock.common.type_parameters import R, T, T1_co, T2_co
 from penstock.datastream import hints
 from penstock.datastream.checks import check_function
 from penstock.datastream.functions import ProcessJoinFunction
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from penstock.datastream.data_stream import DataStream, KeyedStream
 
-R = TypeVar("R")
-T = TypeVar("T")
 
 TimeLength = Duration | Time | timedelta | int
 """A plain int is milliseconds."""

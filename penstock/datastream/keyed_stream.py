@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from penstock.common.type_parameters import K_co, T_co
+from penstock.common.type_parameters import K_co, R, T_co, U, W
 from penstock.common.typeinfo import Types
-from penstock.connectors.generic_write_ahead import GenericWriteAheadSink
 from penstock.connectors.sink import Sink
 from penstock.datastream import hints
 from penstock.datastream.aggregations import field_reducer
@@ -20,10 +19,8 @@ from penstock.datastream.functions import (
     KeySelector,
     MapFunction,
     ReduceFunction,
-    SinkFunction,
 )
-from penstock.datastream.sinks import DataStreamSink
-from penstock.datastream.two_phase_commit import TwoPhaseCommitSinkFunction
+from penstock.datastream.sinks import AnySinkFunction, DataStreamSink
 from penstock.datastream.windowed import WindowedStream, count_windows, time_windows
 from penstock.graph.logical import GraphError, Input, Node, Partitioning
 from penstock.runtime.context import FunctionContext
@@ -41,11 +38,8 @@ if TYPE_CHECKING:
     from penstock.datastream.environment import StreamExecutionEnvironment
 
 
-R = TypeVar("R")
-U = TypeVar("U")
 K2 = TypeVar("K2")
 S = TypeVar("S")
-W = TypeVar("W")
 
 
 class KeyedStream(DataStream[T_co], Generic[T_co, K_co]):
@@ -216,9 +210,6 @@ class KeyedStream(DataStream[T_co], Generic[T_co, K_co]):
     def _end(self, name: str, sink: Sink) -> DataStreamSink:
         return self._origin._end(name, sink)
 
-    def add_sink(
-        self,
-        sink_func: SinkFunction[T_co] | TwoPhaseCommitSinkFunction | GenericWriteAheadSink | Callable[[T_co], Any],
-    ) -> DataStreamSink:
+    def add_sink(self, sink_func: AnySinkFunction[T_co]) -> DataStreamSink:
         """End the stream in a sink function, a sink or a plain function."""
         return self._origin.add_sink(sink_func)

@@ -3,53 +3,34 @@
 from __future__ import annotations
 
 import queue
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Generic, Self
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeAlias
 
-from penstock.common.type_parameters import T_co
+from penstock.common.type_parameters import T, T_co
 from penstock.connectors.driver_sinks import CollectSink
+from penstock.connectors.generic_write_ahead import GenericWriteAheadSink
+from penstock.datastream.declaration import Declaration
+from penstock.datastream.functions import SinkFunction
+from penstock.datastream.two_phase_commit import TwoPhaseCommitSinkFunction
 from penstock.graph.logical import Node
 
 if TYPE_CHECKING:
     from penstock.datastream.environment import StreamExecutionEnvironment
 
+AnySinkFunction: TypeAlias = SinkFunction[T] | TwoPhaseCommitSinkFunction | GenericWriteAheadSink | Callable[[T], Any]
+"""What `add_sink` takes."""
 
-class DataStreamSink:
+
+class DataStreamSink(Declaration):
     """The end of a stream."""
 
     def __init__(self, env: StreamExecutionEnvironment, node: Node) -> None:
         self._env = env
-        self._node = node
+        self._sink = node
 
-    def name(self, name: str) -> DataStreamSink:
-        """Set the name of the sink, for people."""
-        self._node.set_name(name)
-        return self
-
-    def uid(self, uid: str) -> DataStreamSink:
-        """Set the identifier by which the state of the sink is found again after the program changes."""
-        self._node.set_uid(uid)
-        return self
-
-    def set_parallelism(self, parallelism: int) -> DataStreamSink:
-        """Set the number of subtasks of the sink."""
-        self._node.set_parallelism(parallelism)
-        return self
-
-    def set_description(self, description: str) -> DataStreamSink:
-        """Say more of the sink than its name does; shown in the plan."""
-        self._node.set_description(description)
-        return self
-
-    def disable_chaining(self) -> DataStreamSink:
-        """Chain this sink to nothing before it."""
-        self._node.disable_chaining()
-        return self
-
-    def slot_sharing_group(self, slot_sharing_group: str) -> DataStreamSink:
-        """Accepted and shown in the plan; Spark shares cores among all tasks."""
-        self._node.set_slot_sharing_group(slot_sharing_group)
-        return self
+    @property
+    def _node(self) -> Node:
+        return self._sink
 
 
 class CloseableIterator(Generic[T_co]):
@@ -79,6 +60,11 @@ class CloseableIterator(Generic[T_co]):
     def next(self) -> T_co:
         """Return the next record, or raise StopIteration after the last."""
         return next(self._records)
+
+    def take(self, limit: int) -> list[T_co]:
+        """The first `limit` records, or all if there are fewer; then the job is cancelled."""
+        with self:
+            return [value for value, _ in zip(self, range(limit), strict=False)]
 
     def close(self) -> None:
         """Cancel the job if it has not ended."""

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar, cast, overload
 
 from penstock.common.time import Duration, Time
-from penstock.common.type_parameters import K_co, T1_co, T2_co
+from penstock.common.type_parameters import K, K_co, R, T1_co, T2_co
 from penstock.datastream import hints
 from penstock.datastream.checks import check_function
 from penstock.datastream.functions import CoGroupFunction, FlatJoinFunction, JoinFunction, KeySelector
@@ -26,8 +26,6 @@ from penstock.runtime.windows.triggers import Trigger
 if TYPE_CHECKING:
     from penstock.datastream.data_stream import DataStream, KeyedStream
 
-R = TypeVar("R")
-K = TypeVar("K")
 WINDOWED = TypeVar("WINDOWED", bound="_WithWindow[Any, Any]", covariant=True)
 """What the declaration becomes with its window: a join or a co-group."""
 

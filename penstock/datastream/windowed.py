@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Self, overload
 
 from penstock.common.time import BadLength, Duration, Time, to_millis
-from penstock.common.type_parameters import ACC, K_co, T_co, W
+from penstock.common.type_parameters import ACC, K_co, R, T_co, V, W
 from penstock.common.typeinfo import Types
 from penstock.datastream import hints
 from penstock.datastream.aggregations import field_reducer
@@ -45,8 +45,6 @@ if TYPE_CHECKING:
     from penstock.datastream.data_stream import DataStream, KeyedStream
     from penstock.datastream.environment import StreamExecutionEnvironment
 
-R = TypeVar("R")
-V = TypeVar("V")
 
 _MERGE = ("create_accumulator", "add", "get_result", "merge")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from penstock.common.type_parameters import K_co
+from penstock.common.type_parameters import K, K_co, V
 from penstock.runtime.checkpointed import Restored
 from penstock.runtime.operators import Emit, describe, method_of
 from penstock.runtime.process_operators import CoProcessOperator
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from penstock.runtime.context import RuntimeContext
 
 
-K = TypeVar("K")
-V = TypeVar("V")
 S = TypeVar("S")
 
 

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, assert_type
 
 from penstock.common import Time, Types
 from penstock.common.watermark_strategy import WatermarkStrategy
+from penstock.connectors.generated import DataGeneratorSource, NumberSequenceSource
 from penstock.connectors.source import Positions, Source
 from penstock.datastream import (
     AggregateFunction,
@@ -161,6 +162,8 @@ def sources(env: StreamExecutionEnvironment) -> None:
     assert_type(env.from_elements("a", "b"), DataStream[str])
     assert_type(env.from_sequence(1, 10), DataStream[int])
     assert_type(env.from_source(Numbers(), WatermarkStrategy.no_watermarks(), "numbers"), DataStream[int])
+    assert_type(env.from_source(NumberSequenceSource(1, 3)), DataStream[int])
+    assert_type(env.from_source(DataGeneratorSource(str, 3)), DataStream[str])
     assert_type(env.socket_text_stream("localhost", 9999), DataStream[str])
 
 
