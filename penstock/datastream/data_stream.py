@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Generic, Self, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, overload
 
 from penstock.absent import explain_absent
 from penstock.common.source_locations import calling_location
@@ -79,6 +79,10 @@ _FORWARD = Partitioning(FORWARD)
 class DataStream(Declaration, Generic[T_co]):
     """A stream of records."""
 
+    _map_operator: ClassVar[type[MapOperator]] = MapOperator
+    _flat_map_operator: ClassVar[type[FlatMapOperator]] = FlatMapOperator
+    _filter_operator: ClassVar[type[FilterOperator]] = FilterOperator
+
     def __init__(self, env: StreamExecutionEnvironment, inputs: list[Input]) -> None:
         self._env = env
         self._edges = inputs
@@ -147,29 +151,36 @@ class DataStream(Declaration, Generic[T_co]):
     def map(self, func: Callable[[T_co], R] | MapFunction[T_co, R], output_type: Any = None) -> DataStream[R]:
         """Apply a function to each record; its return value is the result.
 
+        On a keyed stream, the `open` method of a `MapFunction` has access to keyed state.
+
         Args:
             func: A function of one record, or a `MapFunction`.
             output_type: The type of the results; without it, the function's annotation is a hint.
         """
         check_function(func, MapFunction, "map")
-        return self._add("Map", MapOperator(func), output_type or hints.returned(func, "map"))
+        return self._add("Map", self._map_operator(func), output_type or hints.returned(func, "map"))
 
     def flat_map(
         self, func: Callable[[T_co], Iterable[R] | None] | FlatMapFunction[T_co, R], output_type: Any = None
     ) -> DataStream[R]:
         """Apply a function to each record; it gives any number of results.
 
+        On a keyed stream, the `open` method of a `FlatMapFunction` has access to keyed state.
+
         Args:
             func: A generator function, a function that returns an iterable or None, or a `FlatMapFunction`.
             output_type: The type of the results; without it, the function's annotation is a hint.
         """
         check_function(func, FlatMapFunction, "flat_map")
-        return self._add("Flat Map", FlatMapOperator(func), output_type or hints.yielded(func, "flat_map"))
+        return self._add("Flat Map", self._flat_map_operator(func), output_type or hints.yielded(func, "flat_map"))
 
     def filter(self, func: Callable[[T_co], bool] | FilterFunction[T_co]) -> DataStream[T_co]:
-        """Keep the records for which a function returns a true value."""
+        """Keep the records for which a function returns a true value.
+
+        On a keyed stream, the `open` method of a `FilterFunction` has access to keyed state.
+        """
         check_function(func, FilterFunction, "filter")
-        return self._add("Filter", FilterOperator(func), self._type())
+        return self._add("Filter", self._filter_operator(func), self._type())
 
     def process(
         self,

@@ -13,11 +13,8 @@ from penstock.datastream.aggregations import field_reducer
 from penstock.datastream.checks import check_function, check_process_function
 from penstock.datastream.data_stream import DataStream
 from penstock.datastream.functions import (
-    FilterFunction,
-    FlatMapFunction,
     KeyedProcessFunction,
     KeySelector,
-    MapFunction,
     ReduceFunction,
 )
 from penstock.datastream.sinks import AnySinkFunction, DataStreamSink
@@ -45,6 +42,10 @@ S = TypeVar("S")
 class KeyedStream(DataStream[T_co], Generic[T_co, K_co]):
     """A stream partitioned by key. Its operators may hold keyed state."""
 
+    _map_operator = KeyedMapOperator
+    _flat_map_operator = KeyedFlatMapOperator
+    _filter_operator = KeyedFilterOperator
+
     def __init__(self, env: StreamExecutionEnvironment, inputs: list[Input], origin: DataStream[T_co]) -> None:
         super().__init__(env, inputs)
         self._origin = origin
@@ -52,36 +53,6 @@ class KeyedStream(DataStream[T_co], Generic[T_co, K_co]):
     @property
     def _node(self) -> Node:
         raise GraphError("key_by is no operator: give name, uid and parallelism to the operator after it.")
-
-    def map(self, func: Callable[[T_co], R] | MapFunction[T_co, R], output_type: Any = None) -> DataStream[R]:
-        """Apply a function to each record, with access to keyed state in its `open` method.
-
-        Args:
-            func: A function of one record, or a `MapFunction`.
-            output_type: The type of the results; without it, the function's annotation is a hint.
-        """
-        check_function(func, MapFunction, "map")
-        return self._add("Map", KeyedMapOperator(func), output_type or hints.returned(func, "map"))
-
-    def flat_map(
-        self, func: Callable[[T_co], Iterable[R] | None] | FlatMapFunction[T_co, R], output_type: Any = None
-    ) -> DataStream[R]:
-        """Apply a function that gives any number of results, with access to keyed state in its `open` method.
-
-        Args:
-            func: A generator function, a function that returns an iterable or None, or a `FlatMapFunction`.
-            output_type: The type of the results; without it, the function's annotation is a hint.
-        """
-        check_function(func, FlatMapFunction, "flat_map")
-        return self._add("Flat Map", KeyedFlatMapOperator(func), output_type or hints.yielded(func, "flat_map"))
-
-    def filter(self, func: Callable[[T_co], bool] | FilterFunction[T_co]) -> DataStream[T_co]:
-        """Keep the records for which a function returns a true value.
-
-        The `open` method of a `FilterFunction` has access to keyed state.
-        """
-        check_function(func, FilterFunction, "filter")
-        return self._add("Filter", KeyedFilterOperator(func), self._type())
 
     def process(  # type: ignore[override]
         self,
