@@ -15,7 +15,7 @@ from penstock.driver.epochs import EpochDriver
 from penstock.driver.event_time import moved_backwards
 from penstock.driver.flow_control import FlowControl, FlowSettings
 from penstock.driver.instructions import AwaitRestart, End, JobFailure, JobTraits, Recover, RunEpoch, StartQuery
-from penstock.driver.life_cycle import LifeCycle
+from penstock.driver.life_cycle import LifeCycle, Phase
 from penstock.driver.restarts import RestartStrategy
 from penstock.errors import PenstockError
 from penstock.graph.physical import PhysicalGraph
@@ -177,6 +177,9 @@ class LocalExecution:
         try:
             while statistics is None:
                 statistics = self._follow(begin())
+                if self.life.phase is Phase.ENDED:
+                    # It failed after its last checkpoint, which the recovery has completed.
+                    break
         except SimulatedCrash:
             self.crash_point = None
             if not self.single_epoch:

@@ -28,6 +28,7 @@ from penstock.checkpoint.lineages import Lineages, SharedStorage
 from penstock.common.configuration import Configuration
 from penstock.common.options import BadSetting
 from penstock.datastream import StreamExecutionEnvironment
+from penstock.datastream.submission import state_settings
 from penstock.state.local_storage import LocalStorage
 from penstock.state.object_storage import ObjectStorage
 from penstock.testing import JobHarness
@@ -264,7 +265,7 @@ def test_a_directory_that_another_job_claimed_meanwhile_is_refused(checkpoints: 
 def test_the_environment_gives_each_name_its_directory(tmp_path: Path) -> None:
     def root(job: str) -> str:
         settings = {"state.checkpoints.dir": str(tmp_path), "execution.checkpointing.interval": "1 s"}
-        found = StreamExecutionEnvironment(Configuration.from_dict(settings))._settings(job)[1]
+        found = state_settings(Configuration.from_dict(settings), job)[1]
         assert found is not None
         return found.where
 
@@ -281,13 +282,13 @@ def test_what_to_do_with_unnamed_directories_is_a_setting() -> None:
 
 
 def test_savepoints_of_jobs_with_long_names_can_be_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from penstock.testing import harness
+    from penstock.testing import execution
 
     def named(directory: SharedStorage, job: str, *rest: object) -> str:
         return made(directory, "é" * 200 + "x" * 300, *rest)
 
-    made = harness.make_savepoint
-    monkeypatch.setattr(harness, "make_savepoint", named)
+    made = execution.make_savepoint
+    monkeypatch.setattr(execution, "make_savepoint", named)
     env = StreamExecutionEnvironment.get_execution_environment()
     with JobHarness(env.from_collection([1]).uid("numbers").key_by(lambda v: v).reduce(max).uid("max")) as job:
         job.run()

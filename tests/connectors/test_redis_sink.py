@@ -154,16 +154,11 @@ class TestAServerThatDiesInTheMiddleOfACommit:
     ):
         DyingServer(mortal_redis, monkeypatch, at, after)
         with job(RedisSink(mortal_redis.url, effects, retry_for=0), restarts=1) as harness:
-            restart = harness._restart_after
-
-            def come_back(error):
-                assert isinstance(error, RedisUnavailable)
-                mortal_redis.start()
-                restart(error)
-
-            monkeypatch.setattr(harness, "_restart_after", come_back)
+            # While the job waits for its restart.
+            monkeypatch.setattr(harness.clock, "wait", lambda seconds: mortal_redis.start())
             harness.run(20)
             assert harness.restarts == 1
+            assert isinstance(harness.last_failure, RedisUnavailable)
         assert seen(mortal_redis) == EVERYTHING_ONCE
 
     def test_and_a_driver_that_dies_with_it_leave_nothing_out_and_nothing_twice(self, mortal_redis, monkeypatch):
