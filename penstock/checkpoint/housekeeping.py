@@ -69,7 +69,7 @@ class Housekeeping:
         """Of the blocks that are being merged or were: the bytes of deltas that went into the base."""
         self._reading: int | None = None
         """The checkpoint a merge reads or has read, until its bases are announced."""
-        self._held: list[int] = []
+        self._pinned: list[int] = []
         """Checkpoints that savepoints are being made of."""
         self._swept = 0
         self._closed = False
@@ -126,11 +126,11 @@ class Housekeeping:
     @contextmanager
     def pinned(self, number: int) -> Iterator[None]:
         """Within this block the files of a checkpoint stay, which must be the last one when the block begins."""
-        self._held.append(number)
+        self._pinned.append(number)
         try:
             yield
         finally:
-            self._held.remove(number)
+            self._pinned.remove(number)
 
     def close(self) -> None:
         """Finish what is under way, and begin nothing more."""
@@ -146,7 +146,7 @@ class Housekeeping:
 
     def _run(self, manifest: Manifest, version: Version, blocks: list[Block], sweep: bool) -> dict[Block, BaseHandle]:
         if sweep:
-            self._retention.sweep(manifest, [*self._held, *([] if self._reading is None else [self._reading])])
+            self._retention.sweep(manifest, [*self._pinned, *([] if self._reading is None else [self._reading])])
         return dict(zip(blocks, self._merge(self._storage, version, blocks), strict=True)) if blocks else {}
 
     def _take(self, merged: dict[Block, BaseHandle]) -> None:

@@ -116,22 +116,22 @@ class ManifestChain:
     def steps(self, uid: str, block: int, position: bytes | None) -> list[ReplayStep] | None:
         wanted = self._wanted
         assert wanted is not None
-        stands_at = None if position is None else decode_version(position)
-        if stands_at is not None and stands_at.id > wanted.id:
+        current = None if position is None else decode_version(position)
+        if current is not None and current.id > wanted.id:
             raise StaleAttempt(
-                f"The replica of operator '{uid}' stands at checkpoint {stands_at.id}, this task wants {wanted.id}: "
+                f"The replica of operator '{uid}' stands at checkpoint {current.id}, this task wants {wanted.id}: "
                 f"a newer attempt of the job is running."
             )
         steps: list[tuple[str, str] | ReplayStep] = []
         version = wanted
         base = self._load(wanted).bases.get(uid, {}).get(block)
         while True:
-            if stands_at is not None and version.id <= stands_at.id:
-                if version != stands_at:
+            if current is not None and version.id <= current.id:
+                if version != current:
                     return None
                 break
             if base is not None and version.id == base.id:
-                if stands_at is not None:
+                if current is not None:
                     return None
                 if base.name:
                     steps.append((base.name, f"the base of checkpoint {base.id} for operator '{uid}'"))
@@ -145,7 +145,7 @@ class ManifestChain:
                         whose = f"the delta of checkpoint {version.id} for operator '{uid}'"
                         steps.append((delta.name, whose) if inline is None else ReplayStep(delta.name, inline))
             if not manifest.parent:
-                if stands_at is not None:
+                if current is not None:
                     return None
                 break
             version = Version(id=version.id - 1, digest=manifest.parent)

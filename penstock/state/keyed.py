@@ -30,7 +30,7 @@ INT_MIN, INT_MAX = -(2**63), 2**63 - 1
 def coded(
     descriptor: StateDescriptor, migrations: tuple[bytes, ...]
 ) -> tuple[Callable[[Any], bytes], Callable[[bytes], Any]]:
-    """How a state's values are written and read, after its type went these ways."""
+    """How a state's values are written and read, after these migrations of its type."""
     serializer = descriptor.serializer
     if not migrations:
         return serializer.encode, serializer.decode

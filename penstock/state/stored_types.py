@@ -25,7 +25,7 @@ class StoredType(NamedTuple):
 def ways_to(
     stored: StoredType, descriptor: StateDescriptor, state: str, mode: str = "", origin: str = ""
 ) -> tuple[bytes, ...]:
-    """All ways from the first version of a state's type to the declared one, which is the last.
+    """All migrations from the first version of a state's type to the declared one, which is the last.
 
     Raises StateTypeChanged where there is none; `state` names the state and its operator, `mode` how operator state is
     dealt out, `origin` the annotation that the declared type comes from.

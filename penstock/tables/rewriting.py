@@ -234,7 +234,7 @@ def rewritten_shares(content: OperatorContent, functions: list[Change], frame: s
 
 
 def version_tag(migrations: tuple[bytes, ...]) -> bytes:
-    """What new values of a type that went these ways begin with."""
+    """What new values of a type with these migrations begin with."""
     return versions_of(migrations).tag if migrations else b""
 
 

@@ -2,7 +2,7 @@
 
 A state whose type never changed has its values as they are. Once it has, those written since begin with a byte that
 msgpack never uses and the number of the version; so every value says by itself what it was written with, wherever it
-lies: in replicas, deltas, bases, savepoints. Read, it goes all ways from there; it stays stored as it is.
+lies: in replicas, deltas, bases, savepoints. A read applies all migrations from there; the stored value stays as it is.
 """
 
 from __future__ import annotations
