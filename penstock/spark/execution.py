@@ -6,12 +6,14 @@ import logging
 import re
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 
 from pyspark.sql import DataFrame, SparkSession
 
-from penstock.checkpoint.manifest import Fenced, Manifest
+from penstock.checkpoint.lineages import SharedStorage
+from penstock.checkpoint.manifest import Fenced, Manifest, Version
 from penstock.common.error_format import short_form
 from penstock.common.job import JobCancelled, JobStatus, JobSuspended
 from penstock.driver.clock import StepsBack
@@ -45,7 +47,8 @@ class JobExecution:
     """Order of calls: `start` once; `done` is set at the end.
 
     Three kinds of threads meet here: the job's own executes the instructions, Spark's runs the batches, and those of
-    requests (`spark/job.py`) run epochs and stop the query. Epochs and changes of the phase happen under `epoch_lock`.
+    requests (`driver/requests.py`) run epochs and stop the query. Epochs and changes of the phase happen under
+    `epoch_lock`.
     """
 
     def __init__(self, spark: SparkSession, spec: JobSpec, job: str) -> None:
@@ -97,6 +100,22 @@ class JobExecution:
         self._query.stop()
         if stop.now:
             self._engine.stop()
+
+    def stop(self, stop: StopQuery) -> None:
+        """As `stop_query`; returns when the job has ended."""
+        self.stop_query(stop)
+        self.done.wait()
+
+    @contextmanager
+    def between_epochs(self) -> Iterator[None]:
+        """Wait until the job has recovered or ended and no epoch runs; within it, none begins."""
+        self.recovered.wait()
+        with self.epoch_lock:
+            yield
+
+    def save(self, directory: SharedStorage, manifest: Manifest, version: Version) -> str:
+        """Make a savepoint of a pinned checkpoint; gives its path."""
+        return self.lineage.save(directory, manifest, version)
 
     def wake(self) -> None:
         """End a pause of the job's thread."""
