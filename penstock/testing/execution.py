@@ -27,11 +27,12 @@ from penstock.driver.instructions import (
     StopQuery,
 )
 from penstock.driver.life_cycle import LifeCycle, Phase
+from penstock.driver.recovery import recover
 from penstock.driver.restarts import RestartStrategy
 from penstock.errors import PenstockError
 from penstock.graph.physical import PhysicalGraph
 from penstock.runtime.event_time import Times
-from penstock.savepoint.restoring import RestoreSettings, restore_savepoint
+from penstock.savepoint.restoring import RestoreSettings
 from penstock.savepoint.saving import make_savepoint
 from penstock.state.storage import Storage
 from penstock.testing.clock import HarnessClock
@@ -103,7 +104,8 @@ class LocalExecution:
         if self._started:
             self.driver.abandon()
         self._open_engine()
-        self.life = LifeCycle(JobTraits(single_epoch=self.single_epoch), self._strategy)
+        self._traits = JobTraits(single_epoch=self.single_epoch)
+        self.life = LifeCycle(self._traits, self._strategy)
         self.driver = EpochDriver(
             self._graph,
             self._storage,
@@ -161,11 +163,7 @@ class LocalExecution:
         return None
 
     def _recover(self) -> StartQuery | RunEpoch | End:
-        driver = self.driver
-        if self._restore is not None:
-            restore_savepoint(self._storage, self._graph, driver.sources, driver.lineage, driver.token, self._restore)
-        driver.start_sinks()
-        last = driver.recover()
+        last = recover(self.driver, self._traits, self._restore)
         self._feed.follow(self._storage)
         return self.life.recovered(None if last is None else last.id, last is not None and last.ended)
 
