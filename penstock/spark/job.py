@@ -71,6 +71,12 @@ class Job:
         return self.driver.last.id if self.spec.traits.resumable and self.driver.last is not None else None
 
     @property
+    def checkpoints(self) -> str:
+        """Where its checkpoints are, if they outlive the driver; otherwise empty."""
+        root = self.spec.checkpoint_root
+        return root.where if root is not None and self.spec.checkpointing else ""
+
+    @property
     def savepoint_at_end(self) -> str | None:
         """The path of the savepoint that the job was stopped with."""
         return self._requests.savepoint_at_end
