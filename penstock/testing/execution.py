@@ -104,6 +104,8 @@ class LocalExecution:
         if self._started:
             self.driver.abandon()
         self._open_engine()
+        # The test says when epochs run and when the input ends, whatever the program's sources: to its job the input is
+        # bounded. Checkpoints are always made, and nothing removes them from the storage.
         self._traits = JobTraits(single_epoch=self.single_epoch)
         self.life = LifeCycle(self._traits, self._strategy)
         self.driver = EpochDriver(

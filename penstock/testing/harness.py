@@ -19,14 +19,13 @@ from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
-from penstock.common.options import check_values
-from penstock.common.options.program import MAX_PARALLELISM, PARALLELISM
 from penstock.common.program import Program
 from penstock.common.watermark_strategy import Watermark
 from penstock.connectors.driver_sinks import CollectSink
 from penstock.connectors.flow_settings import flow_if_asked
 from penstock.datastream.data_stream import DataStream
 from penstock.datastream.environment import StreamExecutionEnvironment
+from penstock.datastream.local_program import local_program
 from penstock.driver.checkpoint_settings import checkpoint_interval, restart_strategy
 from penstock.driver.epoch_settings import Settings
 from penstock.driver.epoch_statistics import EpochStatistics
@@ -35,7 +34,6 @@ from penstock.driver.instructions import RunEpoch
 from penstock.driver.metrics import JobMetrics
 from penstock.driver.requests import Requests
 from penstock.driver.statistics import CheckpointLog
-from penstock.graph.builder import build
 from penstock.runtime.moment import Timestamped
 from penstock.runtime.watermarks import LEAST
 from penstock.savepoint.format import check_savepoint_directory, savepoint_storage
@@ -85,14 +83,18 @@ class JobHarness:
     ) -> None:
         self.output: list[Any] = []
         """Everything the stream gave, epoch after epoch."""
-        env = stream if isinstance(stream, StreamExecutionEnvironment) else stream.get_execution_environment()
         self._sink = CollectSink()
-        if isinstance(stream, DataStream):
-            stream._end("Collect", self._sink)
+        logical, self._graph, config, self._batch = local_program(
+            stream,
+            self._sink,
+            parallelism=parallelism,
+            max_parallelism=max_parallelism,
+            own_modules=() if main is None else (main.__name__,),
+        )
         self._directory = tempfile.mkdtemp(prefix="penstock-harness-")
         engine, in_driver = backend_name(backend)
         self._backend = Backend(name=engine, directories=[f"{self._directory}/replicas"])
-        if settings is None and checkpoint_interval(env.get_configuration()) <= 0:
+        if settings is None and checkpoint_interval(config) <= 0:
             # As on Spark, the limit is that of checkpoints in the driver's memory; a program without any has none.
             settings = Settings(memory_limit=sys.maxsize)
         self._settings = replace(settings or Settings(), backend=self._backend)
@@ -107,19 +109,6 @@ class JobHarness:
         self._restore = (
             None if from_savepoint is None else RestoreSettings(from_savepoint, allow_non_restored_state, claim_mode)
         )
-        logical = env._graph
-        config = env.get_configuration()
-        check_values(config.to_dict())
-        self._graph = build(
-            logical,
-            parallelism or config.get(PARALLELISM) or 1,
-            max_parallelism or config.get(MAX_PARALLELISM),
-            env.is_chaining_enabled(),
-            env._job_parameters,
-            batch=env._is_batch(),
-            own_modules=() if main is None else (main.__name__,),
-        )
-        self._batch = env._is_batch()
         self._program = Program(self._graph.program)
         self._names = {node.name: node.uid for node in logical.nodes.values()}
         self.clock = HarnessClock()
