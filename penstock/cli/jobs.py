@@ -20,8 +20,8 @@ from penstock.cli.program import INTERRUPTED
 from penstock.cli.shown_errors import ShownErrors
 from penstock.common.options import canonical, check_keys, surrounding_settings
 from penstock.control.client import Running, ask, find_job, running_jobs
-from penstock.control.messages import Cancel, Description, MakeSavepoint, Request, Rescale, Stop
 from penstock.control.place import control_directory
+from penstock.driver.control_messages import Cancel, Description, MakeSavepoint, Request, Rescale, Stop
 
 Job = Annotated[str, typer.Argument(metavar="JOB", help="Its id, the beginning of its id, or its name.")]
 _WHERE = "Where the savepoint goes; else where the job's settings say."

@@ -1,4 +1,5 @@
 """Commands of other processes to a job: a Unix socket for each job that runs on this host, and those who ask at it.
 
-Knows nothing of Spark or of what a job is: whoever opens a control point says how requests are answered.
+Knows nothing of Spark or of what a job is. `driver/control_messages.py` has the requests and answers,
+`driver/commands.py` answers them.
 """

@@ -12,7 +12,8 @@ from functools import partial
 
 import msgspec
 
-from penstock.control.messages import (
+from penstock.control.place import SUFFIX, address, opened
+from penstock.driver.control_messages import (
     Answer,
     Describe,
     Description,
@@ -22,7 +23,6 @@ from penstock.control.messages import (
     decode_answer,
     encode,
 )
-from penstock.control.place import SUFFIX, address, opened
 from penstock.errors import PenstockError
 
 _CONNECT_S = 2.0

@@ -13,8 +13,8 @@ from contextlib import suppress
 
 import msgspec
 
-from penstock.control.messages import Answer, Refused, Request, decode_request, encode
 from penstock.control.place import SUFFIX, address, opened
+from penstock.driver.control_messages import Answer, Refused, Request, decode_request, encode
 from penstock.errors import PenstockError
 
 _REQUEST_S = 5.0

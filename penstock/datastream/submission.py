@@ -23,7 +23,7 @@ from penstock.common.source_locations import calling_location, warn
 from penstock.connectors.flow_settings import flow_settings
 from penstock.datastream.checkpoint_config import retention
 from penstock.datastream.checks import warn_of_derived_uids, warn_of_missing_sinks
-from penstock.datastream.commands import open_to_commands, warn_of_other_drivers
+from penstock.datastream.control_point import open_to_commands, warn_of_other_drivers
 from penstock.datastream.externalized_checkpoint_retention import ExternalizedCheckpointRetention
 from penstock.datastream.guarantees import guarantee_of, is_single_epoch, log_guarantee
 from penstock.datastream.job_client import LocalJobClient

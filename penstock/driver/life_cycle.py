@@ -2,7 +2,7 @@
 
 A job recovers, runs and ends. On the way it can be restarted, and it can be asked to stop. `Phase` is where the job is,
 `Wish` is what was asked of it. Every event is a method that returns the instruction to execute next, or None where
-there is nothing to do. `spark/execution.py` and `testing/harness.py` execute it and report the next event:
+there is nothing to do. `spark/execution.py` and `testing/execution.py` execute it and report the next event:
 
     start → Recover → recovered → StartQuery → batch_ready → RunEpoch → epoch_done … query_ended → End → ended
                  ↑                                  failed → AwaitRestart → delay_over

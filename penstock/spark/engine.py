@@ -52,7 +52,7 @@ class SparkEngine:
         self.frame: DataFrame | None = None
 
     def ship(self, generation: int) -> None:
-        """Make the stages. To workers each restart's graph is a new one, so that all functions are opened anew."""
+        """Make the stages. To workers the graph of each generation is a new one: they open all functions again."""
         self._shipped = ShippedGraph(self._graph, generation)
         levels = range(1, len(self._graph.levels))
         self._stages = [SparkStage(LevelStage(self._shipped, self._metrics, level)) for level in levels]

@@ -6,12 +6,14 @@ import logging
 import re
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 
 from pyspark.sql import DataFrame, SparkSession
 
-from penstock.checkpoint.manifest import Fenced, Manifest
+from penstock.checkpoint.lineages import SharedStorage
+from penstock.checkpoint.manifest import Fenced, Manifest, Version
 from penstock.common.error_format import short_form
 from penstock.common.job import JobCancelled, JobStatus, JobSuspended
 from penstock.driver.clock import StepsBack
@@ -45,7 +47,8 @@ class JobExecution:
     """Order of calls: `start` once; `done` is set at the end.
 
     Three kinds of threads meet here: the job's own executes the instructions, Spark's runs the batches, and those of
-    requests (`spark/job.py`) run epochs and stop the query. Epochs and changes of the phase happen under `epoch_lock`.
+    requests (`driver/requests.py`) run epochs and stop the query. Epochs and changes of the phase happen under
+    `epoch_lock`.
     """
 
     def __init__(self, spark: SparkSession, spec: JobSpec, job: str) -> None:
@@ -68,7 +71,7 @@ class JobExecution:
         """Whether a sink could not finish its part of a job that is over: then its checkpoints stay."""
         self._workdir = scratch_directory()
         self._engine = SparkEngine(spark, spec.physical, spec.settings.timeout_ms, self._stop_if_given_up)
-        self._engine.ship(0)
+        self._engine.ship(self.life.generation)
         self._query = EpochQuery(spark, spec, self._engine)
         self._slots = Slots(
             spec.name, lambda: self.driver.graph, slot_counter(spark), spec.slots, self._pause_for_slots
@@ -97,6 +100,22 @@ class JobExecution:
         self._query.stop()
         if stop.now:
             self._engine.stop()
+
+    def stop(self, stop: StopQuery) -> None:
+        """As `stop_query`; returns when the job has ended."""
+        self.stop_query(stop)
+        self.done.wait()
+
+    @contextmanager
+    def between_epochs(self) -> Iterator[None]:
+        """Wait until the job has recovered or ended and no epoch runs; within it, none begins."""
+        self.recovered.wait()
+        with self.epoch_lock:
+            yield
+
+    def save(self, directory: SharedStorage, manifest: Manifest, version: Version) -> str:
+        """Make a savepoint of a pinned checkpoint; gives its path."""
+        return self.lineage.save(directory, manifest, version)
 
     def wake(self) -> None:
         """End a pause of the job's thread."""
@@ -208,7 +227,7 @@ class JobExecution:
                 self._abort_uncommitted()
                 self.lineage.end(retain=self._unfinished)
                 self.lineage = self._open_lineage()
-            self._engine.ship(restart.number)
+            self._engine.ship(self.life.generation)
             self.driver.metrics.restarted(restart.number)
         return instruction
 
@@ -252,32 +271,30 @@ class JobExecution:
     def _wait(self, seconds: float) -> None:
         """Let seconds pass; raises if the job is to stop."""
         self._awake.wait(seconds)
-        self._stop_if_cancelled()
-        if self.life.wish is Wish.SUSPEND:
-            raise JobSuspended(f"Job '{self._spec.name}' was stopped.")
+        if self.life.wish in (Wish.SUSPEND, Wish.CANCEL):
+            raise self._interruption()
 
     def _pause_for_slots(self) -> bool:
         self._wait(_TICK_S)
         return self.error is None and self.life.wants_epochs
 
-    def _stop_if_cancelled(self) -> None:
-        if self.life.wish is Wish.CANCEL:
-            raise JobCancelled(f"Job '{self._spec.name}' was cancelled.")
-
     def _stop_if_given_up(self) -> None:
-        self._stop_if_cancelled()
-        if self.life.gives_up_epoch:
-            raise JobSuspended(f"Job '{self._spec.name}' was stopped.")
+        if self.life.gives_up_epoch or self.life.wish is Wish.CANCEL:
+            raise self._interruption()
+
+    def _interruption(self) -> PenstockError:
+        """What a job raises that was cancelled, or stopped before its input ended."""
+        if self.life.wish is Wish.CANCEL:
+            return JobCancelled(f"Job '{self._spec.name}' was cancelled.")
+        return JobSuspended(f"Job '{self._spec.name}' was stopped.")
 
     # -- the end ---------------------------------------------------------------------------------------------------
 
     def _end(self, end: End) -> None:
-        if end.status is not JobStatus.FAILED:
+        if end.status in (JobStatus.SUSPENDED, JobStatus.CANCELED):
+            self.error = self._interruption()
+        elif end.status is not JobStatus.FAILED:
             self.error = None
-        if self.life.wish is Wish.CANCEL:
-            self.error = JobCancelled(f"Job '{self._spec.name}' was cancelled.")
-        elif end.status in (JobStatus.SUSPENDED, JobStatus.CANCELED):
-            self.error = JobSuspended(f"Job '{self._spec.name}' was stopped.")
         ends_lineage = end.end_lineage
         if end.close or end.finish_sinks:
             ends_lineage = self._close_lineage(end) or not self._spec.checkpointing
@@ -365,7 +382,7 @@ class JobExecution:
         files = log.appeared(batch)
         index = log.index(driver.next_number, files)
         statistics = driver.run_epoch(batch, files, log_index=index)
-        log.published(index, files)
+        log.recorded(index, files)
         self._look_for_end()
         return statistics
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
-from functools import partial
-from typing import NamedTuple, TypeVar
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 
 from pyspark.sql import SparkSession
 
@@ -15,35 +13,13 @@ from penstock.checkpoint.lineages import SharedStorage
 from penstock.checkpoint.manifest import Manifest
 from penstock.common.job import JobExecutionResult, JobStatus
 from penstock.driver.epochs import EpochDriver
-from penstock.driver.instructions import AwaitRecovery, Refusal, RunEpoch, Save, StopQuery
-from penstock.errors import PenstockError
+from penstock.driver.instructions import StopQuery
+from penstock.driver.requests import Requests
 from penstock.spark.execution import JobExecution
 from penstock.spark.job_spec import JobSpec
 
 _INTERRUPTIBLE_S = 0.2
 """A wait without time-out cannot be interrupted by Ctrl-C while another thread is inside the JVM."""
-
-_Granted = TypeVar("_Granted")
-
-
-class _Refused(NamedTuple):
-    """What is said of a request that is not met."""
-
-    batch: str
-    over: str
-    fix: str
-
-
-_NO_SAVEPOINT = _Refused(
-    "no savepoint can be made of it",
-    "is over: no savepoint can be made of it",
-    "Start it again, and make the savepoint while it runs.",
-)
-_NO_RESCALE = _Refused(
-    "its parallelism stays",
-    "is over, and cannot be rescaled",
-    "Start it again with another parallelism: penstock run -p N, or env.set_parallelism(N).",
-)
 
 
 class Job:
@@ -53,11 +29,10 @@ class Job:
         self.id = uuid.uuid4().hex
         self.spec = spec
         self._spark = spark
-        self.savepoint_at_end: str | None = None
-        """The path of the savepoint that the job was stopped with."""
         self.started_at = time.time()
         self._started = time.monotonic()
         self._execution = JobExecution(spark, spec, self.id)
+        self._requests = Requests(spec.name, self._execution)
 
     @property
     def at_start(self) -> list[Callable[[Manifest | None], None]]:
@@ -94,6 +69,17 @@ class Job:
     def resumes_from(self) -> int | None:
         """The checkpoint that the next start of the program goes on from; None where it starts from scratch."""
         return self.driver.last.id if self.spec.traits.resumable and self.driver.last is not None else None
+
+    @property
+    def checkpoints(self) -> str:
+        """Where its checkpoints are, if they outlive the driver; otherwise empty."""
+        root = self.spec.checkpoint_root
+        return root.where if root is not None and self.spec.checkpointing else ""
+
+    @property
+    def savepoint_at_end(self) -> str | None:
+        """The path of the savepoint that the job was stopped with."""
+        return self._requests.savepoint_at_end
 
     def status(self) -> JobStatus:
         return self._execution.life.status
@@ -152,67 +138,11 @@ class Job:
             self._execution.stop_query(stop)
 
     def savepoint(self, directory: SharedStorage) -> str:
-        """Make one of the last checkpoint below this directory, concurrently with the epochs that follow; gives its
-        path."""
-        with ExitStack() as pinned:
-            with self._granted(self._execution.life.savepoint_requested, _NO_SAVEPOINT) as save:
-                self._run_epochs_before(save)
-                manifest, version = pinned.enter_context(self.driver.pinned_last())
-            return self._execution.lineage.save(directory, manifest, version)
+        """See `Requests`, as for the next two."""
+        return self._requests.savepoint(directory)
 
     def stop_with_savepoint(self, directory: SharedStorage, drain: bool, cancel: bool = False) -> str:
-        """Make one of all that the job did, and end it; gives the savepoint's path. If it fails, the job goes on.
-
-        `drain`: the input is ended first, so that all timers and windows fire; then the job is over in any case.
-        """
-        stop: StopQuery | None = None
-        try:
-            with self._granted(partial(self._execution.life.stop_requested, drain), _NO_SAVEPOINT) as save:
-                self._run_epochs_before(save)
-                if save.drain:
-                    stop = self._execution.life.stopped(cancel)
-                with self.driver.pinned_last() as (manifest, version):
-                    path = self._execution.lineage.save(directory, manifest, version)
-                self.savepoint_at_end = path
-                stop = stop or self._execution.life.stopped(cancel)
-        finally:
-            if stop is not None:
-                self._execution.stop_query(stop)
-                self._execution.done.wait()
-        return path
+        return self._requests.stop_with_savepoint(directory, drain, cancel)
 
     def rescale(self, parallelism: int | Mapping[str, int]) -> None:
-        """From the next epoch on. Returns when the epoch in progress, if any, is over."""
-        with self._granted(self._execution.life.rescale_requested, _NO_RESCALE):
-            self.driver.rescale(parallelism)
-
-    @contextmanager
-    def _granted(
-        self, request: Callable[[], _Granted | AwaitRecovery | Refusal], refused: _Refused
-    ) -> Iterator[_Granted]:
-        """Between two epochs of a job that has recovered: what its life cycle says to a request."""
-        # One that will be refused does not wait for an epoch.
-        self._raise_refusal(request(), refused)
-        while True:
-            self._execution.recovered.wait()
-            with self._execution.epoch_lock:
-                answer = request()
-                self._raise_refusal(answer, refused)
-                if not isinstance(answer, (AwaitRecovery, Refusal)):
-                    yield answer
-                    return
-
-    def _raise_refusal(self, answer: object, refused: _Refused) -> None:
-        if answer is Refusal.BATCH:
-            raise PenstockError(
-                f"Job '{self.name}' runs as a batch, which has no checkpoints: {refused.batch}.",
-                fix="Run it with RuntimeExecutionMode.STREAMING.",
-            )
-        if answer is Refusal.OVER:
-            raise PenstockError(f"Job '{self.name}' {refused.over}.", fix=refused.fix)
-
-    def _run_epochs_before(self, save: Save) -> None:
-        if save.first_epoch:
-            self._execution.run_epoch(RunEpoch())
-        if save.drain:
-            self._execution.run_epoch(RunEpoch(ends_input=True))
+        self._requests.rescale(parallelism)

@@ -31,14 +31,14 @@ class SparkLog:
         self.root = root
         self._own = None if own is None else own.as_uri().encode()
         self._index: dict[str, int] = {}
-        self._published: set[str] = set()
+        self._recorded: set[str] = set()
         """Files that some manifest holds, and that are still there: Spark leaves old ones lying for a while."""
 
     def appeared(self, batch: int) -> dict[str, bytes]:
         """The files of this batch that no manifest holds yet. Called inside the batch, when Spark has logged it."""
         sources = self._source_files()
-        self._published.intersection_update(sources)
-        new = [path for path in [f"offsets/{batch}", *sources] if path not in self._published]
+        self._recorded.intersection_update(sources)
+        new = [path for path in [f"offsets/{batch}", *sources] if path not in self._recorded]
         return {path: self._read(path) for path in new}
 
     def index(self, number: int, files: dict[str, bytes]) -> dict[str, int]:
@@ -46,16 +46,16 @@ class SparkLog:
         index = {**self._index, **dict.fromkeys(files, number)}
         return {path: where for path, where in index.items() if not _superseded(path, index)}
 
-    def published(self, index: dict[str, int], files: Iterable[str]) -> None:
-        """The manifest with this index and these files is published."""
+    def recorded(self, index: dict[str, int], files: Iterable[str]) -> None:
+        """A checkpoint is complete whose manifest holds this index and these files."""
         self._index = index
-        self._published.update(files)
+        self._recorded.update(files)
 
     def rewrite(self, last: Manifest | None, load: Callable[[int], Manifest]) -> None:
         """Make the log say what the manifests up to `last` say, and nothing more."""
         shutil.rmtree(self.root, ignore_errors=True)
         self._index = {} if last is None else dict(last.log_index)
-        self._published = set(self._index)
+        self._recorded = set(self._index)
         holders = {number: load(number) for number in set(self._index.values())}
         for path, number in self._index.items():
             if LOG_FILE.fullmatch(path) is None:

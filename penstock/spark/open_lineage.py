@@ -17,10 +17,11 @@ from penstock.checkpoint.manifest import Manifest, Version, load
 from penstock.connectors.guarantees import throttled_sources
 from penstock.driver.epochs import EpochDriver
 from penstock.driver.flow_control import FlowControl
+from penstock.driver.recovery import recover
 from penstock.driver.slots import Slots
 from penstock.runtime.probe import crash_probe
 from penstock.savepoint.format import savepoint_storage
-from penstock.savepoint.restoring import lineage_from_savepoint, restore_savepoint
+from penstock.savepoint.restoring import lineage_from_savepoint
 from penstock.savepoint.saving import make_savepoint
 from penstock.spark.bases import SparkMerge
 from penstock.spark.credit_files import CreditFiles
@@ -111,14 +112,8 @@ class OpenLineage:
 
     def recover(self) -> Manifest | None:
         """Begin with the savepoint or go on from the last checkpoint; gives that checkpoint, None for none."""
-        spec, driver = self._spec, self.driver
-        if spec.restore is not None:
-            restore_savepoint(self._storage, spec.physical, driver.sources, driver.lineage, driver.token, spec.restore)
-        driver.start_sinks()
-        # A batch is run again in the same lineage after a failure, so that sinks find what that left.
-        recovers = spec.checkpointing or spec.single_epoch or spec.restore is not None
-        last = driver.recover() if recovers else None
-        if not spec.single_epoch:
+        last = recover(self.driver, self._spec.traits, self._spec.restore)
+        if not self._spec.single_epoch:
             self.log.rewrite(last, lambda number: load(self._storage, number)[0])
         return last
 

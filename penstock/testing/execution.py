@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 
 from penstock.checkpoint.lineages import SharedStorage
+from penstock.checkpoint.manifest import Manifest, Version
 from penstock.common.job import JobStatus
 from penstock.common.program import Program
 from penstock.driver.committing import CommittingSink
@@ -14,13 +16,23 @@ from penstock.driver.epoch_statistics import EpochStatistics
 from penstock.driver.epochs import EpochDriver
 from penstock.driver.event_time import moved_backwards
 from penstock.driver.flow_control import FlowControl, FlowSettings
-from penstock.driver.instructions import AwaitRestart, End, JobFailure, JobTraits, Recover, RunEpoch, StartQuery
+from penstock.driver.instructions import (
+    AwaitRestart,
+    End,
+    JobFailure,
+    JobTraits,
+    Recover,
+    RunEpoch,
+    StartQuery,
+    StopQuery,
+)
 from penstock.driver.life_cycle import LifeCycle, Phase
+from penstock.driver.recovery import recover
 from penstock.driver.restarts import RestartStrategy
 from penstock.errors import PenstockError
 from penstock.graph.physical import PhysicalGraph
 from penstock.runtime.event_time import Times
-from penstock.savepoint.restoring import RestoreSettings, restore_savepoint
+from penstock.savepoint.restoring import RestoreSettings
 from penstock.savepoint.saving import make_savepoint
 from penstock.state.storage import Storage
 from penstock.testing.clock import HarnessClock
@@ -30,13 +42,16 @@ from penstock.testing.late import Late
 from penstock.testing.pace import Pace
 from penstock.testing.watching import WatermarkMovedBackwards
 
+NAME = "harness"
+"""Of the job, in savepoints and messages."""
+
 
 class SimulatedCrash(BaseException):
     """Raised inside an epoch where a test asked for a crash. Not an Exception: user code must not catch it."""
 
 
 class LocalExecution:
-    """Order of calls: `start`, then `run` for each epoch; `start` again after a crash. `end` ends the job."""
+    """Order of calls: `start`, then `run_epoch` for each epoch; `start` again after a crash. `stop` ends the job."""
 
     def __init__(
         self,
@@ -52,15 +67,20 @@ class LocalExecution:
         flow: FlowSettings | None,
         restore: RestoreSettings | None,
         commits_late: bool,
+        derived_uids: frozenset[str],
+        collect: Callable[[], None],
     ) -> None:
+        """`derived_uids`: those that the program did not give. `collect` is called after each epoch, failed or not."""
         self._graph, self._program, self._storage, self._settings = graph, program, storage, settings
         self._sinks, self._strategy, self._feed, self._clock = sinks, strategy, feed, clock
         self._flow, self._restore, self._commits_late = flow, restore, commits_late
+        self._derived_uids, self._collect = derived_uids, collect
         self.pace = Pace(clock.wait)
         self.single_epoch = False
         """Whether the next start runs the job as a batch."""
         self.crash_point: str | None = None
         self._passed: list[str] = []
+        self.epochs_run = 0
         self.last_failure: BaseException | None = None
         self._times: Times = {}
         """Where event time stood at the last checkpoint that was looked at."""
@@ -74,12 +94,20 @@ class LocalExecution:
         self._follow(self.begin())
         self._check_watermarks()
 
+    def start_again_if_over(self) -> None:
+        """A test that goes on after a failure goes on as a user would, with another start of the program."""
+        if self.life.phase is not Phase.RUNNING:
+            self.start()
+
     def begin(self) -> Recover:
         """Make a new driver; gives its first instruction."""
         if self._started:
             self.driver.abandon()
         self._open_engine()
-        self.life = LifeCycle(JobTraits(single_epoch=self.single_epoch), self._strategy)
+        # The test says when epochs run and when the input ends, whatever the program's sources: to its job the input is
+        # bounded. Checkpoints are always made, and nothing removes them from the storage.
+        self._traits = JobTraits(single_epoch=self.single_epoch)
+        self.life = LifeCycle(self._traits, self._strategy)
         self.driver = EpochDriver(
             self._graph,
             self._storage,
@@ -137,11 +165,7 @@ class LocalExecution:
         return None
 
     def _recover(self) -> StartQuery | RunEpoch | End:
-        driver = self.driver
-        if self._restore is not None:
-            restore_savepoint(self._storage, self._graph, driver.sources, driver.lineage, driver.token, self._restore)
-        driver.start_sinks()
-        last = driver.recover()
+        last = recover(self.driver, self._traits, self._restore)
         self._feed.follow(self._storage)
         return self.life.recovered(None if last is None else last.id, last is not None and last.ended)
 
@@ -157,9 +181,16 @@ class LocalExecution:
             if end.finish_sinks:
                 self.driver.finish_sinks()
 
-    def run_epoch(self, ends_input: bool) -> EpochStatistics | None:
-        """Run an epoch over what the feed has taken. None if a crash was asked for and came."""
-        return self.run(lambda: self._next_epoch(ends_input))
+    def run_epoch(self, epoch: RunEpoch, records: int | None = 0) -> EpochStatistics | None:
+        """Run an epoch over at most `records` of each source; the one that ends the input reads all that waits.
+
+        None if a crash was asked for and came.
+        """
+        self.start_again_if_over()
+        if not epoch.ends_input:
+            self._feed.draw(records)
+        self._feed.take(None if epoch.ends_input else records)
+        return self.run(lambda: self._next_epoch(epoch.ends_input))
 
     def _next_epoch(self, ends_input: bool) -> RunEpoch:
         epoch = self.life.query_ended() if ends_input else self.life.batch_ready(self.life.generation)
@@ -173,22 +204,30 @@ class LocalExecution:
         None if a crash was asked for and came: then the program has been started again, but for a batch.
         """
         self._passed = []
-        statistics: EpochStatistics | None = None
         try:
-            while statistics is None:
-                statistics = self._follow(begin())
-                if self.life.phase is Phase.ENDED:
-                    # It failed after its last checkpoint, which the recovery has completed.
-                    break
+            statistics = self._run_over_failures(begin)
+            if self.crash_point is not None:
+                points = ", ".join(dict.fromkeys(self._passed))
+                raise PenstockError(f"The epoch was to crash at '{self.crash_point}', but passed only {points}.")
+            self._check_watermarks()
         except SimulatedCrash:
             self.crash_point = None
             if not self.single_epoch:
                 self.start()
             return None
-        if self.crash_point is not None:
-            points = ", ".join(dict.fromkeys(self._passed))
-            raise PenstockError(f"The epoch was to crash at '{self.crash_point}', but passed only {points}.")
-        self._check_watermarks()
+        finally:
+            self._collect()
+        if statistics is not None:
+            self.epochs_run += 1
+        return statistics
+
+    def _run_over_failures(self, begin: Callable[[], RunEpoch | Recover]) -> EpochStatistics | None:
+        """None if it failed after its last checkpoint, which the recovery has completed."""
+        statistics: EpochStatistics | None = None
+        while statistics is None:
+            statistics = self._follow(begin())
+            if self.life.phase is Phase.ENDED:
+                break
         return statistics
 
     def _check_watermarks(self) -> None:
@@ -206,17 +245,22 @@ class LocalExecution:
     def _driver_probe(self, point: str) -> None:
         self._probe(f"driver.{point}")
 
-    def end(self) -> None:
-        """The job was asked to end: close it."""
+    # -- what requests need: see `driver/requests.py` --------------------------------------------------------------
+
+    def between_epochs(self) -> AbstractContextManager[None]:
+        """Nothing runs between the calls of a test."""
+        return nullcontext()
+
+    def save(self, directory: SharedStorage, manifest: Manifest, version: Version) -> str:
+        """Make a savepoint of a pinned checkpoint; gives its path."""
+        held = self._feed.with_positions(manifest, self.driver.sources)
+        return make_savepoint(directory, NAME, self._graph, self._storage, held, version, self._derived_uids)
+
+    def stop(self, stop: StopQuery) -> None:
+        """Close the job, which was asked to end. There is no query to stop."""
         end = self.life.query_ended()
         assert isinstance(end, End)
         self._end(end)
-
-    def save(self, directory: SharedStorage, derived: frozenset[str]) -> str:
-        """Make a savepoint of the last checkpoint. `derived` are the uids that the program did not give."""
-        with self.driver.pinned_last() as (manifest, version):
-            held = self._feed.with_positions(manifest, self.driver.sources)
-            return make_savepoint(directory, "harness", self._graph, self._storage, held, version, derived)
 
     def parameters(self) -> EpochParameters:
         """Those of an epoch that would begin now."""

@@ -19,24 +19,21 @@ from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
-from penstock.common.options import check_values
-from penstock.common.options.program import MAX_PARALLELISM, PARALLELISM
 from penstock.common.program import Program
 from penstock.common.watermark_strategy import Watermark
 from penstock.connectors.driver_sinks import CollectSink
 from penstock.connectors.flow_settings import flow_if_asked
 from penstock.datastream.data_stream import DataStream
 from penstock.datastream.environment import StreamExecutionEnvironment
+from penstock.datastream.local_program import local_program
 from penstock.driver.checkpoint_settings import checkpoint_interval, restart_strategy
 from penstock.driver.epoch_settings import Settings
 from penstock.driver.epoch_statistics import EpochStatistics
 from penstock.driver.epochs import EpochDriver
-from penstock.driver.instructions import Refusal, Save
-from penstock.driver.life_cycle import Phase
+from penstock.driver.instructions import RunEpoch
 from penstock.driver.metrics import JobMetrics
+from penstock.driver.requests import Requests
 from penstock.driver.statistics import CheckpointLog
-from penstock.errors import PenstockError
-from penstock.graph.builder import build
 from penstock.runtime.moment import Timestamped
 from penstock.runtime.watermarks import LEAST
 from penstock.savepoint.format import check_savepoint_directory, savepoint_storage
@@ -49,7 +46,7 @@ from penstock.state.storage import Storage
 from penstock.testing.clock import HarnessClock
 from penstock.testing.committed_state import CommittedState
 from penstock.testing.engine import LocalEngine
-from penstock.testing.execution import LocalExecution, SimulatedCrash
+from penstock.testing.execution import NAME, LocalExecution, SimulatedCrash
 from penstock.testing.feed import Feed
 
 
@@ -86,14 +83,18 @@ class JobHarness:
     ) -> None:
         self.output: list[Any] = []
         """Everything the stream gave, epoch after epoch."""
-        env = stream if isinstance(stream, StreamExecutionEnvironment) else stream.get_execution_environment()
         self._sink = CollectSink()
-        if isinstance(stream, DataStream):
-            stream._end("Collect", self._sink)
+        logical, self._graph, config, self._batch = local_program(
+            stream,
+            self._sink,
+            parallelism=parallelism,
+            max_parallelism=max_parallelism,
+            own_modules=() if main is None else (main.__name__,),
+        )
         self._directory = tempfile.mkdtemp(prefix="penstock-harness-")
         engine, in_driver = backend_name(backend)
         self._backend = Backend(name=engine, directories=[f"{self._directory}/replicas"])
-        if settings is None and checkpoint_interval(env.get_configuration()) <= 0:
+        if settings is None and checkpoint_interval(config) <= 0:
             # As on Spark, the limit is that of checkpoints in the driver's memory; a program without any has none.
             settings = Settings(memory_limit=sys.maxsize)
         self._settings = replace(settings or Settings(), backend=self._backend)
@@ -108,21 +109,7 @@ class JobHarness:
         self._restore = (
             None if from_savepoint is None else RestoreSettings(from_savepoint, allow_non_restored_state, claim_mode)
         )
-        logical = env._graph
-        config = env.get_configuration()
-        check_values(config.to_dict())
-        self._graph = build(
-            logical,
-            parallelism or config.get(PARALLELISM) or 1,
-            max_parallelism or config.get(MAX_PARALLELISM),
-            env.is_chaining_enabled(),
-            env._job_parameters,
-            batch=env._is_batch(),
-            own_modules=() if main is None else (main.__name__,),
-        )
-        self._batch = env._is_batch()
         self._program = Program(self._graph.program)
-        self._derived = logical.derived_uids()
         self._names = {node.name: node.uid for node in logical.nodes.values()}
         self.clock = HarnessClock()
         self._feed = Feed(logical, self._graph, self._program, parallelism or 1, lambda: self._driver.last)
@@ -138,8 +125,10 @@ class JobHarness:
             flow=flow_if_asked(config),
             restore=self._restore,
             commits_late=commits_late,
+            derived_uids=logical.derived_uids(),
+            collect=self._collect,
         )
-        self.epochs_run = 0
+        self._requests = Requests(NAME, self._execution)
         self._execution.start()
 
     @property
@@ -155,28 +144,14 @@ class JobHarness:
         """What the job failed with last, whether it was restarted then or not; None if it has not failed."""
         return self._execution.last_failure
 
-    def _run(self, records: int | None, ends_input: bool) -> EpochStatistics | None:
-        execution = self._execution
-        self._start_again_if_failed()
-        if not ends_input:
-            self._feed.draw(records)
-        self._feed.take(records)
-        return self._completed(lambda: execution.run_epoch(ends_input))
+    @property
+    def epochs_run(self) -> int:
+        """How many epochs the harness has completed, over all crashes."""
+        return self._execution.epochs_run
 
-    def _start_again_if_failed(self) -> None:
-        """A test that goes on after a failure goes on as a user would, with another start of the program."""
-        if self._execution.life.phase is Phase.ENDED:
-            self._execution.start()
-
-    def _completed(self, run: Callable[[], EpochStatistics | None]) -> EpochStatistics | None:
-        try:
-            statistics = run()
-        finally:
-            while not self._sink.results.empty():
-                self.output.extend(self._sink.results.get())
-        if statistics is not None:
-            self.epochs_run += 1
-        return statistics
+    def _collect(self) -> None:
+        while not self._sink.results.empty():
+            self.output.extend(self._sink.results.get())
 
     # -- input -----------------------------------------------------------------------------------------------------
 
@@ -218,7 +193,7 @@ class JobHarness:
             # What the machine's own clocks showed before no longer counts.
             self._driver.forget_clock()
         if self._driver.wakeup_is_due:
-            self._run(0, ends_input=False)
+            self.epoch(0)
         return self
 
     @property
@@ -251,7 +226,7 @@ class JobHarness:
 
         A program with flow control takes at most its credits. Returns None if a crash was asked for and came.
         """
-        return self._run(records, ends_input=False)
+        return self._execution.run_epoch(RunEpoch(), records)
 
     def epochs(self, records: int) -> JobHarness:
         """Epochs of at most `records` each, until nothing waits."""
@@ -265,7 +240,7 @@ class JobHarness:
             if waits:
                 self.epoch()
         while self._driver.last is None or not self._driver.last.ended:
-            self._run(None, ends_input=True)
+            self._execution.run_epoch(RunEpoch(ends_input=True))
         return self
 
     def run(self, records: int | None = None) -> list[Any]:
@@ -278,7 +253,7 @@ class JobHarness:
             self._feed.take(None)
             self._execution.single_epoch = True
             while self._driver.last is None:
-                self._completed(lambda: self._execution.run(self._execution.begin))
+                self._execution.run(self._execution.begin)
             return self.output
         if records is not None:
             self.epochs(records)
@@ -293,19 +268,25 @@ class JobHarness:
 
     def savepoint(self, directory: str | os.PathLike[str]) -> str:
         """Make a savepoint of the last checkpoint below this directory, and give its path. The job goes on."""
-        check_savepoint_directory(savepoint_storage(os.fspath(directory)))
-        self._run_epochs_before(self._granted(lambda: self._execution.life.savepoint_requested()))
-        return self._execution.save(savepoint_storage(os.fspath(directory)), self._derived)
+        storage = savepoint_storage(os.fspath(directory))
+        check_savepoint_directory(storage)
+        self._execution.start_again_if_over()
+        return self._requests.savepoint(storage)
 
     def stop_with_savepoint(self, directory: str | os.PathLike[str], drain: bool = False) -> str:
         """End the job with a savepoint. `drain`: end its input first, so that all timers and windows fire."""
-        check_savepoint_directory(savepoint_storage(os.fspath(directory)))
-        self._run_epochs_before(self._granted(lambda: self._execution.life.stop_requested(drain)))
-        path = self._execution.save(savepoint_storage(os.fspath(directory)), self._derived)
-        self._execution.life.stopped()
-        self._execution.end()
+        storage = savepoint_storage(os.fspath(directory))
+        check_savepoint_directory(storage)
+        self._execution.start_again_if_over()
+        path = self._requests.stop_with_savepoint(storage, drain)
         self.close()
         return path
+
+    def rescale(self, parallelism: int | Mapping[str, int]) -> JobHarness:
+        """From the next epoch on, other numbers of subtasks, as `JobClient.rescale`."""
+        self._execution.start_again_if_over()
+        self._requests.rescale(parallelism)
+        return self
 
     def cancel(self) -> None:
         """End the job as `JobClient.cancel` does.
@@ -313,28 +294,10 @@ class JobHarness:
         Nothing of the epoch in progress is visible, and sinks show and abort what they hold. Raises what they fail
         with.
         """
-        self._start_again_if_failed()
-        self._execution.life.cancel_requested()
-        self._execution.end()
-
-    def rescale(self, parallelism: int | Mapping[str, int]) -> JobHarness:
-        """From the next epoch on, other numbers of subtasks, as `JobClient.rescale`."""
-        self._granted(lambda: self._execution.life.rescale_requested())
-        self._driver.rescale(parallelism)
-        return self
-
-    def _granted(self, request: Callable[[], Any]) -> Any:
-        self._start_again_if_failed()
-        answer = request()
-        if isinstance(answer, Refusal):
-            raise PenstockError("The job has ended.", fix="Make another harness.")
-        return answer
-
-    def _run_epochs_before(self, save: Save) -> None:
-        if save.first_epoch:
-            self.epoch(0)
-        if save.drain:
-            self._run(None, ends_input=True)
+        self._execution.start_again_if_over()
+        stop = self._execution.life.cancel_requested()
+        if stop is not None:
+            self._execution.stop(stop)
 
     # -- failures --------------------------------------------------------------------------------------------------
 

@@ -14,8 +14,18 @@ import pytest
 from typer.testing import CliRunner
 
 from penstock.cli.main import app
-from penstock.control.messages import Answer, Cancel, Describe, Description, Done, MakeSavepoint, Request, Rescale, Stop
 from penstock.control.server import ControlPoint
+from penstock.driver.control_messages import (
+    Answer,
+    Cancel,
+    Describe,
+    Description,
+    Done,
+    MakeSavepoint,
+    Request,
+    Rescale,
+    Stop,
+)
 from penstock.errors import PenstockError
 
 ID = "5f3a" * 8

@@ -14,9 +14,19 @@ import pytest
 
 from penstock.control import server
 from penstock.control.client import JobNotFound, NoAnswer, RefusedByJob, Running, ask, find_job, running_jobs
-from penstock.control.messages import Answer, Cancel, Describe, Description, Done, MakeSavepoint, Request, Rescale, Stop
 from penstock.control.place import UnusableDirectory, address, control_directory, opened
 from penstock.control.server import ControlPoint
+from penstock.driver.control_messages import (
+    Answer,
+    Cancel,
+    Describe,
+    Description,
+    Done,
+    MakeSavepoint,
+    Request,
+    Rescale,
+    Stop,
+)
 from penstock.errors import PenstockError
 
 A, B = "a1" * 16, "b2" * 16
@@ -173,7 +183,7 @@ class TestAJobIsMeantBy:
 class TestADriver:
     PROGRAM = (
         "import sys, signal\n"
-        "from penstock.control.messages import Description, Describe, Done\n"
+        "from penstock.driver.control_messages import Description, Describe, Done\n"
         "from penstock.control.server import ControlPoint\n"
         "def answer(request):\n"
         "    if isinstance(request, Describe):\n"

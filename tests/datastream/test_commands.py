@@ -11,10 +11,11 @@ import pytest
 from penstock.common import Configuration
 from penstock.common.job import JobStatus
 from penstock.control.client import ask, find_job, running_jobs
-from penstock.control.messages import Cancel, Describe, Description, Done, MakeSavepoint, Rescale, Stop
-from penstock.datastream import StreamExecutionEnvironment, commands
-from penstock.datastream.commands import Commands, open_to_commands
+from penstock.datastream import StreamExecutionEnvironment, control_point
+from penstock.datastream.control_point import open_to_commands
 from penstock.datastream.job_client import LocalJobClient
+from penstock.driver.commands import Commands
+from penstock.driver.control_messages import Cancel, Describe, Description, Done, MakeSavepoint, Rescale, Stop
 from penstock.graph.builder import build
 
 ID = "5f" * 16
@@ -26,7 +27,8 @@ class FakeJob:
     id = ID
     started_at = 1.5
     restarts = 2
-    spec = SimpleNamespace(name="counts", checkpointing=True, checkpoint_root=SimpleNamespace(where="/kept"))
+    name = "counts"
+    checkpoints = "/kept"
 
     def __init__(self) -> None:
         env = StreamExecutionEnvironment.get_execution_environment()
@@ -126,4 +128,4 @@ class TestAJob:
                 open_to_commands(job, client_of(job), configured(tmp_path / "file" / "control"))()
         assert len(caplog.records) == 1
         assert "cannot reach job 'counts'" in caplog.text
-        assert commands._warned
+        assert control_point._warned

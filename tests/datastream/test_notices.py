@@ -13,14 +13,14 @@ import pytest
 from penstock.common import Configuration
 from penstock.common.overridden import ProgramConfiguration
 from penstock.common.source_locations import warn
-from penstock.control.messages import Answer, Describe, Description, Request
 from penstock.control.server import ControlPoint
 from penstock.datastream import KeyedProcessFunction, MapFunction, OutputTag, StreamExecutionEnvironment
 from penstock.datastream.checks import warn_of_missing_sinks
-from penstock.datastream.commands import warn_of_other_drivers
 from penstock.datastream.connectors import DiscardingSink
+from penstock.datastream.control_point import warn_of_other_drivers
 from penstock.datastream.state import ValueStateDescriptor
 from penstock.datastream.submission import log_overridden
+from penstock.driver.control_messages import Answer, Describe, Description, Request
 from penstock.graph.logical import GraphError
 from penstock.testing import JobHarness
 

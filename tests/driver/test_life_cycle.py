@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given
@@ -45,37 +45,30 @@ WISHES: dict[Wish, Callable[[LifeCycle], object]] = {
 def at(phase: Phase, wish: Wish = Wish.GO_ON, traits: JobTraits = STREAM, strategy: Any = STRATEGY) -> LifeCycle:
     """A job in this state."""
     life = LifeCycle(traits, strategy)
-    steps: dict[Phase, list[Callable[[], object]]] = {
-        Phase.CREATED: [],
-        Phase.RECOVERING: [life.start],
-        Phase.RUNNING: [life.start, lambda: life.recovered(None)],
-        Phase.RESTARTING: [life.start, lambda: life.recovered(None), lambda: life.failed(FAILURE)],
-        Phase.ENDING: [life.start, lambda: life.recovered(7, ended=True)],
-        Phase.ENDED: [life.start, lambda: life.recovered(7, ended=True), life.ended],
-    }
-    for step in steps[phase]:
-        step()
+    ends_itself = phase in OVER and wish is Wish.GO_ON
+    if phase is not Phase.CREATED:
+        life.start()
+    if phase not in (Phase.CREATED, Phase.RECOVERING):
+        life.recovered(7, ended=True) if ends_itself else life.recovered(None)
+    if phase is Phase.RESTARTING:
+        life.failed(FAILURE)
     WISHES[wish](life)
+    if phase in OVER and not ends_itself:
+        life.query_ended()
+    if phase is Phase.ENDED:
+        life.ended()
     assert (life.phase, life.wish) == (phase, wish)
     return life
 
 
+ALIVE = (Phase.CREATED, Phase.RECOVERING, Phase.RUNNING, Phase.RESTARTING)
+OVER = (Phase.ENDING, Phase.ENDED)
 STATES = [
-    (Phase.CREATED, Wish.GO_ON),
-    (Phase.CREATED, Wish.SUSPEND),
-    (Phase.CREATED, Wish.CANCEL),
-    (Phase.RECOVERING, Wish.GO_ON),
-    (Phase.RECOVERING, Wish.SUSPEND),
-    (Phase.RECOVERING, Wish.CANCEL),
-    (Phase.RUNNING, Wish.GO_ON),
-    (Phase.RUNNING, Wish.SUSPEND),
-    (Phase.RUNNING, Wish.STOP),
-    (Phase.RUNNING, Wish.CANCEL),
-    (Phase.RESTARTING, Wish.GO_ON),
-    (Phase.RESTARTING, Wish.SUSPEND),
-    (Phase.RESTARTING, Wish.CANCEL),
-    (Phase.ENDING, Wish.GO_ON),
-    (Phase.ENDED, Wish.GO_ON),
+    (phase, wish)
+    for phase in Phase
+    for wish in Wish
+    # A job that was stopped runs, or ends.
+    if wish is not Wish.STOP or phase in (Phase.RUNNING, *OVER)
 ]
 
 EVENTS: dict[str, Callable[[LifeCycle], object]] = {
@@ -100,74 +93,132 @@ EVENTS: dict[str, Callable[[LifeCycle], object]] = {
     "ended": lambda life: life.ended(),
 }
 
-ANY = "any wish"
-ALIVE = (Phase.CREATED, Phase.RECOVERING, Phase.RUNNING, Phase.RESTARTING)
-OVER = (Phase.ENDING, Phase.ENDED)
 UNBOUNDED = JobTraits(bounded=False)
 
-EXPECTED: dict[str, dict[Phase, dict[Any, Any]]] = {
-    "start": {Phase.CREATED: {ANY: Recover()}},
-    "recovered": {Phase.RECOVERING: {Wish.GO_ON: StartQuery(0), ANY: End}},
-    "query_started": {Phase.RUNNING: {Wish.GO_ON: None, Wish.CANCEL: StopQuery(now=True), ANY: StopQuery()}},
+
+class Then(NamedTuple):
+    """What an event leads to."""
+
+    instruction: object = None
+    phase: Phase | None = None
+    """None: the same as before."""
+    wish: Wish | None = None
+
+
+def in_all(phases: Iterable[Phase], then: Then) -> dict[Phase, dict[Wish, Then]]:
+    return {phase: dict.fromkeys(Wish, then) for phase in phases}
+
+
+ENDS = {
+    Wish.GO_ON: Then(End(JobStatus.FINISHED, end_lineage=True), Phase.ENDING),
+    Wish.SUSPEND: Then(End(JobStatus.SUSPENDED), Phase.ENDING),
+    Wish.STOP: Then(End(JobStatus.FINISHED, close=True, end_lineage=True), Phase.ENDING),
+    Wish.CANCEL: Then(End(JobStatus.CANCELED, close=True, finish_sinks=True, end_lineage=True), Phase.ENDING),
+}
+"""Of an unbounded job, as it was asked."""
+
+SAVES = {
+    **{
+        phase: {**dict.fromkeys(Wish, Then(Refusal.OVER)), Wish.GO_ON: Then(AwaitRecovery())}
+        for phase in (Phase.CREATED, Phase.RECOVERING, Phase.RESTARTING)
+    },
+    Phase.RUNNING: {**dict.fromkeys(Wish, Then(Refusal.OVER)), Wish.GO_ON: Then(Save(first_epoch=True))},
+    **in_all(OVER, Then(Refusal.OVER)),
+}
+
+EXPECTED: dict[str, dict[Phase, dict[Wish, Then]]] = {
+    "start": in_all([Phase.CREATED], Then(Recover(), Phase.RECOVERING)),
+    "recovered": {Phase.RECOVERING: {**ENDS, Wish.GO_ON: Then(StartQuery(0), Phase.RUNNING)}},
+    "query_started": {
+        Phase.RUNNING: {
+            Wish.GO_ON: Then(),
+            Wish.SUSPEND: Then(StopQuery()),
+            Wish.STOP: Then(StopQuery()),
+            Wish.CANCEL: Then(StopQuery(now=True)),
+        }
+    },
     "batch_ready": {
-        Phase.RECOVERING: {ANY: None},
-        Phase.RUNNING: {Wish.GO_ON: RunEpoch(), ANY: None},
-        Phase.RESTARTING: {ANY: None},
-        Phase.ENDING: {ANY: None},
-        Phase.ENDED: {ANY: None},
+        **in_all([Phase.RECOVERING, Phase.RESTARTING, *OVER], Then()),
+        Phase.RUNNING: {**dict.fromkeys(Wish, Then()), Wish.GO_ON: Then(RunEpoch())},
     },
-    "wakeup_due": {Phase.RUNNING: {Wish.GO_ON: RunEpoch(), ANY: None}},
-    "epoch_done": {Phase.RUNNING: {ANY: None}},
-    "listener_failed": {phase: {ANY: None} for phase in ALIVE},
-    "input_over": {Phase.RUNNING: {ANY: None}},
-    "query_ended": {Phase.RUNNING: {ANY: End}},
-    "clock_set_back": {Phase.RUNNING: {Wish.GO_ON: Recover(), ANY: None}},
-    "failed": {phase: {Wish.GO_ON: AwaitRestart, ANY: End} for phase in ALIVE},
-    "delay_over": {Phase.RESTARTING: {Wish.GO_ON: Recover(), ANY: End}},
-    "savepoint_requested": {
-        **{phase: {Wish.GO_ON: AwaitRecovery(), ANY: Refusal.OVER} for phase in ALIVE},
-        Phase.RUNNING: {Wish.GO_ON: Save(first_epoch=True), ANY: Refusal.OVER},
-        **{phase: {ANY: Refusal.OVER} for phase in OVER},
+    "wakeup_due": {Phase.RUNNING: {**dict.fromkeys(Wish, Then()), Wish.GO_ON: Then(RunEpoch())}},
+    "epoch_done": in_all([Phase.RUNNING], Then()),
+    "listener_failed": in_all(ALIVE, Then()),
+    "input_over": in_all([Phase.RUNNING], Then()),
+    "query_ended": {Phase.RUNNING: ENDS},
+    "clock_set_back": {
+        Phase.RUNNING: {**dict.fromkeys(Wish, Then()), Wish.GO_ON: Then(Recover(), Phase.RECOVERING)},
     },
-    "stop_requested": {
-        **{phase: {Wish.GO_ON: AwaitRecovery(), ANY: Refusal.OVER} for phase in ALIVE},
-        Phase.RUNNING: {Wish.GO_ON: Save(first_epoch=True), ANY: Refusal.OVER},
-        **{phase: {ANY: Refusal.OVER} for phase in OVER},
+    "failed": {
+        **{phase: {**ENDS, Wish.GO_ON: Then(AwaitRestart(1, 1000, False), Phase.RESTARTING)} for phase in ALIVE},
+        Phase.RESTARTING: {**ENDS, Wish.GO_ON: Then(AwaitRestart(2, 1000, False), Phase.RESTARTING)},
     },
-    "stopped": {Phase.RUNNING: {ANY: StopQuery()}},
+    "delay_over": {Phase.RESTARTING: {**ENDS, Wish.GO_ON: Then(Recover(), Phase.RECOVERING)}},
+    "savepoint_requested": SAVES,
+    "stop_requested": SAVES,
+    "stopped": {
+        Phase.RUNNING: {
+            **dict.fromkeys(Wish, Then(StopQuery(), wish=Wish.STOP)),
+            Wish.CANCEL: Then(StopQuery(), wish=Wish.CANCEL),
+        }
+    },
     "rescale_requested": {
-        **{phase: {ANY: AwaitRecovery()} for phase in ALIVE},
-        Phase.RUNNING: {ANY: ChangeParallelism()},
-        **{phase: {ANY: Refusal.OVER} for phase in OVER},
+        **in_all([Phase.CREATED, Phase.RECOVERING, Phase.RESTARTING], Then(AwaitRecovery())),
+        **in_all([Phase.RUNNING], Then(ChangeParallelism())),
+        **in_all(OVER, Then(Refusal.OVER)),
     },
     "cancel_requested": {
-        **{phase: {ANY: StopQuery(now=True)} for phase in ALIVE},
-        **{phase: {ANY: None} for phase in OVER},
+        **in_all(ALIVE, Then(StopQuery(now=True), wish=Wish.CANCEL)),
+        **in_all(OVER, Then()),
     },
     "suspend_requested": {
-        **{phase: {Wish.CANCEL: StopQuery(now=True), ANY: StopQuery()} for phase in ALIVE},
-        **{phase: {ANY: None} for phase in OVER},
+        **{
+            phase: {
+                Wish.GO_ON: Then(StopQuery(), wish=Wish.SUSPEND),
+                Wish.SUSPEND: Then(StopQuery()),
+                Wish.STOP: Then(StopQuery()),
+                Wish.CANCEL: Then(StopQuery(now=True)),
+            }
+            for phase in ALIVE
+        },
+        **in_all(OVER, Then()),
     },
-    "ended": {phase: {ANY: None} for phase in Phase},
+    "ended": in_all(Phase, Then(None, Phase.ENDED)),
 }
+
+
+def test_the_states_are_those_that_events_lead_to() -> None:
+    paths: dict[tuple[Phase, Wish], list[str]] = {(Phase.CREATED, Wish.GO_ON): []}
+    unexplored = list(paths)
+    while unexplored:
+        path = paths[unexplored.pop()]
+        for event in EVENTS:
+            life = LifeCycle(UNBOUNDED, STRATEGY)
+            try:
+                for each in [*path, event]:
+                    EVENTS[each](life)
+            except InvalidEvent:
+                continue
+            state = (life.phase, life.wish)
+            if state not in paths:
+                paths[state] = [*path, event]
+                unexplored.append(state)
+    assert paths.keys() == set(STATES)
 
 
 @pytest.mark.parametrize("event", EVENTS)
 @pytest.mark.parametrize(("phase", "wish"), STATES, ids=lambda each: each.name)
 def test_every_event_in_every_state(phase: Phase, wish: Wish, event: str) -> None:
     life = at(phase, wish, UNBOUNDED)
-    expected = EXPECTED[event].get(phase)
-    if expected is None:
+    if phase not in EXPECTED[event]:
         with pytest.raises(InvalidEvent, match=f"{event}.*cannot happen in phase {phase.value}, {wish.name}"):
             EVENTS[event](life)
         assert (life.phase, life.wish) == (phase, wish), "and nothing has changed"
         return
-    instruction = EVENTS[event](life)
-    outcome = expected.get(wish, expected.get(ANY))
-    if isinstance(outcome, type):
-        assert isinstance(instruction, outcome)
-    else:
-        assert instruction == outcome
+    then = EXPECTED[event][phase][wish]
+    assert EVENTS[event](life) == then.instruction
+    assert life.phase is (then.phase or phase)
+    assert life.wish is (wish if then.wish is None else then.wish)
 
 
 def test_an_impossible_event_prints_the_story() -> None:

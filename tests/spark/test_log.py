@@ -43,7 +43,7 @@ def test_a_manifest_holds_the_files_of_its_own_epoch_and_a_restart_finds_all_it_
             bases={},
             since_base={},
         )
-        log.published(index, files)
+        log.recorded(index, files)
 
     again = SparkLog(tmp_path / "again")
     again.rewrite(manifests[BATCHES], manifests.__getitem__)

@@ -1,0 +1,55 @@
+"""A job's control point, through which commands of other processes reach it; and other drivers found by theirs."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from penstock.common.configuration import Configuration
+from penstock.common.job_client import JobClient
+from penstock.common.options.running import CONTROL_ENABLED
+from penstock.control.client import running_jobs
+from penstock.control.place import control_directory
+from penstock.control.server import ControlPoint
+from penstock.driver.commands import Commands, DescribableJob
+from penstock.errors import PenstockError
+
+_logger = logging.getLogger("penstock")
+_warned: set[str] = set()
+"""Directories in which this process could not make a control point, and said so."""
+
+
+def open_to_commands(job: DescribableJob, client: JobClient, configuration: Configuration) -> Callable[[], None]:
+    """Let commands reach the job until what this gives is called. Where they cannot, the job runs all the same."""
+    if not configuration.get(CONTROL_ENABLED):
+        return lambda: None
+    directory = control_directory(configuration.to_dict())
+    try:
+        return ControlPoint(directory, job.id, Commands(job, client)).close
+    except (OSError, RuntimeError, PenstockError) as error:
+        if directory not in _warned:
+            _warned.add(directory)
+            _logger.warning("Commands such as `penstock stop` cannot reach job '%s': %s", job.name, error)
+        return lambda: None
+
+
+def warn_of_other_drivers(name: str, checkpoints: str, configuration: Configuration) -> None:
+    """Warn if a job of this host goes on with the same checkpoints, and answers."""
+    if not configuration.get(CONTROL_ENABLED):
+        return
+    try:
+        running = running_jobs(control_directory(configuration.to_dict()))
+    except (OSError, RuntimeError, PenstockError):
+        # No command reaches a job here; `open_to_commands` says so.
+        return
+    for job in running:
+        if job.description is not None and job.description.checkpoints == checkpoints:
+            _logger.warning(
+                "Another driver of job '%s' is running: process %d, job %s. Both use the checkpoints in %s: the first "
+                "to complete a checkpoint goes on, and the other fails. Stop one of them: penstock stop %s",
+                name,
+                job.pid,
+                job.id,
+                checkpoints,
+                job.id,
+            )

@@ -1,0 +1,56 @@
+"""A program as the harness runs it: in this process, and without being submitted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from penstock.common.configuration import Configuration
+from penstock.common.options import check_values
+from penstock.common.options.program import MAX_PARALLELISM, PARALLELISM
+from penstock.connectors.sink import Sink
+from penstock.datastream.data_stream import DataStream
+from penstock.datastream.environment import StreamExecutionEnvironment
+from penstock.graph.builder import build
+from penstock.graph.logical import LogicalGraph
+from penstock.graph.physical import PhysicalGraph
+
+
+class LocalProgram(NamedTuple):
+    """The graphs and the settings of a program."""
+
+    logical: LogicalGraph
+    physical: PhysicalGraph
+    configuration: Configuration
+    batch: bool
+    """Whether it runs in the runtime mode BATCH."""
+
+
+def local_program(
+    program: DataStream | StreamExecutionEnvironment,
+    sink: Sink,
+    *,
+    parallelism: int | None,
+    max_parallelism: int | None,
+    own_modules: Sequence[str],
+) -> LocalProgram:
+    """Build the program of an environment, or the one that ends in a stream, whose records then go to `sink`.
+
+    The parallelism is that of the program where none is given. `own_modules` reach tasks by value.
+    """
+    env = program if isinstance(program, StreamExecutionEnvironment) else program.get_execution_environment()
+    if isinstance(program, DataStream):
+        program._end("Collect", sink)
+    config = env.get_configuration()
+    check_values(config.to_dict())
+    batch = env._is_batch()
+    physical = build(
+        env._graph,
+        parallelism or config.get(PARALLELISM) or 1,
+        max_parallelism or config.get(MAX_PARALLELISM),
+        env.is_chaining_enabled(),
+        env._job_parameters,
+        batch=batch,
+        own_modules=own_modules,
+    )
+    return LocalProgram(env._graph, physical, config, batch)
