@@ -109,7 +109,7 @@ class Waiting(Sink):
     def create_writer(self, context):
         return Counted()
 
-    def commit(self, commits):
+    def commit(self, commits, context):
         if self.pipe is None:
             raise ConnectionError(f"nobody listens to epoch {commits[0].epoch}")
         if not self.committed:
