@@ -65,7 +65,7 @@ class SinkHarness:
         """Let the sink write these records; `timestamp` is their event time."""
         self._begin()
         for value in values:
-            self._operator.moment.timestamp = timestamp
+            self._operator.moment.begin_record(timestamp)
             self._operator.process(value)
         return self
 
@@ -133,7 +133,7 @@ class SinkHarness:
 
     def _open(self) -> None:
         self._operator = SinkOperator(pickle.loads(self._pickled))
-        self._operator.name = self._operator.uid = _UID
+        self._operator.declare(_UID, _UID, location=None, batch=False)
         context = RuntimeContext(
             task_name=_UID,
             uid=_UID,
@@ -153,7 +153,7 @@ class SinkHarness:
             if self._operator.stateful:
                 last = self._snapshots.get(self._last)
                 self._operator.restore({} if last is None else last.state)
-            self._operator.moment.processing_time = self.clock
+            self._operator.moment.begin_epoch(self.clock)
             self._operator.begin_epoch(begun)
         return self._begun
 
