@@ -65,7 +65,7 @@ class PrintSink(Sink):
         subtask = context.subtask
         number = str(subtask + 1) if subtask is not None and context.parallelism > 1 else ""
         prefix = ":".join(part for part in (self._identifier, number) if part)
-        return _Lines(f"{prefix}> " if prefix else "", shower(self._value_type))
+        return _LineWriter(f"{prefix}> " if prefix else "", shower(self._value_type))
 
     def commit(self, commits: list[Commit], context: CommitContext) -> None:
         for commit in commits:
@@ -74,7 +74,7 @@ class PrintSink(Sink):
         sys.stdout.flush()
 
 
-class _Lines(SinkWriter):
+class _LineWriter(SinkWriter):
     def __init__(self, prefix: str, show: Callable[[Any], str]) -> None:
         self._prefix = prefix
         self._show = show

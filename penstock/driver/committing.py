@@ -73,7 +73,7 @@ class CommittingSink(Protocol):
 class Committer:
     """All sinks of a job, by operator uid. Order of calls for each epoch: `join`, `commit`.
 
-    Sinks that can commit in `executor`, beside the tasks of the next epoch, and are done before its manifest is
+    Sinks that can commit in `executor`, while the tasks of the next epoch run, and are done before its manifest is
     published: a driver that comes after this one commits the last one again, and no other.
     """
 
@@ -92,7 +92,7 @@ class Committer:
         self._executor = executor
         self._under_way: tuple[Manifest, Future[None]] | None = None
         self._concurrent_cost: float | None = None
-        """Seconds per record of the last epoch that was committed beside another one."""
+        """Seconds per record of the last epoch that was committed concurrently with another one."""
         self._contexts = {uid: CommitContext(uid=uid, wal=wal) for uid in sinks}
         self._wal = wal
         self.lineage = lineage
@@ -165,7 +165,7 @@ class Committer:
             self._concurrent_cost = (self._clock() - began) / records
 
     def concurrent_seconds(self, manifest: Manifest, records: int) -> float | None:
-        """How long sinks commit this many records beside the next epoch; None before any such commit is over."""
+        """How long sinks commit this many records while the next epoch runs; None before any such commit is over."""
         if not any(map(self._commits_concurrently, manifest.committables)):
             return 0.0
         return None if self._concurrent_cost is None else self._concurrent_cost * records
