@@ -17,7 +17,8 @@ class PenstockError(Exception):
     """Something the user or operator can act on. The message says what, where, and what to do next.
 
     `fix` is the end of the message, where it says what to write instead. `locations` are the user's lines to look at,
-    most important first; without them they are those of the traceback.
+    most important first; without them they are those of the traceback. `retryable`: if it is not given, the class
+    decides.
     """
 
     problem = ""
@@ -27,9 +28,16 @@ class PenstockError(Exception):
     """Whether the restart strategy decides. False: a restart from the last checkpoint would fail in the same way."""
 
     def __init__(
-        self, problem: str = "", *details: Any, fix: str = "", locations: tuple[SourceLocation | None, ...] = ()
+        self,
+        problem: str = "",
+        *details: Any,
+        fix: str = "",
+        locations: tuple[SourceLocation | None, ...] = (),
+        retryable: bool | None = None,
     ) -> None:
         super().__init__(problem, *details)
+        if retryable is not None:
+            self.retryable = retryable
         self.problem = problem
         self.fix = fix
         self.locations = tuple(each for each in locations if each is not None)

@@ -25,22 +25,19 @@ class CommitLog:
         self.aborted = []
         self.cleaned_up = []
 
-    def commit(self, commits):
+    def commit(self, commits, context):
         self.committed += [(commit.subtask, commit.payload) for commit in commits]
 
-    def abort(self, commits):
+    def abort(self, commits, context):
         self.aborted += [(commit.epoch, commit.subtask, commit.payload) for commit in commits]
 
-    def bind(self, uid, wal):
+    def abort_uncommitted(self, epoch, token, context):
         pass
 
-    def abort_uncommitted(self, epoch, token):
-        pass
-
-    def clean_up(self, lineage, epoch, states):
+    def clean_up(self, lineage, epoch, states, context):
         self.cleaned_up.append(epoch)
 
-    def finish(self, lineage, states):
+    def finish(self, lineage, states, context):
         raise AssertionError("the job was not cancelled")
 
 

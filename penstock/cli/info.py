@@ -22,5 +22,5 @@ def info(
     as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
 ) -> None:
     """Say what the first job that a program runs promises: exactly-once or less, and because of what."""
-    told = first_job(program, arguments or [], guarantee_of, overrides_of(setting))
-    typer.echo(json.dumps(msgspec.to_builtins(told), indent=2) if as_json else in_words(told))
+    guarantee = first_job(program, arguments or [], guarantee_of, overrides_of(setting))
+    typer.echo(json.dumps(msgspec.to_builtins(guarantee), indent=2) if as_json else in_words(guarantee))

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from penstock.datastream.connectors import Commit, Sink, SinkWriter
+from penstock.datastream.connectors import Commit, CommitContext, Sink, SinkWriter
 from penstock.datastream.functions import RuntimeContext
 
 Run = tuple[int, int]
@@ -37,7 +37,7 @@ class LedgerSink(Sink):
     def create_writer(self, context: RuntimeContext) -> SinkWriter:
         return _PageWriter()
 
-    def commit(self, commits: list[Commit]) -> None:
+    def commit(self, commits: list[Commit], context: CommitContext) -> None:
         for commit in commits:
             name = f"{commit.epoch:06d}-{commit.subtask}"
             temporary = self._folder / f".{name}"

@@ -13,7 +13,7 @@ import msgspec
 from penstock.common.display import shower
 from penstock.common.pickling import to_pickle
 from penstock.connectors.sink import AT_MOST_ONCE, Sink, SinkWriter
-from penstock.driver.committing import Commit
+from penstock.driver.committing import Commit, CommitContext
 from penstock.runtime.context import RuntimeContext
 from penstock.runtime.sharing import independent
 
@@ -29,7 +29,7 @@ class DiscardingSink(Sink):
     def create_writer(self, context: RuntimeContext) -> SinkWriter:
         return _Discard()
 
-    def commit(self, commits: list[Commit]) -> None:
+    def commit(self, commits: list[Commit], context: CommitContext) -> None:
         pass
 
 
@@ -65,16 +65,16 @@ class PrintSink(Sink):
         subtask = context.subtask
         number = str(subtask + 1) if subtask is not None and context.parallelism > 1 else ""
         prefix = ":".join(part for part in (self._identifier, number) if part)
-        return _Lines(f"{prefix}> " if prefix else "", shower(self._value_type))
+        return _LineWriter(f"{prefix}> " if prefix else "", shower(self._value_type))
 
-    def commit(self, commits: list[Commit]) -> None:
+    def commit(self, commits: list[Commit], context: CommitContext) -> None:
         for commit in commits:
             lines = msgspec.msgpack.decode(commit.payload, type=list[str])
             sys.stdout.write("".join(f"{line}\n" for line in lines))
         sys.stdout.flush()
 
 
-class _Lines(SinkWriter):
+class _LineWriter(SinkWriter):
     def __init__(self, prefix: str, show: Callable[[Any], str]) -> None:
         self._prefix = prefix
         self._show = show
@@ -106,7 +106,7 @@ class CollectSink(Sink):
     def create_writer(self, context: RuntimeContext) -> SinkWriter:
         return _Collect()
 
-    def commit(self, commits: list[Commit]) -> None:
+    def commit(self, commits: list[Commit], context: CommitContext) -> None:
         for commit in commits:
             # Written a moment ago by this job's own task, and never read from a manifest: the sink is not durable.
             self.results.put(pickle.loads(commit.payload))

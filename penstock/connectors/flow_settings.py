@@ -25,19 +25,21 @@ def flow_guarantee(logical: LogicalGraph, configuration: Configuration, single_e
     asked = _asked_for(configuration)
     bounded = all(node.source.bounded for node in logical.nodes.values() if node.source is not None)
     if single_epoch:
-        return FlowGuarantee(None, "a batch is read at once")
+        return FlowGuarantee(target_ms=None, why="a batch is read at once")
     if asked is False:
-        return FlowGuarantee(None, f"{FLOW_ENABLED.key} is false")
+        return FlowGuarantee(target_ms=None, why=f"{FLOW_ENABLED.key} is false")
     if not throttled_sources(logical):
-        return FlowGuarantee(None, "no source can be throttled")
+        return FlowGuarantee(target_ms=None, why="no source can be throttled")
     if asked is None and configuration.get(MAX_EPOCH_RECORDS):
-        return FlowGuarantee(None, f"{MAX_EPOCH_RECORDS.key} says how much an epoch takes")
+        return FlowGuarantee(target_ms=None, why=f"{MAX_EPOCH_RECORDS.key} says how much an epoch takes")
     if asked is None and bounded and not configuration.get(CHECKPOINT_INTERVAL):
-        return FlowGuarantee(None, "the input ends, and no checkpoint interval says how long an epoch should take")
+        return FlowGuarantee(
+            target_ms=None, why="the input ends, and no checkpoint interval says how long an epoch should take"
+        )
     why = f"{TARGET_EPOCH_TIME.key} says so"
     if configuration.get(TARGET_EPOCH_TIME) is None:
         why = f"the checkpoint interval, {_LEAST_TARGET_MS} ms at least"
-    return FlowGuarantee(_target_ms(configuration), why)
+    return FlowGuarantee(target_ms=_target_ms(configuration), why=why)
 
 
 def flow_if_asked(configuration: Configuration) -> FlowSettings | None:

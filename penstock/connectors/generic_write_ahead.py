@@ -15,7 +15,7 @@ from xxhash import xxh3_64_hexdigest
 from penstock.common.typeinfo import TypeSpec
 from penstock.connectors.sink import AT_LEAST_ONCE, Sink, SinkWriter
 from penstock.connectors.write_ahead import Piece, WriteAhead, chunks_of, payload_of, pieces_of, written_ahead
-from penstock.driver.committing import Commit
+from penstock.driver.committing import Commit, CommitContext
 from penstock.errors import PenstockError
 from penstock.runtime.context import RuntimeContext
 from penstock.runtime.operators import EpochInfo
@@ -38,7 +38,8 @@ class CheckpointCommitter(ABC):
     """Remembers, in a place that outlives the job, which epochs of which subtask were sent. Used in the driver.
 
     Order of calls: `set_job_id`, `set_operator_id`, `create_resource`, `open`, then `is_checkpoint_committed` and
-    `commit_checkpoint` for each subtask and epoch, `close` when the job is over.
+    `commit_checkpoint` for each subtask and epoch, `close` when the job is over. If one object serves several sinks,
+    it is closed and opened between them; so remember epochs by `job_id` and `operator_id`.
     """
 
     job_id = ""
@@ -84,10 +85,13 @@ class GenericWriteAheadSink(Sink):
         """`type_info`: of the records; what the stream declares if it is left out, or else plain values."""
         self.committer = committer
         self.type_info = type_info
-        self._opened = ""
+        self._stream_types: list[TypeSpec] = []
+        """What the streams that end in it declare: one type, or None if they declare none."""
+        self._opened: tuple[str, str] | None = None
+        """The uid and the lineage that the committer is open for."""
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_opened": ""}
+        return self.__dict__ | {"_opened": None}
 
     @abstractmethod
     def send_values(self, values: Iterator[Any], checkpoint_id: int, timestamp: int) -> bool:
@@ -95,43 +99,52 @@ class GenericWriteAheadSink(Sink):
         and its restart strategy decides. `timestamp` is the epoch's clock, in milliseconds."""
 
     def for_type(self, value_type: Any) -> Sink:
-        if self.type_info is None and value_type is not None and not isinstance(value_type, Hinted):
-            self.type_info = value_type
+        declared = None if isinstance(value_type, Hinted) else value_type
+        if not self._stream_types:
+            self._stream_types = [declared]
+        elif self.type_info is None and self._stream_types != [declared]:
+            raise PenstockError(
+                f"{type(self).__name__} ends streams that declare different types, {self._stream_types[0]} and "
+                f"{declared}, and can write their records in one type only.",
+                fix="Give each stream a sink object, or give the sink the type of all records: type_info=.",
+            )
         return self
 
     def create_writer(self, context: RuntimeContext) -> SinkWriter:
-        return _ValueWriter(context, self.type_info)
+        return _ValueWriter(context, self._record_type())
 
-    def commit(self, commits: list[Commit]) -> None:
-        ended = self._send([_Epoch.of(self, commit) for commit in commits])
+    def _record_type(self) -> TypeSpec:
+        return self._stream_types[0] if self.type_info is None and self._stream_types else self.type_info
+
+    def commit(self, commits: list[Commit], context: CommitContext) -> None:
+        ended = self._send([_Epoch.of(commit, context) for commit in commits], context)
         if ended:
-            self.settle()
+            self.settle(context)
 
-    def finish(self, lineage: str, states: list[bytes]) -> None:
-        self._send([])
-        self.settle()
+    def finish(self, lineage: str, states: list[bytes], context: CommitContext) -> None:
+        self._send([], context)
+        self.settle(context)
 
-    def settle(self) -> None:
-        owed = sorted({epoch.number for epoch in self._pending()})
+    def settle(self, context: CommitContext) -> None:
+        owed = sorted({epoch.number for epoch in _pending(context)})
         if owed:
             raise NotAcknowledged(
-                f"The sink '{self.uid}' has not acknowledged the records of epochs {owed}, and no epoch follows.",
+                f"The sink '{context.uid}' has not acknowledged the records of epochs {owed}, and no epoch follows.",
                 fix="See why send_values gives False.",
             )
 
-    def close(self) -> None:
-        if self._opened:
-            self._opened = ""
-            self.committer.close()
+    def close(self, context: CommitContext) -> None:
+        if self._opened is not None and self._opened[0] == context.uid:
+            self._close_committer()
 
-    def _send(self, epochs: list[_Epoch]) -> bool:
+    def _send(self, epochs: list[_Epoch], context: CommitContext) -> bool:
         """All that is owed and then these, of each subtask in order. Whether one of them was the last."""
         refusing: set[int] = set()
-        for epoch in chain(self._pending(), epochs):
-            self._open(epoch.lineage)
+        for epoch in chain(_pending(context), epochs):
+            self._open_committer(context.uid, epoch.lineage)
             if not self.committer.is_checkpoint_committed(epoch.subtask, epoch.number):
                 # A committer that knows the last epoch only would take those before it for sent.
-                if epoch.subtask in refusing or not self._sent(epoch):
+                if epoch.subtask in refusing or not self._sent(epoch, context):
                     refusing.add(epoch.subtask)
                     epoch.keep()
                     continue
@@ -139,41 +152,46 @@ class GenericWriteAheadSink(Sink):
             epoch.drop()
         return any(epoch.ended for epoch in epochs)
 
-    def _sent(self, epoch: _Epoch) -> bool:
-        decode = _form(self.type_info)[1]
+    def _sent(self, epoch: _Epoch, context: CommitContext) -> bool:
+        decode = _form(self._record_type())[1]
         values = chain.from_iterable(decode(chunk) for chunk in epoch.chunks())
         acknowledged = self.send_values(values, epoch.number, epoch.timestamp)
         if type(acknowledged) is not bool:
             raise PenstockError(
-                f"send_values of sink '{self.uid}' gave {acknowledged!r}.",
+                f"send_values of sink '{context.uid}' gave {acknowledged!r}.",
                 fix="Return True if the records were taken, False to have them sent again.",
             )
         return acknowledged
 
-    def _open(self, lineage: str) -> None:
-        if self._opened != lineage:
-            self.close()
+    def _open_committer(self, uid: str, lineage: str) -> None:
+        if self._opened != (uid, lineage):
+            self._close_committer()
             self.committer.set_job_id(lineage)
-            self.committer.set_operator_id(self.uid)
+            self.committer.set_operator_id(uid)
             self.committer.create_resource()
             self.committer.open()
-            self._opened = lineage
+            self._opened = uid, lineage
 
-    def _pending(self) -> list[_Epoch]:
-        assert self.wal is not None
-        storage = self.wal.storage
-        names = [name for name in storage.list(f"{_folder(self.uid)}/") if name.endswith(_PAYLOAD)]
-        return [_Epoch.kept(self, storage.read(name)) for name in names]
+    def _close_committer(self) -> None:
+        if self._opened is not None:
+            self._opened = None
+            self.committer.close()
 
 
-class _Prepared(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+def _pending(context: CommitContext) -> list[_Epoch]:
+    storage = context.wal.storage
+    names = [name for name in storage.list(f"{_folder(context.uid)}/") if name.endswith(_PAYLOAD)]
+    return [_Epoch.kept(storage.read(name), context) for name in names]
+
+
+class _PreparedEpoch(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     timestamp: int
     ended: bool
     records: bytes | None
     """What the write-ahead log gave."""
 
 
-_decode = msgspec.msgpack.Decoder(_Prepared).decode
+_decode = msgspec.msgpack.Decoder(_PreparedEpoch).decode
 _decode_kept = msgspec.msgpack.Decoder(Commit).decode
 _PAYLOAD = "/epoch"
 
@@ -185,58 +203,55 @@ class _Epoch:
     the file `epoch` is there, before the commit returns and so before the next epoch begins.
     """
 
-    def __init__(self, sink: Sink, commit: Commit, kept: bool) -> None:
+    def __init__(self, commit: Commit, context: CommitContext, kept: bool) -> None:
         prepared = _decode(commit.payload)
-        self._sink = sink
+        self._context = context
+        self._storage = context.wal.storage
         self._commit = commit
         self._kept = kept
-        self._folder = f"{_folder(sink.uid)}/{commit.epoch:012d}-{commit.subtask:06d}"
+        self._folder = f"{_folder(context.uid)}/{commit.epoch:012d}-{commit.subtask:06d}"
         self._records = prepared.records
         self.lineage, self.number, self.subtask = commit.lineage, commit.epoch, commit.subtask
         self.timestamp, self.ended = prepared.timestamp, prepared.ended
 
     @classmethod
-    def of(cls, sink: Sink, commit: Commit) -> _Epoch:
-        return cls(sink, commit, kept=False)
+    def of(cls, commit: Commit, context: CommitContext) -> _Epoch:
+        return cls(commit, context, kept=False)
 
     @classmethod
-    def kept(cls, sink: Sink, data: bytes) -> _Epoch:
-        return cls(sink, _decode_kept(data), kept=True)
+    def kept(cls, data: bytes, context: CommitContext) -> _Epoch:
+        return cls(_decode_kept(data), context, kept=True)
 
     def chunks(self) -> Iterator[bytes]:
         if self._records is None:
             return
         if not self._kept:
-            yield from written_ahead(self._sink, self._commit._replace(payload=self._records))
+            yield from written_ahead(msgspec.structs.replace(self._commit, payload=self._records), self._context)
             return
-        assert self._sink.wal is not None
         for piece in pieces_of(self._records):
-            whose = f"which sink '{self._sink.uid}' has not acknowledged of epoch {self.number}"
-            yield from chunks_of(piece, self._sink.wal.storage, whose)
+            whose = f"which sink '{self._context.uid}' has not acknowledged of epoch {self.number}"
+            yield from chunks_of(piece, self._storage, whose)
 
     def keep(self) -> None:
         """Let it wait for the next epoch's end."""
         if self._kept or self._records is None:
             return
-        assert self._sink.wal is not None
-        storage = self._sink.wal.storage
         pieces: list[Piece] = []
         for number, piece in enumerate(pieces_of(self._records)):
             copy = piece
             if piece.inline is None:
                 copy = msgspec.structs.replace(piece, name=f"{self._folder}/{number}.log")
-                storage.write_file(copy.name, pa.BufferReader(storage.view(piece.name)))
+                self._storage.write_file(copy.name, pa.BufferReader(self._storage.view(piece.name)))
             pieces.append(copy)
-        prepared = _Prepared(timestamp=self.timestamp, ended=False, records=payload_of(pieces))
-        kept = self._commit._replace(payload=msgspec.msgpack.encode(prepared))
-        storage.write(f"{self._folder}{_PAYLOAD}", msgspec.msgpack.encode(kept))
+        prepared = _PreparedEpoch(timestamp=self.timestamp, ended=False, records=payload_of(pieces))
+        kept = msgspec.structs.replace(self._commit, payload=msgspec.msgpack.encode(prepared))
+        self._storage.write(f"{self._folder}{_PAYLOAD}", msgspec.msgpack.encode(kept))
 
     def drop(self) -> None:
         """It was sent, and the committer knows."""
         # A driver that died while it kept this may have left a part.
         if self._kept or self._commit.again:
-            assert self._sink.wal is not None
-            self._sink.wal.storage.delete_below(self._folder)
+            self._storage.delete_below(self._folder)
 
 
 class _ValueWriter(SinkWriter):
@@ -263,7 +278,9 @@ class _ValueWriter(SinkWriter):
         """Also of nothing: what the driver still owes is sent when an epoch is complete."""
         if self._values:
             self._add()
-        return msgspec.msgpack.encode(_Prepared(timestamp=self._timestamp, ended=self._ended, records=self._log.seal()))
+        return msgspec.msgpack.encode(
+            _PreparedEpoch(timestamp=self._timestamp, ended=self._ended, records=self._log.seal())
+        )
 
     def _add(self) -> None:
         # A msgpack array.

@@ -14,7 +14,7 @@ NO_GUARANTEE = "none"
 """Records may be lost, and others may come twice."""
 
 
-class SourceGuarantee(msgspec.Struct, frozen=True):
+class SourceGuarantee(msgspec.Struct, frozen=True, kw_only=True):
     uid: str
     name: str
     replayable: bool
@@ -23,14 +23,14 @@ class SourceGuarantee(msgspec.Struct, frozen=True):
     """Why flow control cannot hold it back; empty where it can."""
 
 
-class SinkGuarantee(msgspec.Struct, frozen=True):
+class SinkGuarantee(msgspec.Struct, frozen=True, kw_only=True):
     uid: str
     name: str
     guarantee: str
     why: str
 
 
-class CheckpointGuarantee(msgspec.Struct, frozen=True):
+class CheckpointGuarantee(msgspec.Struct, frozen=True, kw_only=True):
     """What of a failed job is there when it goes on."""
 
     guarantee: str
@@ -38,13 +38,13 @@ class CheckpointGuarantee(msgspec.Struct, frozen=True):
     outlive_driver: bool = False
 
 
-class FlowGuarantee(msgspec.Struct, frozen=True):
+class FlowGuarantee(msgspec.Struct, frozen=True, kw_only=True):
     target_ms: int | None
     """How long an epoch should take; None where sources are not held back."""
     why: str
 
 
-class JobGuarantee(msgspec.Struct, frozen=True):
+class JobGuarantee(msgspec.Struct, frozen=True, kw_only=True):
     job: str
     guarantee: str
     reason: str
@@ -56,15 +56,18 @@ class JobGuarantee(msgspec.Struct, frozen=True):
     sinks: list[SinkGuarantee]
 
 
-def sink_guarantee(uid: str, name: str, sink: Sink, early: bool, checkpoints: CheckpointGuarantee) -> SinkGuarantee:
-    """`early`: whether the mode AT_LEAST_ONCE is set."""
-    if early and sink.commit_before_checkpoint:
+def sink_guarantee(
+    uid: str, name: str, sink: Sink, at_least_once: bool, checkpoints: CheckpointGuarantee
+) -> SinkGuarantee:
+    """`at_least_once`: whether the mode AT_LEAST_ONCE is set."""
+    if at_least_once and sink.commit_before_checkpoint:
         why = "execution.checkpointing.mode is AT_LEAST_ONCE: it shows records before their checkpoint is complete"
-        return SinkGuarantee(uid, name, AT_LEAST_ONCE, f"{why}, and again if that fails")
+        return SinkGuarantee(uid=uid, name=name, guarantee=AT_LEAST_ONCE, why=f"{why}, and again if that fails")
     if sink.guarantee == AT_MOST_ONCE and not checkpoints.outlive_driver:
-        # Nobody goes on after such a death: the job begins anew, and shows all of it.
-        return SinkGuarantee(uid, name, EXACTLY_ONCE, "it shows records when their epoch is complete")
-    return SinkGuarantee(uid, name, sink.guarantee, sink.why)
+        # No driver goes on after such a death: the job starts from the beginning, and shows all of it.
+        why = "it shows records when their epoch is complete"
+        return SinkGuarantee(uid=uid, name=name, guarantee=EXACTLY_ONCE, why=why)
+    return SinkGuarantee(uid=uid, name=name, guarantee=sink.guarantee, why=sink.why)
 
 
 def job_guarantee(
@@ -82,35 +85,43 @@ def job_guarantee(
     if checkpoints.guarantee != EXACTLY_ONCE and any(source.replayable for source in sources):
         repeating["checkpoints"] = f"the checkpoints: {checkpoints.why}"
     weak = losing | repeating
-    if not weak:
-        reason = f"every source can be read again, every sink shows a record once; {checkpoints.why}"
-        return JobGuarantee(job, EXACTLY_ONCE, reason, [], checkpoints, flow, sources, sinks)
-    guarantee = NO_GUARANTEE if losing and repeating else AT_MOST_ONCE if losing else AT_LEAST_ONCE
-    reason = f"because of {'; '.join(weak.values())}"
-    return JobGuarantee(job, guarantee, reason, list(weak), checkpoints, flow, sources, sinks)
+    level, reason = EXACTLY_ONCE, f"every source can be read again, every sink shows a record once; {checkpoints.why}"
+    if weak:
+        level = NO_GUARANTEE if losing and repeating else AT_MOST_ONCE if losing else AT_LEAST_ONCE
+        reason = f"because of {'; '.join(weak.values())}"
+    return JobGuarantee(
+        job=job,
+        guarantee=level,
+        reason=reason,
+        weakest=list(weak),
+        checkpoints=checkpoints,
+        flow=flow,
+        sources=sources,
+        sinks=sinks,
+    )
 
 
-def in_a_line(told: JobGuarantee) -> str:
+def in_a_line(guarantee: JobGuarantee) -> str:
     """What a job's log says when it starts."""
-    level = "gives no guarantee" if told.guarantee == NO_GUARANTEE else f"is {told.guarantee}"
-    joint = ", " if told.weakest else ": "
-    return f"Job '{told.job}' {level}{joint}{told.reason}."
+    level = "gives no guarantee" if guarantee.guarantee == NO_GUARANTEE else f"is {guarantee.guarantee}"
+    joint = ", " if guarantee.weakest else ": "
+    return f"Job '{guarantee.job}' {level}{joint}{guarantee.reason}."
 
 
-def in_words(told: JobGuarantee) -> str:
+def in_words(guarantee: JobGuarantee) -> str:
     """All of it, a line for each part."""
-    flow = "off" if told.flow.target_ms is None else f"epochs of about {told.flow.target_ms} ms"
+    flow = "off" if guarantee.flow.target_ms is None else f"epochs of about {guarantee.flow.target_ms} ms"
     lines = [
-        in_a_line(told),
-        f"  checkpoints: {told.checkpoints.guarantee}: {told.checkpoints.why}",
-        f"  flow control: {flow}: {told.flow.why}",
+        in_a_line(guarantee),
+        f"  checkpoints: {guarantee.checkpoints.guarantee}: {guarantee.checkpoints.why}",
+        f"  flow control: {flow}: {guarantee.flow.why}",
     ]
-    for source in told.sources:
+    for source in guarantee.sources:
         kind = "replayable" if source.replayable else "not replayable"
         lines.append(f"  source '{source.name}' (uid '{source.uid}'): {kind}: {source.why}")
         if source.not_throttled:
             lines.append(f"    cannot be throttled: {source.not_throttled}")
-    lines += [f"  sink '{sink.name}' (uid '{sink.uid}'): {sink.guarantee}: {sink.why}" for sink in told.sinks]
+    lines += [f"  sink '{sink.name}' (uid '{sink.uid}'): {sink.guarantee}: {sink.why}" for sink in guarantee.sinks]
     return "\n".join(lines)
 
 

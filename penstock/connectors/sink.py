@@ -10,8 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any
 
-from penstock.checkpoint.wal import WriteAheadLog
-from penstock.driver.committing import Commit
+from penstock.driver.committing import Commit, CommitContext
 from penstock.runtime.context import RuntimeContext
 from penstock.runtime.operators import EpochInfo
 
@@ -55,7 +54,12 @@ class SinkWriter(ABC):
 
 
 class Sink(ABC):
-    """Pickled into the job: a copy of it is in every task, the object itself stays in the driver and commits."""
+    """Pickled into the job: a copy of it is in every task, the object itself stays in the driver and commits.
+
+    One object can end several streams. Each call in the driver is for one of these operators, and its `context` says
+    for which (`uid`), with the write-ahead log of the job (`wal`): a sink that remembers what it has committed must
+    remember it by uid.
+    """
 
     guarantee = EXACTLY_ONCE
     """What `penstock info` says of it: EXACTLY_ONCE, AT_LEAST_ONCE or, where records may be missing, AT_MOST_ONCE."""
@@ -78,36 +82,28 @@ class Sink(ABC):
     record itself, where the function that emitted it may keep it; else a copy."""
     stateful = False
     """Whether its writers have state. Then each is a subtask of its own, behind an exchange if need be."""
-    uid = ""
-    """The operator's, in the driver: given to `bind`."""
-    wal: WriteAheadLog | None = None
-    """In the driver, given to `bind`: what writers put aside, for `written_ahead`."""
 
     def for_type(self, value_type: Any) -> Sink:
         """The sink for records of this declared type, None where none is declared. Called when a stream ends in it."""
         return self
 
-    def bind(self, uid: str, wal: WriteAheadLog) -> None:
-        """In the driver, before any other call there: the sink's operator, and the write-ahead log of the job."""
-        self.uid, self.wal = uid, wal
-
-    def start(self) -> None:
+    def start(self, context: CommitContext) -> None:
         """In the driver, before the first epoch and at each recovery: raise what `commit` would fail with."""
 
     @abstractmethod
     def create_writer(self, context: RuntimeContext) -> SinkWriter: ...
 
     @abstractmethod
-    def commit(self, commits: list[Commit]) -> None:
+    def commit(self, commits: list[Commit], context: CommitContext) -> None:
         """Show the records of one epoch: its manifest is published. Called again after a recovery (`Commit.again`).
 
         Must have the effect of once. If it raises, the job fails and calls it again when it is restarted.
         """
 
-    def abort(self, commits: list[Commit]) -> None:
+    def abort(self, commits: list[Commit], context: CommitContext) -> None:
         """Forget what was prepared in an attempt that failed, as far as it is known. May not be called at all."""
 
-    def abort_uncommitted(self, epoch: int, token: str | None) -> None:
+    def abort_uncommitted(self, epoch: int, token: str | None, context: CommitContext) -> None:
         """Give up what attempts at epochs after this one prepared: it will never be committed.
 
         Called in the driver when the job ends, for whatever reason, and before it is restarted. A `token` names the
@@ -115,18 +111,18 @@ class Sink(ABC):
         raises, the checkpoints are kept, with what the sink wrote there.
         """
 
-    def clean_up(self, lineage: str, epoch: int, states: list[bytes]) -> None:
+    def clean_up(self, lineage: str, epoch: int, states: list[bytes], context: CommitContext) -> None:
         """Remove what attempts up to `epoch` left behind; `states` is all that the writers still need.
 
         Called when a driver has published its first checkpoint, or the first after a failed attempt: no other driver
         can publish this epoch, and no other attempt will. What writers of a later epoch wrote may be there already.
         """
 
-    def settle(self) -> None:
+    def settle(self, context: CommitContext) -> None:
         """No epoch of this lineage follows, though one of another may: raise if records are owed, for they go now."""
 
-    def close(self) -> None:
-        """In the driver: the job is over here. May be used again by a job that begins anew."""
+    def close(self, context: CommitContext) -> None:
+        """In the driver: the job is over here. Another job can use the sink again."""
 
-    def finish(self, lineage: str, states: list[bytes]) -> None:
+    def finish(self, lineage: str, states: list[bytes], context: CommitContext) -> None:
         """The job was cancelled for good: show what its last checkpoint holds, for there will be no next epoch."""

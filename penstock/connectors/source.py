@@ -41,7 +41,7 @@ class Source(ABC, Generic[T_co]):
     gives_time = False
     """Whether `read` gives `Timestamped` records, and `Watermark`s between them."""
     letters: LetterBox | None = None
-    """Set where it is read; `unreadable` is what a source uses of it."""
+    """Given to `use_letter_box` where it is read; `unreadable` is what a source uses of it."""
 
     def start(self, parallelism: int) -> Positions:
         """Where reading begins; a split that is not in it begins at None. `parallelism`: how many splits are of use."""
@@ -67,8 +67,17 @@ class Source(ABC, Generic[T_co]):
         `raw` is the record as it came, `position` says where in the split it is, `reason` what is wrong with it. Where
         the program did not ask for dead letters, this raises UnreadableRecord, which names them all.
         """
-        box = self.letters or LetterBox(type(self).__name__)
-        return box.letter(split, position, raw, reason)
+        return self.letter_box().letter(split, position, raw, reason)
+
+    def use_letter_box(self, letters: LetterBox) -> None:
+        """Called before the first `read`, by the task that reads: where `unreadable` puts records."""
+        self.letters = letters
+
+    def letter_box(self) -> LetterBox:
+        """The box that it was given; without one, a box that names its class and takes no letters."""
+        if self.letters is None:
+            self.letters = LetterBox(type(self).__name__)
+        return self.letters
 
     def without_time(self) -> Source[T_co]:
         """The source for a job in which nobody makes watermarks of timestamps: it may then leave them out.
@@ -121,8 +130,6 @@ def ranges(start: Positions, end: Positions) -> list[SplitRange]:
 def read_split(source: Source, split: str, start: str, end: str) -> Iterator[OfSplit]:
     """The records of a range, in chunks, and whether the split ends with them."""
     position = json.loads(end)
-    if source.letters is None:
-        source.letters = LetterBox(type(source).__name__)
-    yield from source.letters.chunks(split, iter(source.read(split, json.loads(start), position)))
+    yield from source.letter_box().chunks(split, iter(source.read(split, json.loads(start), position)))
     if source.ends(split, position):
         yield OfSplit(split, [], ended=True)

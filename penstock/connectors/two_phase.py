@@ -15,7 +15,7 @@ import msgspec
 from xxhash import xxh3_64_hexdigest, xxh3_128_hexdigest
 
 from penstock.connectors.sink import EXACTLY_ONCE, Sink, SinkWriter
-from penstock.driver.committing import Commit
+from penstock.driver.committing import Commit, CommitContext
 from penstock.errors import PenstockError
 from penstock.runtime.context import FunctionContext, RuntimeContext
 from penstock.runtime.operators import EpochInfo
@@ -47,7 +47,7 @@ class Transactions(Protocol):
     def close(self) -> None: ...
 
 
-class _Prepared(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+class _PreparedTransaction(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     handle: bytes
     noted: str
     """Where the handle was written down; empty if it was not."""
@@ -94,7 +94,7 @@ class TwoPhaseCommitSink(Sink):
     def create_writer(self, context: RuntimeContext) -> SinkWriter:
         return _TransactionWriter(self.function, context)
 
-    def commit(self, commits: list[Commit]) -> None:
+    def commit(self, commits: list[Commit], context: CommitContext) -> None:
         handles = _Handles(self.function)
         for commit in commits:
             prepared = _decode(commit.payload)
@@ -103,20 +103,20 @@ class TwoPhaseCommitSink(Sink):
                 self.function.recover_and_commit(handle)
             else:
                 self.function.commit(handle)
-            self._forget(prepared.noted)
-        self._abort_lost(commits[0].epoch)
+            _forget(prepared.noted, context)
+        self._abort_lost(commits[0].epoch, context)
 
-    def abort(self, commits: list[Commit]) -> None:
+    def abort(self, commits: list[Commit], context: CommitContext) -> None:
         handles = _Handles(self.function)
         for commit in commits:
             prepared = _decode(commit.payload)
             self.function.abort(handles.decode(prepared.handle))
-            self._forget(prepared.noted)
+            _forget(prepared.noted, context)
 
-    def abort_uncommitted(self, epoch: int, token: str | None) -> None:
+    def abort_uncommitted(self, epoch: int, token: str | None, context: CommitContext) -> None:
         handles = _Handles(self.function)
         left: list[tuple[Any, Exception]] = []
-        for note in self._notes():
+        for note in _notes(context):
             if note.epoch <= epoch or (token is not None and note.token != token):
                 continue
             try:
@@ -131,37 +131,24 @@ class TwoPhaseCommitSink(Sink):
             else:
                 note.delete()
         if left:
-            assert self.wal is not None
             named = ", ".join(repr(handle) for handle, _ in left)
             raise NotAborted(
-                f"The sink '{self.uid}' could not abort {len(left)} transactions that will not be committed: "
+                f"The sink '{context.uid}' could not abort {len(left)} transactions that will not be committed: "
                 f"{named:.2000}. The first failed with {type(left[0][1]).__name__}: {left[0][1]}.",
-                fix=f"Abort them in the system that holds them. Their handles stay in {self.wal.storage.where}, "
-                f"below {_folder(self.uid)}.",
+                fix=f"Abort them in the system that holds them. Their handles stay in {context.wal.storage.where}, "
+                f"below {_folder(context.uid)}.",
             ) from left[0][1]
 
-    def clean_up(self, lineage: str, epoch: int, states: list[bytes]) -> None:
-        self._abort_lost(epoch)
+    def clean_up(self, lineage: str, epoch: int, states: list[bytes], context: CommitContext) -> None:
+        self._abort_lost(epoch, context)
 
-    def _abort_lost(self, epoch: int) -> None:
+    def _abort_lost(self, epoch: int, context: CommitContext) -> None:
         """Those of attempts that nobody reported, up to an epoch that is decided and committed."""
         handles = _Handles(self.function)
-        for note in self._notes():
+        for note in _notes(context):
             if note.epoch <= epoch:
                 self.function.recover_and_abort(handles.decode(note.read()))
                 note.delete()
-
-    def _notes(self) -> list[_Note]:
-        assert self.wal is not None
-        storage = self.wal.storage
-        if storage.in_memory:
-            return []
-        return [_Note(storage, name) for name in storage.list(f"{_folder(self.uid)}/")]
-
-    def _forget(self, noted: str) -> None:
-        assert self.wal is not None
-        if noted:
-            self.wal.storage.delete(noted)
 
 
 class _Note:
@@ -180,6 +167,18 @@ class _Note:
 
     def delete(self) -> None:
         self._storage.delete(self._name)
+
+
+def _notes(context: CommitContext) -> list[_Note]:
+    storage = context.wal.storage
+    if storage.in_memory:
+        return []
+    return [_Note(storage, name) for name in storage.list(f"{_folder(context.uid)}/")]
+
+
+def _forget(noted: str, context: CommitContext) -> None:
+    if noted:
+        context.wal.storage.delete(noted)
 
 
 class _TransactionWriter(SinkWriter):
@@ -208,7 +207,7 @@ class _TransactionWriter(SinkWriter):
         if not self._begun:
             return None
         self._function.pre_commit(self._transaction)
-        prepared = _Prepared(handle=self._handles.encode(self._transaction), noted=self._noted)
+        prepared = _PreparedTransaction(handle=self._handles.encode(self._transaction), noted=self._noted)
         self._begun = False
         return msgspec.msgpack.encode(prepared)
 
@@ -233,7 +232,7 @@ class _TransactionWriter(SinkWriter):
             storage.write(self._noted, handle)
 
 
-_decode = msgspec.msgpack.Decoder(_Prepared).decode
+_decode = msgspec.msgpack.Decoder(_PreparedTransaction).decode
 
 
 def _folder(uid: str) -> str:

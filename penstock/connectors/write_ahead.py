@@ -16,9 +16,9 @@ class Letters(SinkWriter):
         self.letters = []
         return self.log.seal()
 
-def commit(self, commits):                # of the sink
+def commit(self, commits, context):       # of the sink
     for commit in commits:
-        for chunk in written_ahead(self, commit):
+        for chunk in written_ahead(commit, context):
             send(json.loads(chunk))
 
 What is small rides in the manifest; the rest are files beside the deltas of the lineage (`checkpoint/wal.py`). Where
@@ -35,8 +35,7 @@ import msgspec
 from xxhash import xxh3_64_intdigest, xxh3_128
 
 from penstock.checkpoint.wal import wal_name
-from penstock.connectors.sink import Sink
-from penstock.driver.committing import Commit
+from penstock.driver.committing import Commit, CommitContext
 from penstock.errors import PenstockError
 from penstock.runtime.context import RuntimeContext
 from penstock.runtime.operators import EpochInfo
@@ -122,20 +121,17 @@ class WriteAhead:
         self._size = self._chunks = 0
 
 
-def written_ahead(sink: Sink, commit: Commit) -> Iterator[bytes]:
+def written_ahead(commit: Commit, context: CommitContext) -> Iterator[bytes]:
     """What one subtask put aside in the epoch that is to be committed, chunk by chunk, in its order.
 
     Called in the driver, by `commit` of a sink. Each chunk is given when it is verified, so the first ones before it is
     known that the last ones are there: who must take all or nothing sends them in one transaction.
     """
-    wal = sink.wal
     for piece in pieces_of(commit.payload):
         if piece.inline is None:
-            if wal is None:
-                raise PenstockError(f"The sink '{sink.uid}' is in no job: only the driver of one has its files.")
-            wal.noted(commit.epoch, piece.name)
-        storage = None if wal is None else wal.storage
-        yield from chunks_of(piece, storage, f"which sink '{sink.uid}' needs to commit epoch {commit.epoch}")
+            context.wal.noted(commit.epoch, piece.name)
+        whose = f"which sink '{context.uid}' needs to commit epoch {commit.epoch}"
+        yield from chunks_of(piece, context.wal.storage, whose)
 
 
 def pieces_of(payload: bytes) -> list[Piece]:

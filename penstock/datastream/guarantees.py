@@ -41,40 +41,43 @@ def guarantee_of(
     """Asked before the job is run, and instead of it. Only a program with DataFrames needs Spark for it."""
     single_epoch = is_single_epoch(logical, physical, configuration)
     checkpoints = _checkpoints(configuration, single_epoch)
-    early = checkpointing_mode(configuration) is CheckpointingMode.AT_LEAST_ONCE
+    at_least_once = checkpointing_mode(configuration) is CheckpointingMode.AT_LEAST_ONCE
     nodes = list(logical.in_order())
     sources = [_source(node) for node in nodes if node.source is not None]
     flow = flow_guarantee(logical, configuration, single_epoch)
-    return job_guarantee(name, checkpoints, flow, sources, _sinks(nodes, early, checkpoints))
+    return job_guarantee(name, checkpoints, flow, sources, _sinks(nodes, at_least_once, checkpoints))
 
 
-def log_guarantee(told: JobGuarantee) -> None:
+def log_guarantee(guarantee: JobGuarantee) -> None:
     """One line in the job's log; a warning where a failure loses records of a source."""
-    losing = not all(source.replayable for source in told.sources)
+    losing = not all(source.replayable for source in guarantee.sources)
     if losing:
-        _logger.warning("%s", in_a_line(told))
+        _logger.warning("%s", in_a_line(guarantee))
     else:
-        _logger.info("%s", in_a_line(told), extra=NOT_ON_CONSOLE)
+        _logger.info("%s", in_a_line(guarantee), extra=NOT_ON_CONSOLE)
 
 
 def _checkpoints(configuration: Configuration, single_epoch: bool) -> CheckpointGuarantee:
     if single_epoch:
         return CheckpointGuarantee(
-            EXACTLY_ONCE, "a batch needs none: its output is shown when all of it is there, and not before"
+            guarantee=EXACTLY_ONCE,
+            why="a batch needs none: its output is shown when all of it is there, and not before",
         )
     if checkpoint_interval(configuration) <= 0:
         return CheckpointGuarantee(
-            AT_LEAST_ONCE,
-            f"there are none ({CHECKPOINT_INTERVAL.key} is not set), so a job that fails begins anew, {_AGAIN}",
+            guarantee=AT_LEAST_ONCE,
+            why=f"there are none ({CHECKPOINT_INTERVAL.key} is not set), so a job that fails begins anew, {_AGAIN}",
         )
     if not backend_settings(configuration)[1]:
         return CheckpointGuarantee(
-            AT_LEAST_ONCE,
-            f"they are in the driver's memory ({CHECKPOINTS_DIRECTORY.key} is not set), so a job whose driver dies "
+            guarantee=AT_LEAST_ONCE,
+            why=f"they are in the driver's memory ({CHECKPOINTS_DIRECTORY.key} is not set), so a job whose driver dies "
             f"begins anew, {_AGAIN}",
         )
     return CheckpointGuarantee(
-        EXACTLY_ONCE, "checkpoints outlive the driver, and the next one goes on from the last", outlive_driver=True
+        guarantee=EXACTLY_ONCE,
+        why="checkpoints outlive the driver, and the next one goes on from the last",
+        outlive_driver=True,
     )
 
 
@@ -92,27 +95,34 @@ def _source(node: Node) -> SourceGuarantee:
     assert node.source is not None
     origin = node.source.origin
     if isinstance(origin, Source):
-        return SourceGuarantee(node.uid, node.name, origin.replayable, origin.why, origin.not_throttled)
+        return SourceGuarantee(
+            uid=node.uid,
+            name=node.name,
+            replayable=origin.replayable,
+            why=origin.why,
+            not_throttled=origin.not_throttled,
+        )
     if node.source.reader == "chunks" or not origin.isStreaming:
         return SourceGuarantee(
-            node.uid,
-            node.name,
-            True,
-            "the job reads a copy of its records, which it keeps as long as its checkpoints",
-            f"it is cut into epochs of {MAX_EPOCH_RECORDS.key} when the job starts",
+            uid=node.uid,
+            name=node.name,
+            replayable=True,
+            why="the job reads a copy of its records, which it keeps as long as its checkpoints",
+            not_throttled=f"it is cut into epochs of {MAX_EPOCH_RECORDS.key} when the job starts",
         )
     from penstock.spark.formats import replayable
 
     can, why = replayable(origin)
     fixed = "what an epoch takes of a streaming DataFrame is fixed by its options (such as maxFilesPerTrigger)"
-    return SourceGuarantee(node.uid, node.name, can, why, f"{fixed} when the job starts")
+    not_throttled = f"{fixed} when the job starts"
+    return SourceGuarantee(uid=node.uid, name=node.name, replayable=can, why=why, not_throttled=not_throttled)
 
 
-def _sinks(nodes: list[Node], early: bool, checkpoints: CheckpointGuarantee) -> Iterator[SinkGuarantee]:
+def _sinks(nodes: list[Node], at_least_once: bool, checkpoints: CheckpointGuarantee) -> Iterator[SinkGuarantee]:
     for node in nodes:
         if isinstance(node.operator, SinkOperator):
             sink: Sink = node.operator.sink
-            yield sink_guarantee(node.uid, node.name, sink, early, checkpoints)
+            yield sink_guarantee(node.uid, node.name, sink, at_least_once, checkpoints)
         elif isinstance(node.operator, SinkFunctionOperator):
             why = "its function is called at once, and again for the records of an epoch that is run again"
-            yield SinkGuarantee(node.uid, node.name, AT_LEAST_ONCE, why)
+            yield SinkGuarantee(uid=node.uid, name=node.name, guarantee=AT_LEAST_ONCE, why=why)

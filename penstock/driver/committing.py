@@ -8,7 +8,9 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Executor, Future
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Protocol
+
+import msgspec
 
 from penstock.checkpoint.manifest import Committable, Manifest, NotRestorable
 from penstock.checkpoint.wal import WriteAheadLog
@@ -19,8 +21,8 @@ from penstock.runtime.sink_operators import WRITERS
 _log = logging.getLogger(__name__)
 
 
-class Commit(NamedTuple):
-    """One subtask's committable of one epoch. (lineage, epoch, subtask) names it for good."""
+class Commit(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
+    """One subtask's committable of one epoch. The sink's uid, lineage, epoch and subtask together identify it."""
 
     lineage: str
     epoch: int
@@ -28,6 +30,15 @@ class Commit(NamedTuple):
     payload: bytes
     again: bool = False
     """Whether a driver before this one may have committed it already."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommitContext:
+    """The operator that the driver calls a sink for: one sink object can end several streams."""
+
+    uid: str
+    wal: WriteAheadLog
+    """The job's write-ahead log, with the storage of its checkpoints."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,21 +60,20 @@ class CommittingSink(Protocol):
     commit_before_checkpoint: bool
     concurrent_commit: bool
 
-    def bind(self, uid: str, wal: WriteAheadLog) -> None: ...
-    def start(self) -> None: ...
-    def commit(self, commits: list[Commit]) -> None: ...
-    def abort(self, commits: list[Commit]) -> None: ...
-    def abort_uncommitted(self, epoch: int, token: str | None) -> None: ...
-    def clean_up(self, lineage: str, epoch: int, states: list[bytes]) -> None: ...
-    def finish(self, lineage: str, states: list[bytes]) -> None: ...
-    def settle(self) -> None: ...
-    def close(self) -> None: ...
+    def start(self, context: CommitContext) -> None: ...
+    def commit(self, commits: list[Commit], context: CommitContext) -> None: ...
+    def abort(self, commits: list[Commit], context: CommitContext) -> None: ...
+    def abort_uncommitted(self, epoch: int, token: str | None, context: CommitContext) -> None: ...
+    def clean_up(self, lineage: str, epoch: int, states: list[bytes], context: CommitContext) -> None: ...
+    def finish(self, lineage: str, states: list[bytes], context: CommitContext) -> None: ...
+    def settle(self, context: CommitContext) -> None: ...
+    def close(self, context: CommitContext) -> None: ...
 
 
 class Committer:
     """All sinks of a job, by operator uid. Order of calls for each epoch: `join`, `commit`.
 
-    Sinks that can commit in `executor`, beside the tasks of the next epoch, and are done before its manifest is
+    Sinks that can commit in `executor`, while the tasks of the next epoch run, and are done before its manifest is
     published: a driver that comes after this one commits the last one again, and no other.
     """
 
@@ -82,17 +92,16 @@ class Committer:
         self._executor = executor
         self._under_way: tuple[Manifest, Future[None]] | None = None
         self._concurrent_cost: float | None = None
-        """Seconds per record of the last epoch that was committed beside another one."""
-        for uid, sink in sinks.items():
-            sink.bind(uid, wal)
+        """Seconds per record of the last epoch that was committed concurrently with another one."""
+        self._contexts = {uid: CommitContext(uid=uid, wal=wal) for uid in sinks}
         self._wal = wal
         self.lineage = lineage
         self._cleaned_up = False
 
     def start(self) -> None:
         """Let sinks say what is wrong with them while nothing has been read."""
-        for sink in self._sinks.values():
-            sink.start()
+        for uid, sink in self._sinks.items():
+            sink.start(self._contexts[uid])
 
     def plan(self, reports: Iterable[Report]) -> CommitPlan:
         """Decide when the committables in these reports are committed."""
@@ -123,7 +132,7 @@ class Committer:
                     f"Checkpoint {epoch} holds output of sink '{uid}', which this program does not have. "
                     f"Give the sink the uid it had."
                 )
-            sink.commit(commits)
+            sink.commit(commits, self._contexts[uid])
 
     def commit(self, manifest: Manifest, records: int) -> None:
         """The manifest of so many records is published: commit what it holds, or begin to. Raises what a sink failed
@@ -156,7 +165,7 @@ class Committer:
             self._concurrent_cost = (self._clock() - began) / records
 
     def concurrent_seconds(self, manifest: Manifest, records: int) -> float | None:
-        """How long sinks commit this many records beside the next epoch; None before any such commit is over."""
+        """How long sinks commit this many records while the next epoch runs; None before any such commit is over."""
         if not any(map(self._commits_concurrently, manifest.committables)):
             return 0.0
         return None if self._concurrent_cost is None else self._concurrent_cost * records
@@ -180,7 +189,7 @@ class Committer:
         self.join()
         for uid, commits in self._by_sink(epoch, committables_of(reports), False).items():
             if self._sinks[uid].durable:
-                self._sinks[uid].abort(commits)
+                self._sinks[uid].abort(commits, self._contexts[uid])
         # What of that attempt is not known here is nobody's as soon as another one is published.
         self._cleaned_up = False
 
@@ -188,10 +197,10 @@ class Committer:
         """Nothing that attempts at later epochs prepared will be committed; where a token is given, attempts of that
         driver. All sinks are asked; raises what the first one failed with."""
         failed: Exception | None = None
-        for sink in self._sinks.values():
+        for uid, sink in self._sinks.items():
             if sink.durable:
                 try:
-                    sink.abort_uncommitted(epoch, token)
+                    sink.abort_uncommitted(epoch, token, self._contexts[uid])
                 except Exception as error:  # the user's sink
                     failed = failed or error
         if failed is not None:
@@ -204,25 +213,25 @@ class Committer:
             self._cleaned_up = True
             for uid, sink in self._sinks.items():
                 if sink.durable:
-                    sink.clean_up(self.lineage, manifest.id, _states(manifest, uid))
+                    sink.clean_up(self.lineage, manifest.id, _states(manifest, uid), self._contexts[uid])
 
     def settle(self) -> None:
-        for sink in self._sinks.values():
-            sink.settle()
+        for uid, sink in self._sinks.items():
+            sink.settle(self._contexts[uid])
 
     def close(self) -> None:
         if self._executor is not None:
             self._executor.shutdown()
         for uid, sink in self._sinks.items():
             try:
-                sink.close()
+                sink.close(self._contexts[uid])
             except Exception:  # the user's; what the job did stays done, and the other sinks are to be closed too
                 _log.exception("The sink '%s' could not be closed.", uid)
 
     def finish(self, manifest: Manifest) -> None:
         for uid, sink in self._sinks.items():
             if sink.durable:
-                sink.finish(self.lineage, _states(manifest, uid))
+                sink.finish(self.lineage, _states(manifest, uid), self._contexts[uid])
 
     def _by_sink(self, epoch: int, committables: Iterable[Committable], again: bool) -> dict[str, list[Commit]]:
         commits: dict[str, list[Commit]] = {}

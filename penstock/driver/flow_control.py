@@ -52,11 +52,14 @@ class FlowControl:
         measured: Iterable[TaskMetrics],
         slots: int,
         committing: float,
-        beside: float,
+        concurrent: float,
         duration: float,
     ) -> None:
-        """An epoch took `duration` seconds, of which sinks committed for `committing`; others do so for `beside` while
-        the next one's tasks run. `slots`: how many tasks run at once; 0 for all."""
+        """An epoch took `duration` seconds, of which sinks committed for `committing`.
+
+        Other sinks commit for `concurrent` seconds while the tasks of the next epoch run. `slots`: how many tasks run
+        at once; 0 for all.
+        """
         given: dict[str, int] = {}
         tasks = set()
         for report in reports:
@@ -72,7 +75,7 @@ class FlowControl:
         unheld = sum(count for uid, count in given.items() if uid not in self._demands)
         stages = {f"level {level}": _wall(levels, slots) for level, levels in _by_level(graph, tasks, times).items()}
         # Only what tasks do not cover makes epochs longer.
-        committing += max(0.0, beside - sum(stages.values()))
+        committing += max(0.0, concurrent - sum(stages.values()))
         self._controller.observe(records, unheld, stages | {_COMMIT: committing}, duration)
         self._demands = {
             uid: Demand(self._planning.backlog(uid), self._granted[uid], given.get(uid, 0)) for uid in self._demands
@@ -124,5 +127,5 @@ def _by_level(
 
 
 def _wall(times: list[float], slots: int) -> float:
-    """What a stage takes whose tasks run beside each other, so many at once."""
+    """How long a stage takes whose tasks run concurrently, `slots` at once."""
     return max(max(times), sum(times) / slots if slots else 0.0)

@@ -51,3 +51,12 @@ class Moment:
         """In a source's chain, the split that the record is from; empty where splits have no identity."""
         self.processing_time = 0
         """The epoch's clock."""
+
+    def begin_epoch(self, processing_time: int) -> None:
+        """Set the epoch's clock, before its first record."""
+        self.processing_time = processing_time
+        self.timestamp = None
+
+    def begin_record(self, timestamp: int | None) -> None:
+        """Set the event time of the next record. Tasks assign `timestamp` themselves, which saves a call per record."""
+        self.timestamp = timestamp

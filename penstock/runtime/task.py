@@ -223,8 +223,7 @@ class Task:
         replicas = None
         records = 0
         exchanges = self._exchanges = run.exchanges(self._producer, out)
-        run.moment.processing_time = epoch.timestamp
-        run.moment.timestamp = None
+        run.moment.begin_epoch(epoch.timestamp)
         try:
             stands = self.open(epoch)
             roots = run.connect(exchanges)

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from penstock.connectors.sink import Sink
 from penstock.connectors.write_ahead import chunks_of, pieces_of
-from penstock.driver.committing import Commit
+from penstock.driver.committing import Commit, CommitContext
 from penstock.state.storage_uri import open_storage
 
 if TYPE_CHECKING:
@@ -18,18 +17,17 @@ if TYPE_CHECKING:
 
 
 def epoch_frame(
-    spark: SparkSession, sink: Sink, commits: list[Commit], schema: StructType, arrow: pa.Schema
+    spark: SparkSession, commits: list[Commit], context: CommitContext, schema: StructType, arrow: pa.Schema
 ) -> DataFrame:
     """Usable until the next epoch is committed: then the files go. A partition is a file of the log, or what small
     piece of a subtask's rode in the manifest."""
-    assert sink.wal is not None
     pieces = [piece for commit in commits for piece in pieces_of(commit.payload)]
     epoch = commits[0].epoch
     for piece in pieces:
         if piece.inline is None:
-            sink.wal.noted(epoch, piece.name)
-    uri = None if sink.wal.storage.in_memory else sink.wal.storage.uri
-    whose = f"which sink '{sink.uid}' needs to commit epoch {epoch}"
+            context.wal.noted(epoch, piece.name)
+    uri = None if context.wal.storage.in_memory else context.wal.storage.uri
+    whose = f"which sink '{context.uid}' needs to commit epoch {epoch}"
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         storage = None if uri is None else open_storage(uri)

@@ -116,6 +116,4 @@ class _failures_in_words:
         marked = re.search(rf"{PLANNING_FAILED}({NOT_RETRYABLE})?([A-Za-z0-9+/=]+)", str(error))
         if marked is None:
             raise PenstockError(f"The query failed in Spark: {brief(error)}") from None
-        failure = PenstockError(base64.b64decode(marked[2]).decode())
-        failure.retryable = marked[1] is None
-        raise failure from None
+        raise PenstockError(base64.b64decode(marked[2]).decode(), retryable=marked[1] is None) from None

@@ -159,7 +159,7 @@ class SourceStage:
         if source is None:
             assert chain.pickled_source is not None
             source = _sources[name] = pickle.loads(chain.pickled_source)
-            source.letters = LetterBox.of(chain)
+            source.use_letter_box(LetterBox.of(chain))
         for batch in batches:
             for row in batch.to_pylist():
                 yield from read_split(source, row["split"], row["start"], row["end"])

@@ -15,7 +15,7 @@ from pyspark.sql.types import StringType, StructType
 
 from penstock.connectors.arrow_rows import ArrowWriter
 from penstock.connectors.sink import AT_LEAST_ONCE, EXACTLY_ONCE, Sink, SinkWriter
-from penstock.driver.committing import Commit
+from penstock.driver.committing import Commit, CommitContext
 from penstock.errors import PenstockError
 from penstock.graph.logical import GraphError
 from penstock.runtime.context import RuntimeContext
@@ -72,16 +72,16 @@ class SparkSink(Sink):
     def create_writer(self, context: RuntimeContext) -> SinkWriter:
         return ArrowWriter(self._arrow, self._types, context)
 
-    def commit(self, commits: list[Commit]) -> None:
+    def commit(self, commits: list[Commit], context: CommitContext) -> None:
         first = commits[0]
-        token = hashlib.blake2b(f"{first.lineage} {self.uid}".encode(), digest_size=8).hexdigest()
+        token = hashlib.blake2b(f"{first.lineage} {context.uid}".encode(), digest_size=8).hexdigest()
         epoch = Epoch(first.epoch, f"{token}-{first.epoch:012d}", first.again)
-        frame = epoch_frame(self._session(), self, commits, self._schema, self._arrow)
+        frame = epoch_frame(self._session(), commits, context, self._schema, self._arrow)
         try:
             self._target.write(frame, epoch)
         except Exception as error:  # Spark's, or of the user's function
             raise SparkWriterFailed(
-                f"The sink '{self.uid}' ({self._target.name}) could not write epoch {epoch.number}: {_said(error)}",
+                f"The sink '{context.uid}' ({self._target.name}) could not write epoch {epoch.number}: {_said(error)}",
                 fix="The rows stay in the checkpoint, and are written when the job is started again.",
             ) from error
 

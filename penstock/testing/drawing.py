@@ -23,7 +23,7 @@ class DrawnSource:
         with program.entered():
             # As on Spark, what runs is a copy of what the program holds.
             self.source: Source = pickle.loads(chain.pickled_source)
-            self.source.letters = LetterBox.of(chain)
+            self.source.use_letter_box(LetterBox.of(chain))
             self.positions = self._logged(self.source.start(parallelism))
             """Up to where it was drawn. May be set: then it goes on from there."""
 

@@ -20,7 +20,7 @@ from penstock.common.class_pickling import dump_by_name
 from penstock.connectors.sink import Sink
 from penstock.connectors.two_phase import TwoPhaseCommitSink
 from penstock.datastream.two_phase_commit import TwoPhaseCommitSinkFunction
-from penstock.driver.committing import Committer
+from penstock.driver.committing import CommitContext, Committer
 from penstock.errors import PenstockError
 from penstock.runtime.context import RuntimeContext
 from penstock.runtime.metrics import MetricRegistry
@@ -52,6 +52,7 @@ class SinkHarness:
         """Processing time of the next epoch, in milliseconds."""
         self._pickled = dump_by_name(self.sink)
         self._wal = WriteAheadLog(self.storage)
+        self._context = CommitContext(uid=_UID, wal=self._wal)
         self._committer = Committer({_UID: self.sink}, _LINEAGE, self._wal)
         self._snapshots: dict[int, _Snapshot] = {}
         """Those that are not complete, and the last one that is."""
@@ -64,7 +65,7 @@ class SinkHarness:
         """Let the sink write these records; `timestamp` is their event time."""
         self._begin()
         for value in values:
-            self._operator.moment.timestamp = timestamp
+            self._operator.moment.begin_record(timestamp)
             self._operator.process(value)
         return self
 
@@ -126,13 +127,13 @@ class SinkHarness:
         if self._lost and not again:
             self._lost = False
             states = snapshot.state[WRITERS].elements if snapshot.state else []
-            self.sink.clean_up(_LINEAGE, number, states)
+            self.sink.clean_up(_LINEAGE, number, states, self._context)
         self._completed = number
         self._snapshots = {each: self._snapshots[each] for each in self._snapshots if each >= number}
 
     def _open(self) -> None:
         self._operator = SinkOperator(pickle.loads(self._pickled))
-        self._operator.name = self._operator.uid = _UID
+        self._operator.declare(_UID, _UID, location=None, batch=False)
         context = RuntimeContext(
             task_name=_UID,
             uid=_UID,
@@ -152,7 +153,7 @@ class SinkHarness:
             if self._operator.stateful:
                 last = self._snapshots.get(self._last)
                 self._operator.restore({} if last is None else last.state)
-            self._operator.moment.processing_time = self.clock
+            self._operator.moment.begin_epoch(self.clock)
             self._operator.begin_epoch(begun)
         return self._begun
 

@@ -131,7 +131,7 @@ class Board(Sink):
     def create_writer(self, context: RuntimeContext) -> SinkWriter:
         return Numbers()
 
-    def commit(self, commits: list[Any]) -> None:
+    def commit(self, commits: list[Any], context: Any) -> None:
         for commit in commits:
             if not (commit.again and commit.epoch in self.epochs):
                 self.shown += commit.payload

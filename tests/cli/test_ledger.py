@@ -2,10 +2,12 @@
 
 import pytest
 
+from penstock.checkpoint.wal import WriteAheadLog
 from penstock.cli.demo_job import UrlCount
 from penstock.cli.ledger import LedgerSink, audit, read_ledger
 from penstock.datastream import StreamExecutionEnvironment
-from penstock.datastream.connectors import Commit
+from penstock.datastream.connectors import Commit, CommitContext
+from penstock.state.driver_storage import DriverStorage
 from penstock.testing import JobHarness
 
 EXPECTED = {"/a": 10, "/b": 3}
@@ -53,10 +55,11 @@ def test_a_page_committed_again_is_the_same_page_but_equal_content_is_another(tm
         writer.write(("/a", 1))
         writer.write(("/a", 2))
         pages.append(writer.prepare_commit())
-    sink.commit([Commit("lineage", 1, 0, pages[0])])
-    sink.commit([Commit("lineage", 1, 0, pages[0], again=True)])
+    context = CommitContext(uid="ledger", wal=WriteAheadLog(DriverStorage()))
+    sink.commit([Commit(lineage="lineage", epoch=1, subtask=0, payload=pages[0])], context)
+    sink.commit([Commit(lineage="lineage", epoch=1, subtask=0, payload=pages[0], again=True)], context)
     assert read_ledger(tmp_path) == {"/a": [(1, 2)]}
-    sink.commit([Commit("lineage", 2, 0, pages[1])])
+    sink.commit([Commit(lineage="lineage", epoch=2, subtask=0, payload=pages[1])], context)
     assert read_ledger(tmp_path) == {"/a": [(1, 2), (1, 2)]}
 
 

@@ -4,7 +4,7 @@ import os
 
 from penstock.checkpoint.wal import WriteAheadLog
 from penstock.datastream.connectors.file_system import BucketAssigner, FileSink
-from penstock.driver.committing import Commit
+from penstock.driver.committing import Commit, CommitContext
 from penstock.runtime.context import RuntimeContext
 from penstock.runtime.metrics import MetricRegistry
 from penstock.runtime.operators import EpochInfo
@@ -57,22 +57,13 @@ class Attempts:
 
     def __init__(self, sink, lineage=LINEAGE, uid="out"):
         self.uid = uid
-        self.wal = WriteAheadLog(DriverStorage())
+        self.storage = DriverStorage()
+        self.context = CommitContext(uid=uid, wal=WriteAheadLog(self.storage))
         self.sink = sink
         self.lineage = lineage
         self.epoch = 0
         self.now = 1_000_000
         self.states = [[]]
-
-    @property
-    def sink(self):
-        return self._sink
-
-    @sink.setter
-    def sink(self, sink):
-        """As a driver does with its sinks."""
-        sink.bind(self.uid, self.wal)
-        self._sink = sink
 
     def attempt(self, values, subtask=0, end=False):
         """(committable, state) of one attempt at the next epoch by one subtask."""
@@ -90,7 +81,7 @@ class Attempts:
 
     def commits(self, reports, again=False):
         return [
-            Commit(self.lineage, self.epoch, subtask, payload, again)
+            Commit(lineage=self.lineage, epoch=self.epoch, subtask=subtask, payload=payload, again=again)
             for subtask, (payload, _) in enumerate(reports)
             if payload is not None
         ]
@@ -104,7 +95,7 @@ class Attempts:
     def commit(self, again=False):
         commits = self.commits(self.reports, again)
         if commits:
-            self.sink.commit(commits)
+            self.sink.commit(commits, self.context)
 
     def run(self, *values, end=False, after=0):
         """A whole epoch of one subtask, `after` so many milliseconds."""

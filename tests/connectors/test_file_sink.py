@@ -272,8 +272,7 @@ class TestAttempts:
         job.commit()
         ahead = job.attempt(["ahead of the clean-up"])
         new_driver = rows(base, TEXT, policy=default())
-        new_driver.bind(job.uid, job.wal)
-        new_driver.clean_up(LINEAGE, job.epoch, job.states[0])
+        new_driver.clean_up(LINEAGE, job.epoch, job.states[0], job.context)
         kept = {chunk.path for state in [*job.states[0], *ahead[1]] for chunk in decode_part(state).chunks}
         assert set(files(base, hidden=True)) == kept
         assert len(kept) == 3
@@ -285,7 +284,7 @@ class TestAttempts:
         one, other = Attempts(rows(base, TEXT, policy=default())), Attempts(rows(base, TEXT, policy=default()), uid="2")
         one.run("one")
         other.run("other")
-        one.sink.clean_up(LINEAGE, 1, one.states[0])
+        one.sink.clean_up(LINEAGE, 1, one.states[0], one.context)
         one.run(end=True)
         other.run(end=True)
         assert lines(base) == ["one", "other"]
@@ -295,7 +294,7 @@ class TestAttempts:
         job = Attempts(rows(base, TEXT, policy=ON_CHECKPOINT))
         failed = job.attempt(["a"])
         job.publish(job.attempt(["a"]))
-        job.sink.abort(job.commits([failed]))
+        job.sink.abort(job.commits([failed]), job.context)
         job.commit()
         assert lines(base) == ["a"]
 
@@ -363,14 +362,14 @@ class TestCommits:
         job = Attempts(rows(base, TEXT, policy=ON_CHECKPOINT))
         for value in "abc":
             job.run(value)
-        notes = job.wal.storage.list("shown/")
+        notes = job.storage.list("shown/")
         assert [int(name.split("/")[2]) for name in notes] == [job.epoch]
 
     def test_of_a_driver_that_died_leave_notes_that_the_next_one_removes(self, base):
         job = Attempts(rows(base, TEXT, policy=ON_CHECKPOINT)).run("a")
         job.sink = rows(base, TEXT, policy=ON_CHECKPOINT)
-        job.run("b").sink.clean_up(LINEAGE, job.epoch, [])
-        notes = job.wal.storage.list("shown/")
+        job.run("b").sink.clean_up(LINEAGE, job.epoch, [], job.context)
+        notes = job.storage.list("shown/")
         assert [int(name.split("/")[2]) for name in notes] == [job.epoch]
 
     def test_never_overwrite_a_file(self, base):
@@ -432,7 +431,7 @@ class TestCommits:
         job.run("a1", "b1").run("a2")
         os.unlink(os.path.join(base, sorted(files(base, hidden=True))[-1]))
         with pytest.raises(StorageError, match="is gone"):
-            job.sink.finish(LINEAGE, job.states[0])
+            job.sink.finish(LINEAGE, job.states[0], job.context)
         # What is there is shown all the same.
         assert list(files(base).values()) == [b"b1\n"]
 
@@ -441,7 +440,7 @@ class TestCommits:
         job.run("a1", "b1").run("a2")
         job.attempt(["a3, of no checkpoint"])
         for _ in range(2):
-            job.sink.finish(LINEAGE, job.states[0])
+            job.sink.finish(LINEAGE, job.states[0], job.context)
             assert sorted(files(base).values()) == [b"a1\na2\n", b"b1\n"]
         assert files(base, hidden=True) == {}
 

@@ -114,9 +114,9 @@ class TestAnotherLineage:
 class Seen(PostgresSink):
     commits = []
 
-    def commit(self, given):
-        Seen.commits.append(given)
-        super().commit(given)
+    def commit(self, commits, context):
+        Seen.commits.append((commits, context))
+        super().commit(commits, context)
 
 
 class TestADriverThatWasThoughtDead:
@@ -125,8 +125,7 @@ class TestADriverThatWasThoughtDead:
         with job(Seen(postgres, "totals", key="word"), [("a", 1), ("a", 2)]) as harness:
             harness.run(1)
             old = PostgresSink(postgres, "totals", key="word")
-            old.uid = "out"
-            old.commit(Seen.commits[0])
+            old.commit(*Seen.commits[0])
         assert rows(db, "totals", "word, total") == [("a", 2)]
 
     def test_and_stands_in_the_middle_of_a_commit_is_not_waited_for(self, db, postgres, monkeypatch):
@@ -174,21 +173,21 @@ class Dying(PostgresSink):
             Dying.server.kill()
             Dying.server.start()
 
-    def _write(self, connection, target, commits):
+    def _write(self, connection, target, commits, context):
         self._passes("before", commits)
-        super()._write(connection, target, commits)
+        super()._write(connection, target, commits, context)
         if Dying.at == "answered" and commits[0].epoch == 2:
             self._passes("answered", commits)
             # The server had committed, and all that the driver hears is that it is gone.
             connection.execute("SELECT 1")
 
-    def _copy(self, cursor, statement, commits):
+    def _copy(self, cursor, statement, commits, context):
         self._passes("entered", commits)
-        super()._copy(cursor, statement, commits)
+        super()._copy(cursor, statement, commits, context)
         self._passes("copied", commits)
 
-    def _chunks(self, commits):
-        for chunk in super()._chunks(commits):
+    def _chunks(self, commits, context):
+        for chunk in super()._chunks(commits, context):
             yield chunk
             self._passes("copying", commits)
 
@@ -237,8 +236,8 @@ class Forgetful(PostgresSink):
 
     failed = False
 
-    def commit(self, commits):
-        super().commit(commits)
+    def commit(self, commits, context):
+        super().commit(commits, context)
         if not Forgetful.failed:
             Forgetful.failed = True
             raise ConnectionError("no answer")

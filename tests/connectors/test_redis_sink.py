@@ -5,6 +5,7 @@ import redis
 from files_helpers import context
 
 from chaos.servers.redis import RedisServer
+from penstock.checkpoint.wal import WriteAheadLog
 from penstock.common import Configuration
 from penstock.connectors.redis import redis_sink, server
 from penstock.connectors.redis.commands import commands_of, put_aside
@@ -12,9 +13,10 @@ from penstock.connectors.redis.server import RedisRefused, RedisUnavailable
 from penstock.connectors.write_ahead import WriteAhead
 from penstock.datastream import StreamExecutionEnvironment
 from penstock.datastream.connectors.redis import RedisSink
-from penstock.driver.committing import Commit
+from penstock.driver.committing import Commit, CommitContext
 from penstock.errors import PenstockError
 from penstock.runtime.operators import EpochInfo
+from penstock.state.driver_storage import DriverStorage
 from penstock.testing import JobHarness
 
 NUMBERS = range(40)
@@ -189,13 +191,14 @@ def commit(epoch, *chunks, subtask=0):
     log.begin(EpochInfo("lineage", epoch, 0))
     for chunk in chunks:
         log.add(put_aside([next(commands_of(command)) for command in chunk]))
-    return Commit("lineage", epoch, subtask, log.seal())
+    return Commit(lineage="lineage", epoch=epoch, subtask=subtask, payload=log.seal())
+
+
+OUT = CommitContext(uid="out", wal=WriteAheadLog(DriverStorage()))
 
 
 def sink_of(server, **options):
-    sink = RedisSink(server.url, effects, **options)
-    sink.uid = "out"
-    return sink
+    return RedisSink(server.url, effects, **options)
 
 
 class TestACommit:
@@ -205,15 +208,15 @@ class TestACommit:
             commit(1, [("SET", "a", 1), ("INCRBY", "n", 1)]),
             commit(2, [("SET", "a", 2), ("INCRBY", "n", 1)]),
         )
-        new.commit([first])
-        new.commit([second])
-        old.commit([first])
+        new.commit([first], OUT)
+        new.commit([second], OUT)
+        old.commit([first], OUT)
         assert redis_server.client().mget("a", "n") == [b"2", b"2"]
 
     def test_of_one_subtask_does_not_stand_for_another(self, redis_server):
         sink = sink_of(redis_server)
-        sink.commit([commit(1, [("INCRBY", "n", 1)]), commit(1, [("INCRBY", "n", 1)], subtask=1)])
-        sink.commit([commit(1, [("INCRBY", "n", 1)]), commit(1, [("INCRBY", "n", 1)], subtask=1)])
+        sink.commit([commit(1, [("INCRBY", "n", 1)]), commit(1, [("INCRBY", "n", 1)], subtask=1)], OUT)
+        sink.commit([commit(1, [("INCRBY", "n", 1)]), commit(1, [("INCRBY", "n", 1)], subtask=1)], OUT)
         assert redis_server.client().get("n") == b"2"
 
     def test_that_finds_a_key_of_another_kind_names_it_and_goes_on_behind_what_it_did(self, redis_server):
@@ -222,7 +225,7 @@ class TestACommit:
         chunk = [("INCRBY", "n", 1), ("INCRBY", "n", 1), ("HSET", "user:7", "name", "Ann"), ("INCRBY", "n", 1)]
         for _ in range(2):
             with pytest.raises(RedisRefused) as caught:
-                sink.commit([commit(1, [("INCRBY", "n", 1)], chunk, [("INCRBY", "n", 1)])])
+                sink.commit([commit(1, [("INCRBY", "n", 1)], chunk, [("INCRBY", "n", 1)])], OUT)
             assert str(caught.value) == (
                 f"RedisSink 'out': Redis at 127.0.0.1:{redis_server.port}/0 refuses HSET of key 'user:7': WRONGTYPE "
                 f"Operation against a key holding the wrong kind of value. The key holds another kind of value than "
@@ -230,7 +233,7 @@ class TestACommit:
             )
             assert not caught.value.retryable
         redis_server.client().delete("user:7")
-        sink.commit([commit(1, [("INCRBY", "n", 1)], chunk, [("INCRBY", "n", 1)])])
+        sink.commit([commit(1, [("INCRBY", "n", 1)], chunk, [("INCRBY", "n", 1)])], OUT)
         assert redis_server.client().get("n") == b"5"
         assert redis_server.client().hget("user:7", "name") == b"Ann"
 
@@ -262,10 +265,10 @@ class TestACommit:
 
         monkeypatch.setattr(server, "sleep", wait)
         sink, chunks = sink_of(redis_server), [[("INCRBY", "n", 1), ("RPUSH", "list", number)] for number in range(20)]
-        sink.commit([commit(1, *chunks[:2])])
+        sink.commit([commit(1, *chunks[:2])], OUT)
         change(bad)
         try:
-            sink.commit([commit(2, *chunks[2:])])
+            sink.commit([commit(2, *chunks[2:])], OUT)
         finally:
             change(good)
         assert len(waits) == 3
@@ -280,27 +283,26 @@ class TestACommit:
             with pytest.raises(
                 RedisUnavailable, match=r"did not serve .* INCRBY of key 'n': OOM command not"
             ) as caught:
-                sink.commit([waiting])
+                sink.commit([waiting], OUT)
         finally:
             client.config_set("maxmemory", 0)
         assert caught.value.retryable
-        sink.commit([waiting])
+        sink.commit([waiting], OUT)
         assert client.get("n") == b"1"
 
     def test_of_another_run_of_a_batch_is_refused(self, redis_server):
-        sink_of(redis_server).commit([commit(1, [("INCRBY", "n", 1)])])
+        sink_of(redis_server).commit([commit(1, [("INCRBY", "n", 1)])], OUT)
         with pytest.raises(RedisRefused, match=r"another run of epoch 1 of subtask 0.*Remove that key"):
-            sink_of(redis_server).commit([commit(1, [("INCRBY", "n", 2)])])
+            sink_of(redis_server).commit([commit(1, [("INCRBY", "n", 2)])], OUT)
         assert redis_server.client().get("n") == b"1"
 
     def test_with_a_wrong_password_is_refused_without_it(self, tmp_path):
         with RedisServer(tmp_path, password="right-one") as server:
             sink = RedisSink(f"redis://:wrong-one@127.0.0.1:{server.port}", effects)
-            sink.uid = "out"
             with pytest.raises(
                 RedisRefused, match=r"RedisSink 'out': Redis at 127.0.0.1.* refuses the login"
             ) as caught:
-                sink.commit([commit(1, [("INCRBY", "n", 1)])])
+                sink.commit([commit(1, [("INCRBY", "n", 1)])], OUT)
             assert "wrong-one" not in str(caught.value) + repr(sink)
 
 

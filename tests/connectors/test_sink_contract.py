@@ -28,20 +28,20 @@ class Pages(Sink):
     def create_writer(self, context):
         return PageWriter(self.size)
 
-    def commit(self, commits):
+    def commit(self, commits, context):
         for commit in commits:
             pages = json.loads(commit.payload)
             name = commit.epoch, commit.subtask
             assert self.shown.setdefault(name, pages) == pages
             assert commit.again or len([each for each in self.shown if each == name]) == 1
 
-    def abort(self, commits):
+    def abort(self, commits, context):
         self.aborted += [(commit.epoch, commit.subtask) for commit in commits]
 
-    def clean_up(self, lineage, epoch, states):
+    def clean_up(self, lineage, epoch, states, context):
         self.cleaned_up.append((epoch, sorted(record for state in states for record in json.loads(state))))
 
-    def finish(self, lineage, states):
+    def finish(self, lineage, states, context):
         self.shown["finished"] = [json.loads(state) for state in states]
 
     @property

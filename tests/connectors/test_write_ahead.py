@@ -11,7 +11,7 @@ from penstock.checkpoint.wal import WriteAheadLog
 from penstock.connectors.write_ahead import WriteAhead, written_ahead
 from penstock.datastream import StreamExecutionEnvironment
 from penstock.datastream.connectors import Sink, SinkWriter
-from penstock.driver.committing import Commit
+from penstock.driver.committing import Commit, CommitContext
 from penstock.driver.epoch_settings import Settings
 from penstock.errors import PenstockError
 from penstock.runtime.operators import EpochInfo
@@ -47,9 +47,9 @@ class Letters(Sink):
     def create_writer(self, context):
         return LetterWriter(context)
 
-    def commit(self, commits):
+    def commit(self, commits, context):
         for commit in commits:
-            letters = [letter for chunk in written_ahead(self, commit) for letter in json.loads(chunk)]
+            letters = [letter for chunk in written_ahead(commit, context) for letter in json.loads(chunk)]
             name = commit.lineage, commit.epoch, commit.subtask
             if commit.epoch in self.refuse:
                 self.refuse.remove(commit.epoch)
@@ -216,9 +216,8 @@ class TestAlone:
         return log.seal()
 
     def read(self, payload, storage):
-        sink = Letters()
-        sink.bind("letters", WriteAheadLog(storage))
-        return list(written_ahead(sink, Commit("lineage", 7, 0, payload)))
+        commit = Commit(lineage="lineage", epoch=7, subtask=0, payload=payload)
+        return list(written_ahead(commit, CommitContext(uid="letters", wal=WriteAheadLog(storage))))
 
     @pytest.mark.parametrize("chunks", [[b""], [b"a", b"", b"c"], [bytes(5 << 20), b"x"]])
     @pytest.mark.parametrize("inline", [0, 1 << 30])

@@ -19,8 +19,8 @@ class OfKind(CommitLog):
 SINKS = {
     "durable": OfKind(durable=True, commit_before_checkpoint=False),
     "volatile": OfKind(durable=False, commit_before_checkpoint=False),
-    "durable, early": OfKind(durable=True, commit_before_checkpoint=True),
-    "volatile, early": OfKind(durable=False, commit_before_checkpoint=True),
+    "durable, before checkpoint": OfKind(durable=True, commit_before_checkpoint=True),
+    "volatile, before checkpoint": OfKind(durable=False, commit_before_checkpoint=True),
 }
 
 
@@ -42,13 +42,13 @@ def committables(*uids):
 def test_without_at_least_once_nothing_is_committed_before_the_checkpoint():
     planned = plan(at_least_once=False)
     assert planned.before_checkpoint == []
-    assert planned.in_manifest == committables("durable", "durable, early")
-    assert planned.unrecorded == committables("volatile", "volatile, early")
+    assert planned.in_manifest == committables("durable", "durable, before checkpoint")
+    assert planned.unrecorded == committables("volatile", "volatile, before checkpoint")
 
 
-def test_with_at_least_once_early_sinks_commit_before_the_checkpoint_and_are_in_no_manifest():
+def test_with_at_least_once_sinks_that_can_commit_before_the_checkpoint_and_are_in_no_manifest():
     planned = plan(at_least_once=True)
-    assert planned.before_checkpoint == committables("durable, early", "volatile, early")
+    assert planned.before_checkpoint == committables("durable, before checkpoint", "volatile, before checkpoint")
     assert planned.in_manifest == committables("durable")
     assert planned.unrecorded == committables("volatile")
 

@@ -31,7 +31,7 @@ class Table(Sink):
     def create_writer(self, context):
         return Rows()
 
-    def commit(self, commits):
+    def commit(self, commits, context):
         self.asked.set()
         self.may_commit.wait(60)
         if self.refuses:
@@ -43,13 +43,13 @@ class Table(Sink):
                 self.rows += rows
             self.steps.append(f"committed {commit.epoch}")
 
-    def abort(self, commits):
+    def abort(self, commits, context):
         self.steps.append("aborted")
 
-    def clean_up(self, lineage, epoch, states):
+    def clean_up(self, lineage, epoch, states, context):
         self.steps.append(f"cleaned up {epoch}")
 
-    def close(self):
+    def close(self, context):
         self.steps.append("closed")
 
 

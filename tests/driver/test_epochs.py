@@ -139,7 +139,7 @@ class TestAnEpoch:
         passed = []
 
         class Watching(CommitLog):
-            def commit(self, commits):
+            def commit(self, commits, context):
                 passed.append(f"commit with {len(storage.list('manifests/'))} manifests")
 
         engine.committable = b"page"

@@ -411,7 +411,7 @@ class LockedSink(Sink):
     def create_writer(self, context):
         raise NotImplementedError
 
-    def commit(self, commits):
+    def commit(self, commits, context):
         raise NotImplementedError
 
 

@@ -322,7 +322,7 @@ class FullSink(Sink):
     def create_writer(self, context):
         return FullWriter()
 
-    def commit(self, commits):
+    def commit(self, commits, context):
         raise AssertionError("nothing may be committed")
 
 

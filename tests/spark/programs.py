@@ -11,7 +11,7 @@ from typing import Any
 
 from penstock.common import Configuration
 from penstock.datastream import KeyedProcessFunction, RuntimeContext, StreamExecutionEnvironment
-from penstock.datastream.connectors import Commit, DiscardingSink, Sink, SinkWriter
+from penstock.datastream.connectors import Commit, CommitContext, DiscardingSink, Sink, SinkWriter
 from penstock.datastream.state import ValueStateDescriptor
 from penstock.testing.snapshots import newest_lineage, read_values
 
@@ -133,7 +133,7 @@ class NotedSink(Sink):
     def create_writer(self, context: RuntimeContext) -> SinkWriter:
         return Values()
 
-    def commit(self, commits: list[Commit]) -> None:
+    def commit(self, commits: list[Commit], context: CommitContext) -> None:
         with open(self._path, "a") as file:
             file.writelines(f"{commit.epoch}\n" for commit in commits)
 
@@ -141,7 +141,7 @@ class NotedSink(Sink):
 class FolderSink(NotedSink):
     """One file of a folder for each epoch and subtask, with its values as JSON."""
 
-    def commit(self, commits: list[Commit]) -> None:
+    def commit(self, commits: list[Commit], context: CommitContext) -> None:
         Path(self._path).mkdir(exist_ok=True)
         for commit in commits:
             Path(self._path, f"{commit.epoch}-{commit.subtask}").write_bytes(commit.payload)

@@ -12,6 +12,7 @@ import pytest
 from pyspark.sql.datasource import DataSource, DataSourceWriter, WriterCommitMessage
 
 from penstock.common import RestartStrategies, Row, Types
+from penstock.connectors.two_phase import TwoPhaseCommitSink
 from penstock.datastream import RuntimeExecutionMode, StreamExecutionEnvironment, TwoPhaseCommitSinkFunction
 from penstock.datastream.connectors import Sink, SinkWriter
 from penstock.driver.epoch_settings import Settings
@@ -109,7 +110,7 @@ class Waiting(Sink):
     def create_writer(self, context):
         return Counted()
 
-    def commit(self, commits):
+    def commit(self, commits, context):
         if self.pipe is None:
             raise ConnectionError(f"nobody listens to epoch {commits[0].epoch}")
         if not self.committed:
@@ -148,6 +149,41 @@ def test_a_commit_runs_beside_the_tasks_of_the_next_epoch(make_env, tmp_path):
     finally:
         os.close(reading)
     assert sink.committed == [1, 2, 3]
+
+
+class ByUid(Sink):
+    """Keeps how many records each subtask gave, by the operator that it commits for."""
+
+    def __init__(self):
+        self.epochs = {}
+
+    def create_writer(self, context):
+        return Counted()
+
+    def commit(self, commits, context):
+        for commit in commits:
+            self.epochs.setdefault((context.uid, commit.epoch, commit.subtask), int(commit.payload))
+
+    def records(self, uid):
+        return sum(records for (whose, *_), records in self.epochs.items() if whose == uid)
+
+
+def test_one_sink_at_the_end_of_two_streams_commits_for_each(make_env, tmp_path):
+    (tmp_path / "target").mkdir()
+    counts, renamed = ByUid(), TwoPhaseCommitSink(Renamed(tmp_path / "target"))
+    env = make_env(parallelism=2, records=10, checkpoints=True)
+    numbers = env.from_collection(range(30)).uid("numbers")
+    few = numbers.filter(lambda n: n < 12).uid("few")
+    for sink, name in ((counts, "counts"), (renamed, "renamed")):
+        numbers.sink_to(sink).uid(f"{name} of all")
+        few.sink_to(sink).uid(f"{name} of few")
+    env.execute()
+    assert counts.records("counts of all") == 30
+    assert counts.records("counts of few") == 12
+    shown = list((tmp_path / "target").iterdir())
+    assert [path.name for path in shown if "-" in path.name] == []
+    written = sorted(int(line) for path in shown for line in path.read_text().split())
+    assert written == sorted([*range(30), *range(12)])
 
 
 def test_a_job_without_data_hears_that_its_sink_failed(make_env, session, tmp_path):

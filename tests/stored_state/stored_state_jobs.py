@@ -331,7 +331,7 @@ class Pages(Sink):
     def create_writer(self, context):
         return PageWriter()
 
-    def commit(self, commits):
+    def commit(self, commits, context):
         for commit in commits:
             self.calls.add("page", commit.epoch, commit.subtask, json.loads(commit.payload), commit.again)
 

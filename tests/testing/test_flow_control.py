@@ -70,7 +70,7 @@ class SlowTable(Sink):
     def create_writer(self, context: Any) -> SinkWriter:
         return CountedRecords()
 
-    def commit(self, commits: list[Any]) -> None:
+    def commit(self, commits: list[Any], context: Any) -> None:
         self.wait(self.seconds * sum(int(commit.payload) for commit in commits))
 
 

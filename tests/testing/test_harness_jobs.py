@@ -232,7 +232,7 @@ class Ledger(Sink):
     def create_writer(self, context):
         return PageWriter()
 
-    def commit(self, commits):
+    def commit(self, commits, context):
         self.commits += len(commits)
         for commit in commits:
             page = pickle.loads(commit.payload)

@@ -148,7 +148,7 @@ class FragileSink(Sink):
     def create_writer(self, context: RuntimeContext) -> SinkWriter:
         return Line()
 
-    def commit(self, commits: list[Any]) -> None:
+    def commit(self, commits: list[Any], context: Any) -> None:
         for commit in commits:
             self.shown[commit.epoch, commit.subtask] = commit.payload
             self.again.append(commit.again)

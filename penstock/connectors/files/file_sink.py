@@ -16,7 +16,7 @@ from penstock.connectors.files.rolling import OnCheckpointRollingPolicy, Rolling
 from penstock.connectors.files.showing import Notes, check_parts, show, show_open_parts, sweep
 from penstock.connectors.files.writer import FileWriter
 from penstock.connectors.sink import Sink, SinkWriter
-from penstock.driver.committing import Commit
+from penstock.driver.committing import Commit, CommitContext
 from penstock.errors import PenstockError
 from penstock.runtime.context import RuntimeContext
 
@@ -155,10 +155,11 @@ class FileSink(Sink):
         self.assigner = assigner
         self.policy = policy
         self.config = config
-        self._notes_of: Notes | None = None
+        self._notes: dict[str, Notes] = {}
+        """In the driver, by uid."""
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_notes_of": None}
+        return self.__dict__ | {"_notes": {}}
 
     @staticmethod
     def for_row_format(base_path: str | os.PathLike[str], encoder: Encoder) -> RowFormatBuilder:
@@ -177,47 +178,47 @@ class FileSink(Sink):
     def create_writer(self, context: RuntimeContext) -> SinkWriter:
         return FileWriter(self, context)
 
-    def commit(self, commits: list[Commit]) -> None:
+    def commit(self, commits: list[Commit], context: CommitContext) -> None:
         prepared = [decode_prepared(commit.payload) for commit in commits]
         parts = [part for each in prepared for part in each.parts]
         with explained(f"FileSink: showing finished files in {self.base_path}"):
             if parts:
-                show(parts, shown=self._begin_to_show(commits[0], parts))
+                show(parts, shown=_begin_to_show(commits[0], parts, self._notes_of(context)))
             for each in prepared:
                 for chunk in each.merged:
                     remove(os.path.join(each.base, chunk))
             for token in {each.token for each in prepared if each.ended}:
                 sweep(self.base_path, token)
 
-    def _begin_to_show(self, commit: Commit, parts: list[FinishedPart]) -> bool:
-        """Note that this epoch's parts are there and will be shown now; gives whether that was noted before."""
-        notes = self._notes()
-        if commit.again and notes.begun(commit.epoch):
-            return True
-        check_parts(parts)
-        notes.begin(commit.epoch)
-        return False
-
-    def _notes(self) -> Notes:
-        """In the driver. Where the checkpoints are, so that they go with them."""
-        assert self.wal is not None, "only the driver of a job commits"
-        if self._notes_of is None or self._notes_of.storage is not self.wal.storage:
-            self._notes_of = Notes(self.wal.storage, self.uid)
-        return self._notes_of
+    def _notes_of(self, context: CommitContext) -> Notes:
+        """Where the checkpoints are, so that they go with them."""
+        notes = self._notes.get(context.uid)
+        if notes is None or notes.storage is not context.wal.storage:
+            notes = self._notes[context.uid] = Notes(context.wal.storage, context.uid)
+        return notes
 
     # abort() does nothing. A name stands for a content, so what a failed attempt prepared may be what another one,
     # even of another driver, has just published. clean_up knows what is needed.
 
-    def clean_up(self, lineage: str, epoch: int, states: list[bytes]) -> None:
+    def clean_up(self, lineage: str, epoch: int, states: list[bytes], context: CommitContext) -> None:
         parts = [decode_part(state) for state in states]
         with explained(f"FileSink: removing what failed attempts left in {self.base_path}"):
             needed = {chunk.path for part in parts for chunk in part.chunks}
-            sweep(self.base_path, token_of(lineage, self.uid), epoch, needed)
-            self._notes().forget(epoch)
+            sweep(self.base_path, token_of(lineage, context.uid), epoch, needed)
+            self._notes_of(context).forget(epoch)
 
-    def finish(self, lineage: str, states: list[bytes]) -> None:
+    def finish(self, lineage: str, states: list[bytes], context: CommitContext) -> None:
         parts = [decode_part(state) for state in states]
-        token = token_of(lineage, self.uid)
+        token = token_of(lineage, context.uid)
         with explained(f"FileSink: showing unfinished files in {self.base_path}"):
-            show_open_parts(parts, token, self.config, self._notes())
+            show_open_parts(parts, token, self.config, self._notes_of(context))
             sweep(self.base_path, token)
+
+
+def _begin_to_show(commit: Commit, parts: list[FinishedPart], notes: Notes) -> bool:
+    """Note that this epoch's parts are there and will be shown now; gives whether that was noted before."""
+    if commit.again and notes.begun(commit.epoch):
+        return True
+    check_parts(parts)
+    notes.begin(commit.epoch)
+    return False

@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from penstock.common.time import Duration, Time, to_millis
-from penstock.connectors.dead_letters import DeadLetter, LetterBox
+from penstock.connectors.dead_letters import DeadLetter
 from penstock.connectors.files.filesystem import is_hidden, local_path
 from penstock.connectors.files.formats import BulkFormat, FileFormat, StreamFormat
 from penstock.connectors.files.input_file import BrokenContents, InputFile, UnreadableFile, gone
@@ -107,7 +107,7 @@ class FileSource(Source):
     def read(self, split: str, start: Any, end: Any) -> Iterable[Any]:
         """`split` is a path, or a path as Spark writes it; `end` is [length, modification time in ms]."""
         path = local_path(split, "FileSource")
-        box = self.letters or LetterBox(type(self).__name__)
+        box = self.letter_box()
 
         def unreadable(position: str, raw: bytes | str, reason: str | Exception) -> DeadLetter:
             # Half of a file that is being written would be told as broken.

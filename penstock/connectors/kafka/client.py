@@ -30,7 +30,7 @@ class KafkaError(PenstockError):
     """The cluster did not do what a source or sink needs of it."""
 
 
-class _Lines:
+class _LibrdkafkaLog:
     """Takes librdkafka's log. It repeats a line for every attempt to connect; what matters is in the error raised."""
 
     @staticmethod
@@ -99,7 +99,7 @@ class KafkaClient:
         # A broker closes connections that nobody used for ten minutes; the client opens another.
         properties.setdefault("log.connection.close", "false")
         try:
-            return getattr(confluent, kind)(properties, logger=_Lines)
+            return getattr(confluent, kind)(properties, logger=_LibrdkafkaLog)
         except (confluent.KafkaException, TypeError, ValueError) as error:
             raise KafkaError(
                 f"{self.owner}: librdkafka does not take its properties: {self._said(error)}.",

@@ -15,7 +15,7 @@ from penstock.connectors.kafka.serializing import KafkaRecordSerializationSchema
 from penstock.connectors.kafka.transactions import KafkaTransactions, TransactionFenced
 from penstock.connectors.sink import AT_LEAST_ONCE, EXACTLY_ONCE, Sink, SinkWriter
 from penstock.connectors.write_ahead import WriteAhead, written_ahead
-from penstock.driver.committing import Commit
+from penstock.driver.committing import Commit, CommitContext
 from penstock.errors import PenstockError
 from penstock.runtime.context import RuntimeContext
 from penstock.runtime.operators import EpochInfo
@@ -45,7 +45,8 @@ class KafkaSink(Sink):
         self._serializer = serializer
         self._exactly_once = exactly_once
         self._prefix = prefix
-        self._transactions: KafkaTransactions | None = None
+        self._transactions: dict[str, KafkaTransactions] = {}
+        """In the driver, by uid."""
         if exactly_once:
             self.guarantee = EXACTLY_ONCE
             self.why = "the driver sends an epoch's records in one transaction, which holds the number of the epoch"
@@ -57,7 +58,7 @@ class KafkaSink(Sink):
     def builder() -> KafkaSinkBuilder:
         return KafkaSinkBuilder()
 
-    def start(self) -> None:
+    def start(self, context: CommitContext) -> None:
         """Raises if a topic that is known beforehand does not exist, or the cluster does not let us ask for it."""
         cluster = Cluster(self._client)
         try:
@@ -70,45 +71,45 @@ class KafkaSink(Sink):
             return _PutAside(self._serializer, context)
         return _SentAtOnce(self._serializer, self._client)
 
-    def commit(self, commits: list[Commit]) -> None:
+    def commit(self, commits: list[Commit], context: CommitContext) -> None:
         for attempts_left in reversed(range(_ATTEMPTS)):
             try:
-                return self._commit(commits)
+                return self._commit(commits, context)
             except TransactionFenced:
                 # Also by an older driver of this job that woke up and does not know yet that it is one.
                 if not attempts_left:
                     raise
 
-    def _commit(self, commits: list[Commit]) -> None:
+    def _commit(self, commits: list[Commit], context: CommitContext) -> None:
         lineage, epoch = commits[0].lineage, commits[0].epoch
-        messages = self._messages(commits)
+        messages = _messages(commits, context)
         first = next(messages, None)
         if first is None:
             return
-        transactions = self._transactions
-        # Kept only while all goes well: after an error nobody knows what it has sent.
-        self._transactions = None
+        # Kept only while all goes well: after an error it is unknown what it has sent.
+        transactions = self._transactions.pop(context.uid, None)
         if transactions is None or commits[0].again:
-            transactions = KafkaTransactions(self._client, f"{self._prefix}-{self.uid}")
+            transactions = KafkaTransactions(self._client, f"{self._prefix}-{context.uid}")
             # Another driver may have sent the epoch, or this one before an error.
             if transactions.holds(first.topic, lineage, epoch):
-                self._transactions = transactions
+                self._transactions[context.uid] = transactions
                 return
         transactions.send(chain([first], messages), first.topic, lineage, epoch)
-        self._transactions = transactions
+        self._transactions[context.uid] = transactions
 
-    def close(self) -> None:
-        if self._transactions is not None:
-            self._transactions.close()
-            self._transactions = None
-
-    def _messages(self, commits: list[Commit]) -> Iterator[Message]:
-        for commit in commits:
-            for chunk in written_ahead(self, commit):
-                yield from _decode(chunk)
+    def close(self, context: CommitContext) -> None:
+        transactions = self._transactions.pop(context.uid, None)
+        if transactions is not None:
+            transactions.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_transactions": None}
+        return {**self.__dict__, "_transactions": {}}
+
+
+def _messages(commits: list[Commit], context: CommitContext) -> Iterator[Message]:
+    for commit in commits:
+        for chunk in written_ahead(commit, context):
+            yield from _decode(chunk)
 
 
 _encode = msgspec.msgpack.Encoder().encode

@@ -31,7 +31,7 @@ from penstock.connectors.postgres.table import check_names
 from penstock.connectors.postgres.target import PostgresTarget, find_target
 from penstock.connectors.sink import EXACTLY_ONCE, Sink, SinkWriter
 from penstock.connectors.write_ahead import WriteAhead, written_ahead
-from penstock.driver.committing import Commit
+from penstock.driver.committing import Commit, CommitContext
 from penstock.errors import PenstockError
 from penstock.runtime.context import RuntimeContext
 from penstock.runtime.operators import EpochInfo
@@ -111,12 +111,12 @@ class PostgresSink(Sink):
             target = self._look(lambda connection: self._target(connection, _WHO), _WHO)
         finally:
             self._session.close()
-        return (_Writer if target.key is None else _LatestWriter)(target, WriteAhead(context))
+        return (_RowWriter if target.key is None else _LatestWriter)(target, WriteAhead(context))
 
     # -- in the driver ---------------------------------------------------------------------------------------------
 
-    def start(self) -> None:
-        who = self._who()
+    def start(self, context: CommitContext) -> None:
+        who = _who(context)
 
         def look(connection: psycopg.Connection[Any]) -> None:
             self._found = self._target(connection, who)
@@ -131,32 +131,40 @@ class PostgresSink(Sink):
         except driver().Error as error:
             raise failure(error, who, doing, "See to what the server says, then start the job again.") from None
 
-    def commit(self, commits: list[Commit]) -> None:
+    def commit(self, commits: list[Commit], context: CommitContext) -> None:
         if self._found is None:
-            self.start()
+            self.start(context)
         target = self._found
         assert target is not None
         try:
-            self._session.run(lambda connection: self._write(connection, target, commits), self._doing(commits[0]))
+            self._session.run(
+                lambda connection: self._write(connection, target, commits, context), self._doing(commits[0], context)
+            )
         except driver().Error as error:
             # The table may have been changed; if so, the next attempt sees it as it is.
             self._found = None
-            raise self._refused(error, target, commits) from None
+            raise self._refused(error, target, commits, context) from None
 
-    def _write(self, connection: psycopg.Connection[Any], target: PostgresTarget, commits: list[Commit]) -> None:
+    def _write(
+        self,
+        connection: psycopg.Connection[Any],
+        target: PostgresTarget,
+        commits: list[Commit],
+        context: CommitContext,
+    ) -> None:
         """If it fails, and it is not known whether the server took it, the ledger knows."""
         first = commits[0]
         with connection.transaction():
-            if not self._ledger(target).enter(connection, first.lineage, self.uid, first.epoch):
+            if not self._ledger(target).enter(connection, first.lineage, context.uid, first.epoch):
                 return
             names: dict[str, Any] = {"table": target.table.names, "columns": target.names, "staged": _STAGED}
             with connection.cursor() as cursor:
                 if target.key is None:
-                    self._copy(cursor, sql(_COPY, **names), commits)
+                    self._copy(cursor, sql(_COPY, **names), commits, context)
                     return
                 cursor.execute(sql(_STAGE, **names))
                 cursor.execute(sql(_NUMBER, staged=_STAGED, order=_ORDER))
-                self._copy(cursor, sql(_COPY, table=_STAGED, columns=target.names), commits)
+                self._copy(cursor, sql(_COPY, table=_STAGED, columns=target.names), commits, context)
                 rest = [name for name in target.names if name not in target.key]
                 statement = sql(_LATEST, **names, key=target.key, order=_ORDER)
                 if rest:
@@ -166,14 +174,14 @@ class PostgresSink(Sink):
                     statement += sql("NOTHING")
                 cursor.execute(statement)
 
-    def _copy(self, cursor: psycopg.Cursor[Any], statement: Any, commits: list[Commit]) -> None:
+    def _copy(self, cursor: psycopg.Cursor[Any], statement: Any, commits: list[Commit], context: CommitContext) -> None:
         with cursor.copy(statement) as stream:
-            for chunk in self._chunks(commits):
+            for chunk in self._chunks(commits, context):
                 stream.write(chunk)
 
-    def _chunks(self, commits: list[Commit]) -> Iterator[bytes]:
+    def _chunks(self, commits: list[Commit], context: CommitContext) -> Iterator[bytes]:
         for commit in commits:
-            yield from written_ahead(self, commit)
+            yield from written_ahead(commit, context)
 
     def _target(self, connection: psycopg.Connection[Any], who: str) -> PostgresTarget:
         where = self._server.where
@@ -182,16 +190,15 @@ class PostgresSink(Sink):
     def _ledger(self, target: PostgresTarget) -> Ledger:
         return Ledger(target.table.names[0], ".".join(target.table.names))
 
-    def _who(self) -> str:
-        return f"{_WHO} (uid '{self.uid}')"
+    def _doing(self, commit: Commit, context: CommitContext) -> str:
+        return f"committing epoch {commit.epoch} of sink '{context.uid}' to table '{self._name}'"
 
-    def _doing(self, commit: Commit) -> str:
-        return f"committing epoch {commit.epoch} of sink '{self.uid}' to table '{self._name}'"
-
-    def _refused(self, error: Any, target: PostgresTarget, commits: list[Commit]) -> PostgresError:
+    def _refused(
+        self, error: Any, target: PostgresTarget, commits: list[Commit], context: CommitContext
+    ) -> PostgresError:
         """The server does not take the epoch: which record, if it says so."""
         found = re.search(r"COPY \S+?, \D*(\d+)(?:, \S+ (.+?):)?", error.diag.context or "")
-        record = record_at(int(found.group(1)), self._chunks(commits)) if found else []
+        record = record_at(int(found.group(1)), self._chunks(commits, context)) if found else []
         shown = ""
         if record:
             values = (f"{name}={text[:100]}" for name, text in zip(target.names, record))
@@ -202,14 +209,18 @@ class PostgresSink(Sink):
         detail = f" ({error.diag.message_detail})" if error.diag.message_detail else ""
         # What follows from the records comes again.
         return (PostgresError if passes(error.sqlstate) else PostgresRefused)(
-            f"{self._who()}: {target.table.where} does not take epoch {commits[0].epoch}: {said(error)}{detail}."
+            f"{_who(context)}: {target.table.where} does not take epoch {commits[0].epoch}: {said(error)}{detail}."
             f"{column}{shown} Nothing of the epoch was written, and nothing is lost: it is kept with the checkpoint.",
             fix="Change the table, its constraints or triggers so that it takes the record, and start the job again: "
             "it goes on with this epoch.",
         )
 
 
-class _Writer(SinkWriter):
+def _who(context: CommitContext) -> str:
+    return f"{_WHO} (uid '{context.uid}')"
+
+
+class _RowWriter(SinkWriter):
     def __init__(self, target: PostgresTarget, log: WriteAhead) -> None:
         self._encoder = RowEncoder(target.table, target.columns, _WHO)
         self._values = values_of(target.names)
@@ -270,7 +281,7 @@ class _Writer(SinkWriter):
         return self._log.seal()
 
 
-class _LatestWriter(_Writer):
+class _LatestWriter(_RowWriter):
     """Puts aside only the last record of a key, as long as it remembers the key: the server sorts out the rest."""
 
     def __init__(self, target: PostgresTarget, log: WriteAhead) -> None:

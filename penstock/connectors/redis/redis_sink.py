@@ -25,7 +25,7 @@ from penstock.connectors.redis.server import (
 )
 from penstock.connectors.sink import EXACTLY_ONCE, Sink, SinkWriter
 from penstock.connectors.write_ahead import WriteAhead, written_ahead
-from penstock.driver.committing import Commit
+from penstock.driver.committing import Commit, CommitContext
 from penstock.errors import PenstockError
 from penstock.runtime.context import RuntimeContext
 from penstock.runtime.operators import EpochInfo
@@ -102,38 +102,38 @@ class RedisSink(Sink):
         self._server = RedisEndpoint("RedisSink", url, password, retry_for)
         self._command = command
         self._ledger = ledger
-        self._known: dict[tuple[str, int], int] = {}
-        """In the driver, by lineage and subtask: the last epoch that it saw in the ledger."""
+        self._known: dict[tuple[str, str, int], int] = {}
+        """In the driver, by uid, lineage and subtask: the last epoch that it saw in the ledger."""
 
     def __repr__(self) -> str:
         return f"RedisSink({self._server.name})"
 
     def create_writer(self, context: RuntimeContext) -> SinkWriter:
-        return _Writer(context, self._command)
+        return _CommandWriter(context, self._command)
 
-    def commit(self, commits: list[Commit]) -> None:
-        self._server.party = f"RedisSink '{self.uid}'"
+    def commit(self, commits: list[Commit], context: CommitContext) -> None:
+        self._server.party = f"RedisSink '{context.uid}'"
         for commit in commits:
-            chunks = enumerate(written_ahead(self, commit))
+            chunks = enumerate(written_ahead(commit, context))
             while some := list(islice(chunks, _AT_ONCE)):
-                questions = [self._question(commit, number, taken_back(chunk)) for number, chunk in some]
-                if not self._send(commit, questions):
+                questions = [self._question(commit, context, number, taken_back(chunk)) for number, chunk in some]
+                if not self._send(commit, context, questions):
                     break
-            name = commit.lineage, commit.subtask
+            name = context.uid, commit.lineage, commit.subtask
             self._known[name] = max(commit.epoch, self._known.get(name, 0))
 
-    def finish(self, lineage: str, states: list[bytes]) -> None:
+    def finish(self, lineage: str, states: list[bytes], context: CommitContext) -> None:
         self._server.close()
 
-    def _question(self, commit: Commit, number: int, commands: list[list[bytes]]) -> list[Any]:
+    def _question(self, commit: Commit, context: CommitContext, number: int, commands: list[list[bytes]]) -> list[Any]:
         """The arguments of the script."""
-        known = self._known.get((commit.lineage, commit.subtask), 0)
+        known = self._known.get((context.uid, commit.lineage, commit.subtask), 0)
         attempt = xxh3_64_hexdigest(commit.payload)
         return [commit.subtask, commit.epoch, attempt, number, known, *_flat(commands)]
 
-    def _send(self, commit: Commit, questions: list[list[Any]]) -> bool:
+    def _send(self, commit: Commit, context: CommitContext, questions: list[list[Any]]) -> bool:
         """Whether there is more to do: no, where a later driver has done it."""
-        ledger = f"{self._ledger}:{commit.lineage}:{self.uid}"
+        ledger = f"{self._ledger}:{commit.lineage}:{context.uid}"
         answers = self._server.ask(partial(_apply, ledger, questions), f"the ledger '{ledger}'")
         for answer, question in zip(answers, questions):
             if answer[0] == b"newer":
@@ -161,7 +161,7 @@ class RedisSink(Sink):
         )
 
 
-class _Writer(SinkWriter):
+class _CommandWriter(SinkWriter):
     def __init__(self, context: RuntimeContext, command: Callable[[Any], Any]) -> None:
         self._command = command
         self._log = WriteAhead(context)

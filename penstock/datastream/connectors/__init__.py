@@ -8,12 +8,13 @@ from penstock.connectors.sink import Sink, SinkWriter
 from penstock.connectors.source import Positions, Source
 from penstock.connectors.write_ahead import WriteAhead, written_ahead
 from penstock.datastream.connectors.base import DeliveryGuarantee
-from penstock.driver.committing import Commit
+from penstock.driver.committing import Commit, CommitContext
 from penstock.runtime.operators import EpochInfo
 
 __all__ = [
     "CheckpointCommitter",
     "Commit",
+    "CommitContext",
     "DeadLetter",
     "DeliveryGuarantee",
     "DiscardingSink",
