@@ -8,10 +8,11 @@ through it. Level 0 is the sources' first chains, which run once per Spark parti
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from penstock.common.class_collector import ClassCollector
-from penstock.common.options.program import SEGMENT_SIZE
+from penstock.common.options.program import MOST_KEY_GROUPS, SEGMENT_SIZE
 from penstock.common.typeinfo import PickledBytesTypeInfo
 from penstock.errors import PenstockError
 from penstock.graph.inspect import KEYED_STATE, SUBTASK_IDENTITY, asks_context_for
@@ -22,12 +23,7 @@ from penstock.runtime.assigning import TimestampsOperator
 from penstock.runtime.context import KEY_BY_FIX, not_keyed
 from penstock.runtime.output_tag import OutputTag
 from penstock.runtime.plan import Chain, ChainedOperator, Edge
-from penstock.state.key_groups import (
-    MAX_PARALLELISM,
-    ParallelismError,
-    check_parallelism,
-    default_max_parallelism,
-)
+from penstock.state.key_groups import ParallelismError, check_parallelism, default_max_parallelism
 from penstock.state.serializers import Hinted
 
 
@@ -50,23 +46,17 @@ def build(
     return builder.build(dict(job_parameters or {}), buffer_bytes)
 
 
+@dataclass
 class _Builder:
-    def __init__(
-        self,
-        graph: LogicalGraph,
-        parallelism: int,
-        max_parallelism: int | None,
-        chaining: bool,
-        batch: bool,
-        classes: ClassCollector,
-    ) -> None:
-        self.graph = graph
-        self.parallelism = parallelism
-        self.max_parallelism = max_parallelism
-        self.chaining = chaining
-        self.batch = batch
-        self.assigns_time = any(isinstance(node.operator, TimestampsOperator) for node in graph.nodes.values())
-        self.classes = classes
+    graph: LogicalGraph
+    parallelism: int
+    max_parallelism: int | None
+    chaining: bool
+    batch: bool
+    classes: ClassCollector
+
+    def __post_init__(self) -> None:
+        self.assigns_time = any(isinstance(node.operator, TimestampsOperator) for node in self.graph.nodes.values())
         self.chains: list[Chain] = []
         self.edges: list[Edge] = []
         self.location: dict[int, tuple[Chain, int | None]] = {}
@@ -91,7 +81,15 @@ class _Builder:
         depth = max(chain.level for chain in self.chains)
         levels = [[chain.id for chain in self.chains if chain.level == level] for level in range(depth + 1)]
         timed = any(chain.gives_time or any(op.assigns_time for op in chain.operators) for chain in self.chains)
-        graph = PhysicalGraph(self.chains, self.edges, levels, job_parameters, buffer_bytes, timed, self.batch)
+        graph = PhysicalGraph(
+            chains=self.chains,
+            edges=self.edges,
+            levels=levels,
+            job_parameters=job_parameters,
+            buffer_bytes=buffer_bytes,
+            timed=timed,
+            batch=self.batch,
+        )
         graph.place_targets()
         graph.program = self.classes.pack()
         return graph
@@ -145,16 +143,18 @@ class _Builder:
             chain, parent = self._head_of_new_chain(node, parallelism), None
         operator.declare(node.name, node.uid, node.location, self.batch)
         chained = ChainedOperator(
-            node.uid,
-            node.name,
-            operator.kind,
-            parent,
-            operator.keyed,
-            dump_named(self.classes, operator, getattr(operator, "sink", operator.function), node.name, node.uid),
-            None if isinstance(node.output_type, Hinted) else self._dump_type(node.output_type, node),
-            isinstance(operator, TimestampsOperator),
-            operator.strategy.idle_timeout_ms if isinstance(operator, TimestampsOperator) else None,
-            _tag_id(node.inputs[0]) if parent is not None or chain.source_uid is not None else None,
+            uid=node.uid,
+            name=node.name,
+            kind=operator.kind,
+            parent=parent,
+            keyed=operator.keyed,
+            pickled=dump_named(
+                self.classes, operator, getattr(operator, "sink", operator.function), node.name, node.uid
+            ),
+            output_type=None if isinstance(node.output_type, Hinted) else self._dump_type(node.output_type, node),
+            assigns_time=isinstance(operator, TimestampsOperator),
+            idle_timeout_ms=operator.strategy.idle_timeout_ms if isinstance(operator, TimestampsOperator) else None,
+            parent_tag=_tag_id(node.inputs[0]) if parent is not None or chain.source_uid is not None else None,
         )
         chain.add(chained, node.parallelism is not None)
         self.location[node.id] = chain, len(chain.operators) - 1
@@ -191,7 +191,7 @@ class _Builder:
             parallelism=parallelism,
             max_parallelism=node.max_parallelism
             or self.max_parallelism
-            or default_max_parallelism(min(parallelism, MAX_PARALLELISM)),
+            or default_max_parallelism(min(parallelism, MOST_KEY_GROUPS)),
         )
         self.chains.append(chain)
         try:
@@ -229,16 +229,16 @@ class _Builder:
                 name = f"partitioner of {node.name}"
                 pickled_key = dump_named(self.classes, custom, custom[1], name, node.uid, edge.partitioning.location)
             exchange = Edge(
-                len(self.edges),
-                before.id,
-                place,
-                chain.id,
-                kind,
-                pickled_key,
-                self._edge_type(edge),
-                _tag_id(edge),
-                edge.port,
-                edge.partitioning.location,
+                id=len(self.edges),
+                from_chain=before.id,
+                from_operator=place,
+                to_chain=chain.id,
+                kind=kind,
+                pickled_key=pickled_key,
+                pickled_type=self._edge_type(edge),
+                tag=_tag_id(edge),
+                port=edge.port,
+                location=edge.partitioning.location,
             )
             self.edges.append(exchange)
             before.outputs.append(exchange.id)
