@@ -111,7 +111,7 @@ class _ReadableMap(State, Generic[K, V]):
 
 
 class _WritableMap(_ReadableMap[K, V]):
-    """What every map can be told."""
+    """How a map that is not read-only is changed."""
 
     @abstractmethod
     def put(self, key: K, value: V) -> None:

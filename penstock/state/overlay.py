@@ -108,7 +108,7 @@ class Overlay:
         self._leftovers: list[Leftovers] = []
         self.ttl = TimedStates(self)
         self.records = 0
-        """Of the epoch, as `processed` was told."""
+        """Of the epoch, as given to `processed`."""
 
     def begin(
         self,
