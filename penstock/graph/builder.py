@@ -59,8 +59,8 @@ class _Builder:
         self.assigns_time = any(isinstance(node.operator, TimestampsOperator) for node in self.graph.nodes.values())
         self.chains: list[Chain] = []
         self.edges: list[Edge] = []
-        self.location: dict[int, tuple[Chain, int | None]] = {}
-        """Node id to its chain and place in it; the place of a source is None."""
+        self.position: dict[int, tuple[Chain, int | None]] = {}
+        """Node id to its chain and the position in it; the position of a source is None."""
 
     def build(self, job_parameters: dict[str, str], buffer_bytes: int) -> PhysicalGraph:
         for node in self.graph.in_order():
@@ -121,7 +121,7 @@ class _Builder:
             pickled_source=pickled,
         )
         self.chains.append(chain)
-        self.location[node.id] = chain, None
+        self.position[node.id] = chain, None
 
     def _check_read(self, node: Node, tag: OutputTag) -> None:
         if not any(edge == (node.id, tag) for other in self.graph.nodes.values() for edge in _sides(other)):
@@ -138,7 +138,7 @@ class _Builder:
         self._check(node)
         parallelism = node.parallelism or self.parallelism
         if self._chains_to_input(node, parallelism):
-            chain, parent = self.location[node.inputs[0].node]
+            chain, parent = self.position[node.inputs[0].node]
         else:
             chain, parent = self._head_of_new_chain(node, parallelism), None
         operator.declare(node.name, node.uid, node.location, self.batch)
@@ -157,7 +157,7 @@ class _Builder:
             parent_tag=_tag_id(node.inputs[0]) if parent is not None or chain.source_uid is not None else None,
         )
         chain.add(chained, node.parallelism is not None)
-        self.location[node.id] = chain, len(chain.operators) - 1
+        self.position[node.id] = chain, len(chain.operators) - 1
 
     def _check(self, node: Node) -> None:
         operator = node.operator
@@ -170,7 +170,7 @@ class _Builder:
     def _chains_to_input(self, node: Node, parallelism: int) -> bool:
         if len(node.inputs) != 1 or node.inputs[0].partitioning.kind != FORWARD:
             return False
-        before, _ = self.location[node.inputs[0].node]
+        before, _ = self.position[node.inputs[0].node]
         if node.chaining != "always" or self.graph.nodes[node.inputs[0].node].chaining == "never":
             return False
         if before.level == 0:
@@ -184,7 +184,7 @@ class _Builder:
         return self.chaining and before.parallelism == parallelism
 
     def _head_of_new_chain(self, node: Node, parallelism: int) -> Chain:
-        level = 1 + max(self.location[edge.node][0].level for edge in node.inputs)
+        level = 1 + max(self.position[edge.node][0].level for edge in node.inputs)
         chain = Chain(
             id=len(self.chains),
             level=level,
@@ -200,7 +200,7 @@ class _Builder:
             problem = f"Operator '{node.name}' (uid '{node.uid}'): {error.statement()}"
             raise GraphError(problem, fix=error.fix) from None
         for edge in node.inputs:
-            before, place = self.location[edge.node]
+            before, place = self.position[edge.node]
             kind = edge.partitioning.kind
             if (
                 kind == FORWARD
