@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from penstock.checkpoint.expiry import kept_by_compaction
 from penstock.checkpoint.manifest import Manifest, OperatorSnapshot, Version, decode_version, encode_version, load
 from penstock.checkpoint.redistribution import reported_by, share_of, to_be_shared
+from penstock.common.options.state import TRANSFER_THREADS
 from penstock.runtime.event_time import Times
 from penstock.state.replica import ReplayStep, StaleAttempt
 from penstock.state.shares import Share, Shares
@@ -20,7 +21,6 @@ from penstock.state.ttl import Form
 
 _CACHED_MANIFESTS = 600
 """More than a walk to the oldest base passes: a new replica of each block goes the same way."""
-_THREADS = 4
 _COMPACT_EVERY = 128
 """Checkpoints from one compaction of a replica to the next, where state is cleaned up by compaction."""
 _manifests: OrderedDict[bytes, Manifest] = OrderedDict()
@@ -40,7 +40,7 @@ def stored_types(snapshot: OperatorSnapshot) -> dict[str, StoredType]:
 class ManifestChain:
     """Made per task; reads manifests and deltas from storage as replicas ask for them."""
 
-    def __init__(self, storage: Storage, wanted: Version | None, threads: int = _THREADS) -> None:
+    def __init__(self, storage: Storage, wanted: Version | None, threads: int = TRANSFER_THREADS.default) -> None:
         """`threads`: how many files are fetched at once from a storage that is far away."""
         self._storage = storage
         self._wanted = wanted
@@ -52,15 +52,11 @@ class ManifestChain:
         return None if self._wanted is None else encode_version(self._wanted)
 
     def schemas(self, uid: str) -> dict[str, str]:
-        if self._wanted is None:
-            return {}
-        snapshot = self._load(self._wanted).operators.get(uid)
+        snapshot = self._snapshot(uid)
         return {} if snapshot is None else snapshot.states
 
     def types(self, uid: str) -> dict[str, StoredType]:
-        if self._wanted is None:
-            return {}
-        snapshot = self._load(self._wanted).operators.get(uid)
+        snapshot = self._snapshot(uid)
         return {} if snapshot is None else stored_types(snapshot)
 
     def operator_state(self, uid: str, subtask: int, parallelism: int, max_parallelism: int) -> dict[str, Share]:
@@ -92,16 +88,15 @@ class ManifestChain:
         return states.get(uid, {})
 
     def timers(self, uid: str) -> dict[str, dict[int, int]]:
-        if self._wanted is None:
-            return {}
-        snapshot = self._load(self._wanted).operators.get(uid)
+        snapshot = self._snapshot(uid)
         return {} if snapshot is None else snapshot.timers
 
     def forms(self, uid: str) -> dict[str, Form]:
-        if self._wanted is None:
-            return {}
-        snapshot = self._load(self._wanted).operators.get(uid)
+        snapshot = self._snapshot(uid)
         return {} if snapshot is None else snapshot.ttl
+
+    def _snapshot(self, uid: str) -> OperatorSnapshot | None:
+        return None if self._wanted is None else self._load(self._wanted).operators.get(uid)
 
     def times(self) -> Times:
         return {} if self._wanted is None else self._load(self._wanted).times

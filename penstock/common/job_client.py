@@ -1,4 +1,8 @@
-"""The client of a job: what a program that started it can ask of it. `penstock.datastream.job_client` implements it."""
+"""The client of a job: what a program that started it can ask of it. `penstock.datastream.job_client` implements it.
+
+PyFlink's programs import `JobClient` from `common`, which cannot import the job that the implementation asks: so the
+interface is here, apart from its only implementation.
+"""
 
 from __future__ import annotations
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from enum import Enum
+from operator import attrgetter
 from typing import Any, TypeAlias
 
-__all__ = ["Row", "RowKind"]
+__all__ = ["Row", "RowKind", "kind_of", "names_of", "values_of", "values_of_inserts"]
 
 FieldNames: TypeAlias = "tuple[str, ...] | None"
 
@@ -187,6 +188,18 @@ class Row:
 
 
 _new = object.__new__
+
+# A row's attributes are its fields, so other packages read what it is made of through these. attrgetter costs 12 ns
+# more than the slot itself; a method would cost 57 ns more.
+names_of: Callable[[Row], FieldNames] = attrgetter("_fields")
+values_of: Callable[[Row], list[Any]] = attrgetter("_values")
+"""The row's own list: do not change it."""
+kind_of: Callable[[Row], RowKind] = attrgetter("_row_kind")
+
+
+def values_of_inserts(rows: list[Row], names: FieldNames) -> list[list[Any]]:
+    """Return the values of each row that has these names and is of the kind INSERT; the lists are the rows' own."""
+    return [row._values for row in rows if row._fields == names and row._row_kind is _INSERT]
 
 
 def _restore(field_names: FieldNames, values: tuple[Any, ...], row_kind: int = 0) -> Row:

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from penstock.common.configuration import Configuration
 from penstock.common.options.checkpoints import CHECKPOINT_INTERVAL
-from penstock.common.options.running import FLOW_ENABLED, MAX_EPOCH_RECORDS, TARGET_EPOCH_TIME
+from penstock.common.options.running import FLOW_ENABLED, LEAST_DEFAULT_EPOCH_MS, MAX_EPOCH_RECORDS, TARGET_EPOCH_TIME
 from penstock.connectors.guarantees import FlowGuarantee, throttled_sources
 from penstock.driver.flow_control import FlowSettings
 from penstock.graph.logical import LogicalGraph
-
-_LEAST_TARGET_MS = 1000
-"""Of the target that nobody set: an epoch on Spark costs 0.15 s and more without any record, so shorter ones work off
-a backlog far more slowly."""
 
 
 def flow_settings(logical: LogicalGraph, configuration: Configuration, single_epoch: bool) -> FlowSettings | None:
@@ -38,7 +34,7 @@ def flow_guarantee(logical: LogicalGraph, configuration: Configuration, single_e
         )
     why = f"{TARGET_EPOCH_TIME.key} says so"
     if configuration.get(TARGET_EPOCH_TIME) is None:
-        why = f"the checkpoint interval, {_LEAST_TARGET_MS} ms at least"
+        why = f"the checkpoint interval, {LEAST_DEFAULT_EPOCH_MS} ms at least"
     return FlowGuarantee(target_ms=_target_ms(configuration), why=why)
 
 
@@ -51,7 +47,7 @@ def flow_if_asked(configuration: Configuration) -> FlowSettings | None:
 
 def _target_ms(configuration: Configuration) -> int:
     target = configuration.get(TARGET_EPOCH_TIME)
-    return max(configuration.get(CHECKPOINT_INTERVAL) or 0, _LEAST_TARGET_MS) if target is None else target
+    return max(configuration.get(CHECKPOINT_INTERVAL) or 0, LEAST_DEFAULT_EPOCH_MS) if target is None else target
 
 
 def _asked_for(configuration: Configuration) -> bool | None:

@@ -18,10 +18,12 @@ EXACTLY_ONCE, AT_LEAST_ONCE, AT_MOST_ONCE = "exactly-once", "at-least-once", "at
 
 
 class SinkWriter(ABC):
-    """One per subtask and worker process, used for many epochs. Order of calls in each:
+    """Writes the records of one subtask. One per worker process, used for many epochs.
 
-    `restore` (only if the sink is stateful), `begin_epoch`, `write` for every record, `end_input` if this epoch ends
-    bounded input, `prepare_commit`, `snapshot_state`. After a failure the writer is closed and another is made.
+    Order of calls in each epoch: `restore` (only if the sink is stateful), `begin_epoch`, `write` for every record,
+    `end_input` if this epoch ends bounded input, `prepare_commit`, `snapshot_state`. After a failure the writer is
+    closed and another is made.
+
     Several attempts at one epoch may run, on several hosts, even at the same time; one is chosen by the manifest. So
     nothing that one of them writes may stand in the way of another.
     """
@@ -30,10 +32,11 @@ class SinkWriter(ABC):
         """This subtask's share of the state that the last checkpoint holds: see `snapshot_state`."""
 
     def begin_epoch(self, epoch: EpochInfo) -> None:
-        pass
+        """Prepare for the records of an epoch."""
 
     @abstractmethod
-    def write(self, value: Any) -> None: ...
+    def write(self, value: Any) -> None:
+        """Write a record, or keep it for `prepare_commit`."""
 
     def end_input(self) -> None:
         """No record will follow, in this epoch or another."""
@@ -50,7 +53,7 @@ class SinkWriter(ABC):
         return []
 
     def close(self) -> None:
-        pass
+        """Release what the writer holds: it is not used again."""
 
 
 class Sink(ABC):
@@ -91,7 +94,8 @@ class Sink(ABC):
         """In the driver, before the first epoch and at each recovery: raise what `commit` would fail with."""
 
     @abstractmethod
-    def create_writer(self, context: RuntimeContext) -> SinkWriter: ...
+    def create_writer(self, context: RuntimeContext) -> SinkWriter:
+        """Return a writer for the subtask that the context describes. Called in the tasks."""
 
     @abstractmethod
     def commit(self, commits: list[Commit], context: CommitContext) -> None:

@@ -21,11 +21,11 @@ Positions: TypeAlias = dict[str, Any]
 
 
 class Source(ABC, Generic[T_co]):
-    """A source of records of one type, `class Numbers(Source[int])`. Pickled into the job. Order of calls:
+    """A source of records of one type, `class Numbers(Source[int])`. Pickled into the job.
 
-    In the planner, one process beside the driver: `start` when the job has no checkpoint, then `advance` and perhaps
-    `backlog` before every epoch, and `commit` when an epoch is complete. In the tasks: `read`, for every split whose
-    position has changed, in any process, again after a failure. `close` where either ends.
+    Order of calls: in the planner, a process apart from the driver, `start` when the job has no checkpoint, then
+    `advance` and perhaps `backlog` before every epoch, and `commit` when an epoch is complete. In the tasks `read`, for
+    every split whose position has changed, in any process, again after a failure. `close` where either ends.
     """
 
     bounded = True
@@ -102,7 +102,7 @@ class Source(ABC, Generic[T_co]):
         """A checkpoint holds these positions: nothing before them will be read again. May be called late or never."""
 
     def close(self) -> None:
-        pass
+        """Release what the source holds in this process."""
 
 
 def at_end(source: Source, positions: Positions) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from penstock.common.row import Row
+from penstock.common.row import Row, names_of
 from penstock.errors import PenstockError
 from penstock.graph.logical import GraphError
 
@@ -32,7 +32,7 @@ class FieldReducer:
             behind = self._field(first) < self._field(second)
             return second if (ahead if self.what == "min_by" else behind) else first
         if isinstance(first, Row):
-            result = Row.of(first._fields, list(first))
+            result = Row.of(names_of(first), list(first))
             result[position] = combine(first[position], second[position])
             return result
         if isinstance(first, (tuple, list)) and isinstance(position, int):
@@ -75,7 +75,7 @@ class Projection:
     def map(self, value: Any) -> Any:
         """Return the record with the chosen fields only, in the order in which they were chosen."""
         if isinstance(value, Row):
-            names = value._fields
+            names = names_of(value)
             kept = None if names is None else tuple(names[position] for position in self.positions)
             return Row.of(kept, [value[position] for position in self.positions])
         if isinstance(value, (tuple, list)):

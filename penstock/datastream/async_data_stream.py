@@ -27,8 +27,14 @@ Length: TypeAlias = Time | Duration | timedelta | int
 class AsyncDataStream:
     """Applies an AsyncFunction, or an `async def` of one parameter, to a stream.
 
-    `timeout` is for each record, with all its retries; 0 is none. `capacity` is how many records each subtask holds at
-    most, those included whose results wait for their turn.
+    All methods take these arguments:
+
+    - `data_stream`: the stream whose records the function is called with.
+    - `async_function`: an `AsyncFunction`, or a coroutine function of one record.
+    - `timeout`: the time that a record can take, with all its retries; 0 sets no limit.
+    - `async_retry_strategy`: which calls are repeated, how often and when.
+    - `capacity`: how many records each subtask holds at most, those included whose results wait for their turn.
+    - `output_type`: the type of the results.
     """
 
     @staticmethod
@@ -51,16 +57,7 @@ class AsyncDataStream:
         capacity: int = 100,
         output_type: Any = None,
     ) -> DataStream[R]:
-        """Call an asynchronous function for each record, retry failed calls, and emit results as they arrive.
-
-        Args:
-            data_stream: The stream whose records the function is called with.
-            async_function: An `AsyncFunction`, or a coroutine function of one record.
-            timeout: The time that a record can take, with all its retries.
-            async_retry_strategy: Which calls are repeated, how often and when.
-            capacity: How many calls a subtask has under way at most.
-            output_type: The type of the results.
-        """
+        """Call an asynchronous function for each record, retry failed calls, and emit results as they arrive."""
         method = "unordered_wait_with_retry"
         return _wait(method, data_stream, async_function, timeout, async_retry_strategy, capacity, output_type)
 
@@ -84,16 +81,7 @@ class AsyncDataStream:
         capacity: int = 100,
         output_type: Any = None,
     ) -> DataStream[R]:
-        """Call an asynchronous function for each record, retry failed calls, and emit results in the order of records.
-
-        Args:
-            data_stream: The stream whose records the function is called with.
-            async_function: An `AsyncFunction`, or a coroutine function of one record.
-            timeout: The time that a record can take, with all its retries.
-            async_retry_strategy: Which calls are repeated, how often and when.
-            capacity: How many calls a subtask has under way at most.
-            output_type: The type of the results.
-        """
+        """Call an asynchronous function for each record, retry failed calls, and emit results in their order."""
         method = "ordered_wait_with_retry"
         return _wait(method, data_stream, async_function, timeout, async_retry_strategy, capacity, output_type)
 

@@ -32,11 +32,6 @@ def checkpointing_mode(configuration: Configuration) -> CheckpointingMode:
     return CheckpointingMode[configuration.get(CHECKPOINTING_MODE)]
 
 
-def retention(configuration: Configuration) -> ExternalizedCheckpointRetention:
-    """Return what a configuration says about the checkpoints of a job that has ended."""
-    return ExternalizedCheckpointRetention[configuration.get(CHECKPOINT_RETENTION)]
-
-
 class CheckpointConfig:
     """Given by `env.get_checkpoint_config()`. What is set here is set in the environment. docs/checkpoints.md."""
 
@@ -126,12 +121,12 @@ class CheckpointConfig:
 
     def is_externalized_checkpoints_enabled(self) -> bool:
         """Return whether a retention of externalized checkpoints is set."""
-        return retention(self._configuration) is not ExternalizedCheckpointRetention.NO_EXTERNALIZED_CHECKPOINTS
+        return self._retention() is not ExternalizedCheckpointRetention.NO_EXTERNALIZED_CHECKPOINTS
 
     def get_externalized_checkpoint_retention(self) -> ExternalizedCheckpointRetention | None:
         """None where none was set."""
         given = self._configuration.contains_key(CHECKPOINT_RETENTION.key)
-        return retention(self._configuration) if given else None
+        return self._retention() if given else None
 
     def is_unaligned_checkpoints_enabled(self) -> bool:
         """Return whether unaligned checkpoints were asked for."""
@@ -140,6 +135,9 @@ class CheckpointConfig:
     def is_force_unaligned_checkpoints(self) -> bool:
         """Return whether forced unaligned checkpoints were asked for."""
         return self._env.is_force_unaligned_checkpoints()
+
+    def _retention(self) -> ExternalizedCheckpointRetention:
+        return ExternalizedCheckpointRetention[self._configuration.get(CHECKPOINT_RETENTION)]
 
     def _set_length(self, option: Option[Any], length: Length, least: int) -> CheckpointConfig:
         milliseconds = to_millis(length)

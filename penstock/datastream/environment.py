@@ -12,6 +12,7 @@ from penstock.common.error_format import ShortExceptHook
 from penstock.common.execution_config import ExecutionConfig
 from penstock.common.interrupts import Interrupt, stop_to_resume
 from penstock.common.job import JobExecutionResult
+from penstock.common.local_paths import local_path
 from penstock.common.names import check_job_name
 from penstock.common.options import (
     BadSetting,
@@ -22,8 +23,10 @@ from penstock.common.options import (
 )
 from penstock.common.options.checkpoints import CHECKPOINT_INTERVAL, CHECKPOINTING_MODE, SAVEPOINTS_DIRECTORY
 from penstock.common.options.program import (
+    DEFAULT_MASTER,
     JOB_NAME,
     MAX_PARALLELISM,
+    MOST_KEY_GROUPS,
     OPERATOR_CHAINING,
     PARALLELISM,
     RUNTIME_MODE,
@@ -45,7 +48,7 @@ from penstock.datastream.execution_mode import RuntimeExecutionMode
 from penstock.datastream.job_client import LocalJobClient
 from penstock.datastream.launch import launch_context
 from penstock.datastream.state_backend import StateBackend
-from penstock.datastream.submission import local_path, submit
+from penstock.datastream.submission import submit
 from penstock.driver.checkpoint_settings import checkpoint_interval
 from penstock.driver.epoch_statistics import EpochStatistics
 from penstock.graph.builder import build
@@ -122,15 +125,17 @@ class StreamExecutionEnvironment:
             return given
         if self._spark is not None:
             return int(self._spark.sparkContext.defaultParallelism)
-        cores = re.fullmatch(r"local(?:\[(\*|\d+).*\])?", self._configuration.get_string("spark.master", "local[*]"))
+        cores = re.fullmatch(
+            r"local(?:\[(\*|\d+).*\])?", self._configuration.get_string("spark.master", DEFAULT_MASTER)
+        )
         if cores is None:
             return int(self.spark.sparkContext.defaultParallelism)
         return os.cpu_count() or 1 if cores[1] == "*" else int(cores[1] or 1)
 
     def set_max_parallelism(self, max_parallelism: int) -> StreamExecutionEnvironment:
         """Set the number of key groups: the largest parallelism that keyed state can ever have."""
-        if not 1 <= max_parallelism <= 32768:
-            raise GraphError(f"The max parallelism must be between 1 and 32768, not {max_parallelism!r}.")
+        if not 1 <= max_parallelism <= MOST_KEY_GROUPS:
+            raise GraphError(f"The max parallelism must be between 1 and {MOST_KEY_GROUPS}, not {max_parallelism!r}.")
         self._configuration.set_integer(MAX_PARALLELISM.key, max_parallelism)
         return self
 

@@ -60,11 +60,9 @@ class KeyedStream(DataStream[T_co], Generic[T_co, K_co]):
         | Callable[[T_co, FunctionContext[K_co]], Iterable[R | SideOutput] | None],
         output_type: Any = None,
     ) -> DataStream[R]:
-        """Apply a function with keyed state and timers.
+        """Apply a `KeyedProcessFunction`, or a generator function of a record and its context: `DataStream.process`.
 
-        Args:
-            func: A `KeyedProcessFunction`, or a generator function of a record and its context.
-            output_type: The type of the results; without it, the function's annotation is a hint.
+        It has access to keyed state and timers.
         """
         check_process_function(func, keyed=True)
         output_type = output_type or hints.yielded(func, "process_element")

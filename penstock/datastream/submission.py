@@ -3,47 +3,33 @@
 from __future__ import annotations
 
 import logging
-import os
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
-from urllib.parse import unquote, urlparse
 
-from penstock.checkpoint.job_directories import claim, find_directory, passing_storage, unnamed_directory
-from penstock.checkpoint.lineages import SharedStorage
+from penstock.checkpoint.job_directories import claim
 from penstock.common.configuration import Configuration, shown
 from penstock.common.console import console
 from penstock.common.interrupts import watch
-from penstock.common.options import BadSetting, store_options
-from penstock.common.options.checkpoints import CHECKPOINTS_DIRECTORY
+from penstock.common.options import store_options
 from penstock.common.options.program import JOB_NAME
 from penstock.common.options.running import MAX_EPOCH_RECORDS, QUIET
 from penstock.common.overridden import Overridden
 from penstock.common.source_locations import calling_location, warn
 from penstock.connectors.flow_settings import flow_settings
-from penstock.datastream.checkpoint_config import retention
 from penstock.datastream.checks import warn_of_derived_uids, warn_of_missing_sinks
 from penstock.datastream.control_point import open_to_commands, warn_of_other_drivers
-from penstock.datastream.externalized_checkpoint_retention import ExternalizedCheckpointRetention
 from penstock.datastream.guarantees import guarantee_of, is_single_epoch, log_guarantee
 from penstock.datastream.job_client import LocalJobClient
 from penstock.datastream.job_report import JobReport
-from penstock.driver.checkpoint_settings import checkpoint_interval, driver_settings, restart_strategy
-from penstock.driver.epoch_settings import Settings
+from penstock.driver.checkpoint_settings import restart_strategy, retains_checkpoints, state_settings
 from penstock.driver.slots import slot_settings
 from penstock.graph.physical import PhysicalGraph
 from penstock.savepoint.settings import restore_settings, savepoint_directory
-from penstock.state.backend_settings import backend_settings
-from penstock.state.backends import check_directory
-from penstock.state.local_storage import LocalStorage
-from penstock.state.object_storage import ObjectStorage
 
 if TYPE_CHECKING:
     from penstock.datastream.environment import StreamExecutionEnvironment
 
 _logger = logging.getLogger("penstock")
-_NEVER_MS = 10 * 365 * 24 * 3600 * 1000
-"""A batch is one epoch, which may take as long as it takes."""
 
 
 def submit(env: StreamExecutionEnvironment, name: str, physical: PhysicalGraph, job_name: str | None) -> LocalJobClient:
@@ -53,7 +39,7 @@ def submit(env: StreamExecutionEnvironment, name: str, physical: PhysicalGraph, 
     restore = restore_settings(env._configuration)
     single_epoch = is_single_epoch(env._graph, physical, env._configuration)
     if single_epoch:
-        settings, root, interval = replace(settings, timeout_ms=_NEVER_MS), None, -1
+        settings, root, interval = settings.of_batch(), None, -1
     warn_of_derived_uids(env._graph, root)
     warn_of_missing_sinks(env._graph)
     if interval > 0 and root is None:
@@ -73,7 +59,7 @@ def submit(env: StreamExecutionEnvironment, name: str, physical: PhysicalGraph, 
         checkpoint_root=root,
         checkpointing=interval > 0,
         interval_ms=max(interval, 0),
-        retain=retention(env._configuration) is ExternalizedCheckpointRetention.RETAIN_ON_CANCELLATION,
+        retain=retains_checkpoints(env._configuration),
         restart_strategy=restart_strategy(env._configuration, interval > 0),
         parallelism=env.get_parallelism(),
         records_per_epoch=env._configuration.get(MAX_EPOCH_RECORDS),
@@ -106,48 +92,6 @@ def submit(env: StreamExecutionEnvironment, name: str, physical: PhysicalGraph, 
     job.start()
     watch(job)
     return client
-
-
-def state_settings(config: Configuration, name: str) -> tuple[Settings, SharedStorage | None]:
-    """The settings of state and checkpoints, and the storage of checkpoints; None: the driver's memory."""
-    directory = config.get(CHECKPOINTS_DIRECTORY)
-    backend, in_files = backend_settings(config)
-    check_directory(backend)
-    settings = driver_settings(config, backend)
-    root = None
-    if in_files:
-        checkpoints = _checkpoint_storage(config, directory)
-        if checkpoint_interval(config) > 0:
-            restore = restore_settings(config)
-            origin = "" if restore is None else restore.origin
-            root = find_directory(checkpoints, name, unnamed_directory(config), origin)
-        else:
-            root = passing_storage(checkpoints, name)
-    return settings, root
-
-
-def _checkpoint_storage(config: Configuration, directory: str) -> SharedStorage:
-    options = store_options(config.to_dict())
-    scheme = urlparse(directory).scheme
-    if scheme in ("", "file"):
-        return LocalStorage(local_path(CHECKPOINTS_DIRECTORY.key, directory))
-    if scheme == "memory":
-        raise BadSetting(
-            "state.checkpoints.dir is a memory: URI, and that memory is one process's: no task would see it.",
-            fix="For checkpoints in the driver's memory set state.backend to memory and leave the directory out.",
-        )
-    return ObjectStorage(directory, options)
-
-
-def local_path(key: str, uri: str) -> str:
-    """The local path of a directory given as a path or a file: URI."""
-    parsed = urlparse(uri)
-    if parsed.scheme not in ("", "file"):
-        raise BadSetting(
-            f"{key} is '{uri}': only local paths and file: URIs can be used.",
-            fix="Mount the storage on every host and give the path, e.g. file:///mnt/checkpoints.",
-        )
-    return os.path.abspath(unquote(parsed.path) if parsed.scheme else uri)
 
 
 def log_overridden(env: StreamExecutionEnvironment, job_name: str | None) -> None:

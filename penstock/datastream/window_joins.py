@@ -20,7 +20,6 @@ from penstock.datastream.windowed import WindowedStream, _paying
 from penstock.runtime.co_group import CO_GROUP, FLAT_JOIN, JOIN, CoGroupOperator
 from penstock.runtime.windows.assigners import WindowAssigner
 from penstock.runtime.windows.evictors import Evictor
-from penstock.runtime.windows.operator import WindowDescription
 from penstock.runtime.windows.triggers import Trigger
 
 if TYPE_CHECKING:
@@ -109,18 +108,7 @@ class _WithWindow(Generic[T1_co, T2_co]):
 
     def _apply(self, name: str, func: Any, how: str, output_type: Any) -> DataStream:
         first, second = self._first, self._second
-        windows = self._windows
-        trigger = windows._trigger or windows._assigner.get_default_trigger(windows.get_execution_environment())
-        description = WindowDescription(
-            windows._assigner,
-            trigger,
-            windows._evictor,
-            windows._allowed_lateness,
-            late_tag=None,
-            combiner=None,
-            value_type=None,
-            call="apply",
-        )
+        description = self._windows._description(combiner=None, value_type=None, call="apply")
         operator = CoGroupOperator(description, func, how, (_paying(first._type()), _paying(second._type())))
         inputs = [*first._inputs, *(replace(edge, port=1) for edge in second._inputs)]
         return first._add(name, operator, output_type, inputs)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Generic, Self, overload
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeAlias, overload
 
 from penstock.common.time import BadLength, Duration, Time, to_millis
-from penstock.common.type_parameters import ACC, K_co, R, T_co, V, W
+from penstock.common.type_parameters import ACC, K, K_co, R, T_co, U, V, W
 from penstock.common.typeinfo import Types
 from penstock.datastream import hints
 from penstock.datastream.aggregations import field_reducer
@@ -45,6 +45,14 @@ if TYPE_CHECKING:
     from penstock.datastream.data_stream import DataStream, KeyedStream
     from penstock.datastream.environment import StreamExecutionEnvironment
 
+
+_OnWindow: TypeAlias = (
+    WindowFunction[U, R, K, W]
+    | ProcessWindowFunction[U, R, K, W]
+    | AllWindowFunction[U, R, W]
+    | ProcessAllWindowFunction[U, R, W]
+)
+"""What can follow a reduce or an aggregate. The stream refuses those of the other kind when they are declared."""
 
 _MERGE = ("create_accumulator", "add", "get_result", "merge")
 
@@ -131,9 +139,24 @@ class _Windowed(Generic[T_co, K_co, W]):
     def max_by(self, position_to_max_by: int | str = 0) -> DataStream[T_co]:
         return self._reduced(field_reducer("max_by", position_to_max_by), None, None)
 
-    # -- inside --------------------------------------------------------------------------------------------------------
+    @overload
+    def reduce(
+        self,
+        reduce_function: Callable[[T_co, T_co], T_co] | ReduceFunction[T_co],
+        window_function: None = None,
+        output_type: Any = None,
+    ) -> DataStream[T_co]: ...
 
-    def _reduce(self, reduce_function: Any, window_function: Any, output_type: Any) -> DataStream[Any]:
+    @overload
+    def reduce(
+        self,
+        reduce_function: Callable[[T_co, T_co], T_co] | ReduceFunction[T_co],
+        window_function: _OnWindow[T_co, R, K_co, W],
+        output_type: Any = None,
+    ) -> DataStream[R]: ...
+
+    def reduce(self, reduce_function: Any, window_function: Any = None, output_type: Any = None) -> DataStream[Any]:
+        """One value of each window, made record by record; `window_function`, if any, is given only it."""
         if not isinstance(reduce_function, ReduceFunction) and (
             isinstance(reduce_function, Function) or not callable(reduce_function)
         ):
@@ -141,9 +164,32 @@ class _Windowed(Generic[T_co, K_co, W]):
         check_stateless(reduce_function)
         return self._reduced(reduce_function, window_function, output_type)
 
-    def _aggregate(
-        self, aggregate_function: Any, window_function: Any, accumulator_type: Any, output_type: Any
+    @overload
+    def aggregate(
+        self,
+        aggregate_function: AggregateFunction[T_co, ACC, R],
+        window_function: None = None,
+        accumulator_type: Any = None,
+        output_type: Any = None,
+    ) -> DataStream[R]: ...
+
+    @overload
+    def aggregate(
+        self,
+        aggregate_function: AggregateFunction[T_co, ACC, V],
+        window_function: _OnWindow[V, R, K_co, W],
+        accumulator_type: Any = None,
+        output_type: Any = None,
+    ) -> DataStream[R]: ...
+
+    def aggregate(
+        self,
+        aggregate_function: Any,
+        window_function: Any = None,
+        accumulator_type: Any = None,
+        output_type: Any = None,
     ) -> DataStream[Any]:
+        """One accumulator of each window; `window_function`, if any, is given only its result."""
         missing = [method for method in _MERGE if not hasattr(aggregate_function, method)]
         if missing or isinstance(aggregate_function, type):
             raise GraphError(
@@ -158,6 +204,8 @@ class _Windowed(Generic[T_co, K_co, W]):
         combiner = Combiner(aggregate_function, aggregates=True)
         output_type = output_type or (hints.returned(aggregate_function, "get_result") if not window_function else None)
         return self._combined(combiner, accumulator_type or _paying(hint), window_function, output_type)
+
+    # -- inside --------------------------------------------------------------------------------------------------------
 
     def _reduced(self, function: Any, window_function: Any, output_type: Any) -> DataStream:
         value_type = self._keyed_stream._type()
@@ -194,74 +242,29 @@ class _Windowed(Generic[T_co, K_co, W]):
     def _add(
         self, combiner: Combiner | None, value_type: Any, function: Any, call: str, output_type: Any
     ) -> DataStream:
-        trigger = self._trigger or self._assigner.get_default_trigger(self.get_execution_environment())
-        description = WindowDescription(
-            self._assigner,
-            trigger,
-            self._evictor,
-            self._allowed_lateness,
-            self._late_tag,
-            combiner,
-            value_type,
-            call,
-            self._of_all,
-        )
+        description = self._description(combiner, value_type, call)
         name = type(self._assigner).__name__
         stream = self._keyed_stream._add(name, window_operator(description, function), output_type)
-        stream.set_description(f"Window({self._assigner!r}, {type(trigger).__name__}, {describe(function)})")
+        trigger = type(description.trigger).__name__
+        stream.set_description(f"Window({self._assigner!r}, {trigger}, {describe(function)})")
         return stream
+
+    def _description(self, combiner: Combiner | None, value_type: Any, call: str) -> WindowDescription:
+        return WindowDescription(
+            assigner=self._assigner,
+            trigger=self._trigger or self._assigner.get_default_trigger(self.get_execution_environment()),
+            evictor=self._evictor,
+            allowed_lateness=self._allowed_lateness,
+            late_tag=self._late_tag,
+            combiner=combiner,
+            value_type=value_type,
+            call=call,
+            of_all=self._of_all,
+        )
 
 
 class WindowedStream(_Windowed[T_co, K_co, W]):
     """The windows of a keyed stream: of each key on its own."""
-
-    @overload
-    def reduce(
-        self,
-        reduce_function: Callable[[T_co, T_co], T_co] | ReduceFunction[T_co],
-        window_function: None = None,
-        output_type: Any = None,
-    ) -> DataStream[T_co]: ...
-
-    @overload
-    def reduce(
-        self,
-        reduce_function: Callable[[T_co, T_co], T_co] | ReduceFunction[T_co],
-        window_function: WindowFunction[T_co, R, K_co, W] | ProcessWindowFunction[T_co, R, K_co, W],
-        output_type: Any = None,
-    ) -> DataStream[R]: ...
-
-    def reduce(self, reduce_function: Any, window_function: Any = None, output_type: Any = None) -> DataStream[Any]:
-        """One value of each window, made record by record; `window_function`, if any, is given only it."""
-        return self._reduce(reduce_function, window_function, output_type)
-
-    @overload
-    def aggregate(
-        self,
-        aggregate_function: AggregateFunction[T_co, ACC, R],
-        window_function: None = None,
-        accumulator_type: Any = None,
-        output_type: Any = None,
-    ) -> DataStream[R]: ...
-
-    @overload
-    def aggregate(
-        self,
-        aggregate_function: AggregateFunction[T_co, ACC, V],
-        window_function: WindowFunction[V, R, K_co, W] | ProcessWindowFunction[V, R, K_co, W],
-        accumulator_type: Any = None,
-        output_type: Any = None,
-    ) -> DataStream[R]: ...
-
-    def aggregate(
-        self,
-        aggregate_function: Any,
-        window_function: Any = None,
-        accumulator_type: Any = None,
-        output_type: Any = None,
-    ) -> DataStream[Any]:
-        """One accumulator of each window; `window_function`, if any, is given only its result."""
-        return self._aggregate(aggregate_function, window_function, accumulator_type, output_type)
 
     def apply(
         self,
@@ -290,54 +293,6 @@ class AllWindowedStream(_Windowed[T_co, int, W], Generic[T_co, W]):
 
     def __init__(self, data_stream: DataStream[T_co], window_assigner: WindowAssigner[Any, W]) -> None:
         super().__init__(data_stream.key_by(_One()), window_assigner)
-
-    @overload
-    def reduce(
-        self,
-        reduce_function: Callable[[T_co, T_co], T_co] | ReduceFunction[T_co],
-        window_function: None = None,
-        output_type: Any = None,
-    ) -> DataStream[T_co]: ...
-
-    @overload
-    def reduce(
-        self,
-        reduce_function: Callable[[T_co, T_co], T_co] | ReduceFunction[T_co],
-        window_function: AllWindowFunction[T_co, R, W] | ProcessAllWindowFunction[T_co, R, W],
-        output_type: Any = None,
-    ) -> DataStream[R]: ...
-
-    def reduce(self, reduce_function: Any, window_function: Any = None, output_type: Any = None) -> DataStream[Any]:
-        """One value of each window, made record by record; `window_function`, if any, is given only it."""
-        return self._reduce(reduce_function, window_function, output_type)
-
-    @overload
-    def aggregate(
-        self,
-        aggregate_function: AggregateFunction[T_co, ACC, R],
-        window_function: None = None,
-        accumulator_type: Any = None,
-        output_type: Any = None,
-    ) -> DataStream[R]: ...
-
-    @overload
-    def aggregate(
-        self,
-        aggregate_function: AggregateFunction[T_co, ACC, V],
-        window_function: AllWindowFunction[V, R, W] | ProcessAllWindowFunction[V, R, W],
-        accumulator_type: Any = None,
-        output_type: Any = None,
-    ) -> DataStream[R]: ...
-
-    def aggregate(
-        self,
-        aggregate_function: Any,
-        window_function: Any = None,
-        accumulator_type: Any = None,
-        output_type: Any = None,
-    ) -> DataStream[Any]:
-        """One accumulator of each window; `window_function`, if any, is given only its result."""
-        return self._aggregate(aggregate_function, window_function, accumulator_type, output_type)
 
     def apply(
         self,

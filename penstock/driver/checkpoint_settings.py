@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from urllib.parse import urlparse
+
+from penstock.checkpoint.job_directories import find_directory, passing_storage, unnamed_directory
+from penstock.checkpoint.lineages import SharedStorage
 from penstock.common.configuration import Configuration
-from penstock.common.options import BadSetting
+from penstock.common.local_paths import local_path
+from penstock.common.options import BadSetting, store_options
 from penstock.common.options.checkpoints import (
     BASE_MIN_BYTES,
     CHECKPOINT_INTERVAL,
+    CHECKPOINT_RETENTION,
     CHECKPOINT_TIMEOUT,
     CHECKPOINTING_MODE,
+    CHECKPOINTS_DIRECTORY,
     MAX_CONCURRENT_CHECKPOINTS,
     MIN_PAUSE,
     RETAINED_CHECKPOINTS,
@@ -26,10 +33,44 @@ from penstock.driver.restarts import (
     NoRestart,
     RestartStrategy,
 )
-from penstock.state.backends import Backend
+from penstock.savepoint.settings import restore_settings
+from penstock.state.backend_settings import backend_settings
+from penstock.state.backends import Backend, check_directory
+from penstock.state.local_storage import LocalStorage
+from penstock.state.object_storage import ObjectStorage
 
 
-def driver_settings(configuration: Configuration, backend: Backend) -> Settings:
+def state_settings(configuration: Configuration, name: str) -> tuple[Settings, SharedStorage | None]:
+    """The settings of state and checkpoints, and the storage of checkpoints; None: the driver's memory."""
+    backend, in_files = backend_settings(configuration)
+    check_directory(backend)
+    settings = _driver_settings(configuration, backend)
+    root = None
+    if in_files:
+        checkpoints = _checkpoint_storage(configuration)
+        if checkpoint_interval(configuration) > 0:
+            restore = restore_settings(configuration)
+            origin = "" if restore is None else restore.origin
+            root = find_directory(checkpoints, name, unnamed_directory(configuration), origin)
+        else:
+            root = passing_storage(checkpoints, name)
+    return settings, root
+
+
+def _checkpoint_storage(configuration: Configuration) -> SharedStorage:
+    directory = configuration.get(CHECKPOINTS_DIRECTORY)
+    scheme = urlparse(directory).scheme
+    if scheme in ("", "file"):
+        return LocalStorage(local_path(CHECKPOINTS_DIRECTORY.key, directory))
+    if scheme == "memory":
+        raise BadSetting(
+            "state.checkpoints.dir is a memory: URI, and that memory is one process's: no task would see it.",
+            fix="For checkpoints in the driver's memory set state.backend to memory and leave the directory out.",
+        )
+    return ObjectStorage(directory, store_options(configuration.to_dict()))
+
+
+def _driver_settings(configuration: Configuration, backend: Backend) -> Settings:
     """How the driver of a job with this backend checkpoints."""
     check_max_concurrent(configuration.get(MAX_CONCURRENT_CHECKPOINTS))
     return Settings(
@@ -50,6 +91,11 @@ def checkpoint_interval(configuration: Configuration) -> int:
     """Milliseconds; -1 when checkpointing is off."""
     interval = configuration.get(CHECKPOINT_INTERVAL)
     return -1 if interval is None else interval
+
+
+def retains_checkpoints(configuration: Configuration) -> bool:
+    """Whether the checkpoints of a job that has ended are kept."""
+    return configuration.get(CHECKPOINT_RETENTION) == "RETAIN_ON_CANCELLATION"
 
 
 def check_max_concurrent(number: int) -> None:

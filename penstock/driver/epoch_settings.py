@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from penstock.common.options.checkpoints import (
     BASE_MIN_BYTES,
@@ -15,6 +15,8 @@ from penstock.common.options.checkpoints import (
 from penstock.common.options.state import ASYNCHRONOUS_SNAPSHOTS, MAX_STATE_SIZE
 from penstock.state.backends import Backend
 from penstock.state.overlay import OVERLAY_BYTES
+
+_NEVER_MS = 10 * 365 * 24 * 3600 * 1000
 
 
 @dataclass
@@ -45,3 +47,7 @@ class Settings:
     """The least of that for an epoch the engine lost: Spark gives up what one lost worker can make whole."""
     at_least_once: bool = CHECKPOINTING_MODE.default == "AT_LEAST_ONCE"
     """Whether sinks that can show an epoch's records before its checkpoint is complete."""
+
+    def of_batch(self) -> Settings:
+        """The same without a timeout: a batch is one epoch, which can take as long as it takes."""
+        return replace(self, timeout_ms=_NEVER_MS)

@@ -39,9 +39,9 @@ class CheckpointStatistics(msgspec.Struct, frozen=True, kw_only=True):
     triggered_at: int
     duration_ms: int
     """From the trigger to the published manifest, or to the failure."""
-    delta_bytes: int
-    state_bytes: int
-    operators: list[OperatorCheckpoint]
+    delta_bytes: int = 0
+    state_bytes: int = 0
+    operators: list[OperatorCheckpoint] = []
     failure: str | None = None
 
 
@@ -69,12 +69,9 @@ class CheckpointLog:
             CheckpointStatistics(
                 id=abort.epoch,
                 status=abort.status.value,
+                failure=abort.reason,
                 triggered_at=triggered_at,
                 duration_ms=duration_ms,
-                delta_bytes=0,
-                state_bytes=0,
-                operators=[],
-                failure=abort.reason,
             )
         )
 

@@ -8,10 +8,11 @@ through it. Level 0 is the sources' first chains, which run once per Spark parti
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from penstock.common.class_collector import ClassCollector
-from penstock.common.options.program import SEGMENT_SIZE
+from penstock.common.options.program import MOST_KEY_GROUPS, SEGMENT_SIZE
 from penstock.common.typeinfo import PickledBytesTypeInfo
 from penstock.errors import PenstockError
 from penstock.graph.inspect import KEYED_STATE, SUBTASK_IDENTITY, asks_context_for
@@ -22,12 +23,7 @@ from penstock.runtime.assigning import TimestampsOperator
 from penstock.runtime.context import KEY_BY_FIX, not_keyed
 from penstock.runtime.output_tag import OutputTag
 from penstock.runtime.plan import Chain, ChainedOperator, Edge
-from penstock.state.key_groups import (
-    MAX_PARALLELISM,
-    ParallelismError,
-    check_parallelism,
-    default_max_parallelism,
-)
+from penstock.state.key_groups import ParallelismError, check_parallelism, default_max_parallelism
 from penstock.state.serializers import Hinted
 
 
@@ -50,27 +46,21 @@ def build(
     return builder.build(dict(job_parameters or {}), buffer_bytes)
 
 
+@dataclass
 class _Builder:
-    def __init__(
-        self,
-        graph: LogicalGraph,
-        parallelism: int,
-        max_parallelism: int | None,
-        chaining: bool,
-        batch: bool,
-        classes: ClassCollector,
-    ) -> None:
-        self.graph = graph
-        self.parallelism = parallelism
-        self.max_parallelism = max_parallelism
-        self.chaining = chaining
-        self.batch = batch
-        self.assigns_time = any(isinstance(node.operator, TimestampsOperator) for node in graph.nodes.values())
-        self.classes = classes
+    graph: LogicalGraph
+    parallelism: int
+    max_parallelism: int | None
+    chaining: bool
+    batch: bool
+    classes: ClassCollector
+
+    def __post_init__(self) -> None:
+        self.assigns_time = any(isinstance(node.operator, TimestampsOperator) for node in self.graph.nodes.values())
         self.chains: list[Chain] = []
         self.edges: list[Edge] = []
-        self.location: dict[int, tuple[Chain, int | None]] = {}
-        """Node id to its chain and place in it; the place of a source is None."""
+        self.position: dict[int, tuple[Chain, int | None]] = {}
+        """Node id to its chain and the position in it; the position of a source is None."""
 
     def build(self, job_parameters: dict[str, str], buffer_bytes: int) -> PhysicalGraph:
         for node in self.graph.in_order():
@@ -91,7 +81,15 @@ class _Builder:
         depth = max(chain.level for chain in self.chains)
         levels = [[chain.id for chain in self.chains if chain.level == level] for level in range(depth + 1)]
         timed = any(chain.gives_time or any(op.assigns_time for op in chain.operators) for chain in self.chains)
-        graph = PhysicalGraph(self.chains, self.edges, levels, job_parameters, buffer_bytes, timed, self.batch)
+        graph = PhysicalGraph(
+            chains=self.chains,
+            edges=self.edges,
+            levels=levels,
+            job_parameters=job_parameters,
+            buffer_bytes=buffer_bytes,
+            timed=timed,
+            batch=self.batch,
+        )
         graph.place_targets()
         graph.program = self.classes.pack()
         return graph
@@ -123,7 +121,7 @@ class _Builder:
             pickled_source=pickled,
         )
         self.chains.append(chain)
-        self.location[node.id] = chain, None
+        self.position[node.id] = chain, None
 
     def _check_read(self, node: Node, tag: OutputTag) -> None:
         if not any(edge == (node.id, tag) for other in self.graph.nodes.values() for edge in _sides(other)):
@@ -140,24 +138,26 @@ class _Builder:
         self._check(node)
         parallelism = node.parallelism or self.parallelism
         if self._chains_to_input(node, parallelism):
-            chain, parent = self.location[node.inputs[0].node]
+            chain, parent = self.position[node.inputs[0].node]
         else:
             chain, parent = self._head_of_new_chain(node, parallelism), None
         operator.declare(node.name, node.uid, node.location, self.batch)
         chained = ChainedOperator(
-            node.uid,
-            node.name,
-            operator.kind,
-            parent,
-            operator.keyed,
-            dump_named(self.classes, operator, getattr(operator, "sink", operator.function), node.name, node.uid),
-            None if isinstance(node.output_type, Hinted) else self._dump_type(node.output_type, node),
-            isinstance(operator, TimestampsOperator),
-            operator.strategy.idle_timeout_ms if isinstance(operator, TimestampsOperator) else None,
-            _tag_id(node.inputs[0]) if parent is not None or chain.source_uid is not None else None,
+            uid=node.uid,
+            name=node.name,
+            kind=operator.kind,
+            parent=parent,
+            keyed=operator.keyed,
+            pickled=dump_named(
+                self.classes, operator, getattr(operator, "sink", operator.function), node.name, node.uid
+            ),
+            output_type=None if isinstance(node.output_type, Hinted) else self._dump_type(node.output_type, node),
+            assigns_time=isinstance(operator, TimestampsOperator),
+            idle_timeout_ms=operator.strategy.idle_timeout_ms if isinstance(operator, TimestampsOperator) else None,
+            parent_tag=_tag_id(node.inputs[0]) if parent is not None or chain.source_uid is not None else None,
         )
         chain.add(chained, node.parallelism is not None)
-        self.location[node.id] = chain, len(chain.operators) - 1
+        self.position[node.id] = chain, len(chain.operators) - 1
 
     def _check(self, node: Node) -> None:
         operator = node.operator
@@ -170,7 +170,7 @@ class _Builder:
     def _chains_to_input(self, node: Node, parallelism: int) -> bool:
         if len(node.inputs) != 1 or node.inputs[0].partitioning.kind != FORWARD:
             return False
-        before, _ = self.location[node.inputs[0].node]
+        before, _ = self.position[node.inputs[0].node]
         if node.chaining != "always" or self.graph.nodes[node.inputs[0].node].chaining == "never":
             return False
         if before.level == 0:
@@ -184,14 +184,14 @@ class _Builder:
         return self.chaining and before.parallelism == parallelism
 
     def _head_of_new_chain(self, node: Node, parallelism: int) -> Chain:
-        level = 1 + max(self.location[edge.node][0].level for edge in node.inputs)
+        level = 1 + max(self.position[edge.node][0].level for edge in node.inputs)
         chain = Chain(
             id=len(self.chains),
             level=level,
             parallelism=parallelism,
             max_parallelism=node.max_parallelism
             or self.max_parallelism
-            or default_max_parallelism(min(parallelism, MAX_PARALLELISM)),
+            or default_max_parallelism(min(parallelism, MOST_KEY_GROUPS)),
         )
         self.chains.append(chain)
         try:
@@ -200,7 +200,7 @@ class _Builder:
             problem = f"Operator '{node.name}' (uid '{node.uid}'): {error.statement()}"
             raise GraphError(problem, fix=error.fix) from None
         for edge in node.inputs:
-            before, place = self.location[edge.node]
+            before, place = self.position[edge.node]
             kind = edge.partitioning.kind
             if (
                 kind == FORWARD
@@ -229,16 +229,16 @@ class _Builder:
                 name = f"partitioner of {node.name}"
                 pickled_key = dump_named(self.classes, custom, custom[1], name, node.uid, edge.partitioning.location)
             exchange = Edge(
-                len(self.edges),
-                before.id,
-                place,
-                chain.id,
-                kind,
-                pickled_key,
-                self._edge_type(edge),
-                _tag_id(edge),
-                edge.port,
-                edge.partitioning.location,
+                id=len(self.edges),
+                from_chain=before.id,
+                from_operator=place,
+                to_chain=chain.id,
+                kind=kind,
+                pickled_key=pickled_key,
+                pickled_type=self._edge_type(edge),
+                tag=_tag_id(edge),
+                port=edge.port,
+                location=edge.partitioning.location,
             )
             self.edges.append(exchange)
             before.outputs.append(exchange.id)

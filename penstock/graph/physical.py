@@ -10,7 +10,7 @@ from penstock.common.options.program import SEGMENT_SIZE
 from penstock.runtime.plan import Chain, Edge
 
 
-@dataclass
+@dataclass(kw_only=True)
 class PhysicalGraph:
     chains: list[Chain]
     edges: list[Edge]

@@ -10,9 +10,7 @@ from penstock.errors import PenstockError
 from penstock.runtime.metrics import MetricGroup, MetricRegistry
 from penstock.runtime.state_getters import StateGetters
 from penstock.runtime.timers import OfTimer, TimerService
-from penstock.state.descriptors import (
-    StateDescriptor,
-)
+from penstock.state.descriptors import StateDescriptor
 from penstock.state.key_groups import range_of_subtask
 from penstock.state.keys import decode_key
 from penstock.state.operator_state import OperatorStateStore
@@ -59,25 +57,32 @@ class RuntimeContext(StateGetters):
         """For writers of sinks: what is known of the record at hand."""
 
     def get_task_name(self) -> str:
+        """Return the name of the operator."""
         return self._task_name
 
     def get_number_of_parallel_subtasks(self) -> int:
+        """Return the operator's parallelism."""
         self._require_subtask()
         return self.parallelism
 
     def get_max_number_of_parallel_subtasks(self) -> int:
+        """Return the operator's max parallelism: the number of its key groups."""
         return self._max_parallelism
 
     def get_index_of_this_subtask(self) -> int:
+        """Return the number of this subtask, from 0."""
         return self._require_subtask()
 
     def get_attempt_number(self) -> int:
+        """Return 0: a function does not learn how often its epoch was tried."""
         return 0
 
     def get_task_name_with_subtasks(self) -> str:
+        """Return the name of the operator with this subtask, counted from 1, and the parallelism: `count (2/4)`."""
         return f"{self._task_name} ({self._require_subtask() + 1}/{self.parallelism})"
 
     def get_job_parameter(self, key: str, default_value: str) -> str:
+        """Return a global job parameter of the program, or the default if it is not set."""
         return self._job_parameters.get(key, default_value)
 
     def get_metrics_group(self) -> MetricGroup:
@@ -85,9 +90,11 @@ class RuntimeContext(StateGetters):
         return MetricGroup(self._metrics)
 
     def function_context(self, operator: Operator) -> FunctionContext:
+        """For operators: the context that goes with each record."""
         return FunctionContext(operator, self._overlay)
 
     def timer_context(self, operator: Operator) -> OnTimerContext:
+        """For operators: the context that goes with each timer."""
         return OnTimerContext(operator, self._overlay)
 
     def each_key(self, state: str) -> Iterator[None]:
@@ -132,6 +139,7 @@ KEY_BY_FIX = "Call key_by(...) before it: keyed state belongs to a key."
 
 
 def not_keyed(name: str, uid: str, wanted: str) -> str:
+    """Return the message of NotKeyed."""
     return f"Operator '{name}' (uid '{uid}') asks for {wanted}, but its stream is not keyed."
 
 
@@ -144,6 +152,7 @@ class FunctionContext(Generic[K_co]):
         self._timer_service = TimerService(operator, overlay)
 
     def get_current_key(self) -> K_co:
+        """Return the key of the record or timer at hand."""
         if self._overlay is None or self._overlay.key is None:
             raise NotKeyed("There is no current key: the stream is not keyed.")
         return decode_key(self._overlay.key)  # type: ignore[no-any-return]
@@ -153,6 +162,7 @@ class FunctionContext(Generic[K_co]):
         return self._moment.timestamp
 
     def timer_service(self) -> TimerService:
+        """Return what sets and deletes timers, and tells the time."""
         return self._timer_service
 
 

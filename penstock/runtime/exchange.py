@@ -100,8 +100,6 @@ class Exchange:
         self._checksums = [0] * len(hops)
         self._sent_bytes = 0
         self._tracks = None if moment is None else Tracks(moment, len(hops))
-        if self._tracks is not None:
-            self._add = self._add_timed  # type: ignore[method-assign]
 
     def process(self, value: Any) -> None:
         raise NotImplementedError
@@ -112,14 +110,9 @@ class Exchange:
 
     def _add(self, index: int, value: Any) -> None:
         """Put a record into a target's buffer; `value` is the exchange's own by now."""
-        values = self._values[index]
-        values.append(value)
-        if len(values) >= self._limit:
-            self._flush(index)
-
-    def _add_timed(self, index: int, value: Any) -> None:
-        assert self._tracks is not None
-        self._tracks.note(index)
+        # Asked for each record: 5 ns of 85.
+        if self._tracks is not None:
+            self._tracks.note(index)
         values = self._values[index]
         values.append(value)
         if len(values) >= self._limit:

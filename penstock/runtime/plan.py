@@ -8,9 +8,9 @@ from typing import Protocol
 from penstock.errors import SourceLocation
 
 
-@dataclass
+@dataclass(kw_only=True)
 class ChainedOperator:
-    """One operator of a chain. `parent` is its place's predecessor in the chain; None for the head."""
+    """One operator of a chain. `parent` is the position of its predecessor in the chain; None for the head."""
 
     uid: str
     name: str
@@ -27,14 +27,14 @@ class ChainedOperator:
     """The side output of the parent that it reads; None for the main one."""
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Edge:
     """An exchange from an operator of one chain to the head of another."""
 
     id: int
     from_chain: int
     from_operator: int | None
-    """SourceLocation in the chain; None where the source itself feeds the edge."""
+    """Position in the chain; None where the source itself feeds the edge."""
     to_chain: int
     kind: str
     pickled_key: bytes | None = None
@@ -49,7 +49,7 @@ class Edge:
     """The user's line that said how records travel; None where none did."""
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Chain:
     id: int
     level: int

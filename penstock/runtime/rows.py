@@ -15,7 +15,7 @@ import msgspec
 import xxhash
 
 from penstock.common.pickling import Frozen, to_pickle
-from penstock.common.row import Row, RowKind
+from penstock.common.row import Row, names_of, values_of_inserts
 from penstock.errors import SourceLocation
 from penstock.runtime.columns import rows_from
 from penstock.runtime.sharing import hold
@@ -145,8 +145,8 @@ def _pickle_many(values: list[Any]) -> bytes:
         return _ONE_BY_ONE + encode_struct([v.data if type(v) is Frozen else to_pickle(v) for v in values])
     if kinds == {Row}:
         # Rows of one shape, as a Spark source gives them, travel as lists of their values: a third of the cost.
-        names = values[0]._fields
-        bare = [row._values for row in values if row._fields == names and row._row_kind is _INSERT]
+        names = names_of(values[0])
+        bare = values_of_inserts(values, names)
         if len(bare) == len(values):
             return _ROWS + to_pickle((names, bare))
     return _OBJECTS + to_pickle(values)
@@ -165,7 +165,6 @@ def _unpickle_many(data: bytes) -> list[Any]:
 
 COLUMNS, TYPED, _ROWS, _OBJECTS, _ONE_BY_ONE = b"C", b"T", b"R", b"O", b"1"
 """What the first byte says of a buffer's values. `RowBatch.take` writes columns, `hinted_codec` typed ones."""
-_INSERT = RowKind.INSERT
 _decode_each = msgspec.msgpack.Decoder(list[bytes]).decode
 
 PICKLED = Codec(_pickle_many, _unpickle_many, hold)

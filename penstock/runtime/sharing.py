@@ -13,7 +13,7 @@ import uuid
 from typing import Any
 
 from penstock.common.pickling import Frozen, to_pickle
-from penstock.common.row import Row
+from penstock.common.row import Row, kind_of, names_of, values_of
 
 SCALARS = frozenset(
     {
@@ -45,8 +45,8 @@ def hold(value: Any) -> Any:
     kind = type(value)
     if kind in SCALARS or (kind is tuple and _flat(map(type, value))):
         return value
-    if kind is Row and _flat(map(type, value._values)):
-        return Row.of(value._fields, list(value._values), value._row_kind)
+    if kind is Row and _flat(map(type, values := values_of(value))):
+        return Row.of(names_of(value), values.copy(), kind_of(value))
     if kind is list and _flat(map(type, value)):
         return value.copy()
     if kind is dict and _flat(map(type, value)) and _flat(map(type, value.values())):

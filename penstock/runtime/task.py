@@ -254,8 +254,7 @@ class Task:
                 for mark in run.roots(exchanges):
                     mark(GREATEST, "")
             if run.overlay is not None:
-                run.overlay.key = None
-                run.overlay.records = records
+                run.overlay.processed(records)
             sent = [count for exchange in exchanges.values() for count in exchange.close(epoch.number, False)]
             epoch.probe("processed")
             counts = received()
@@ -305,15 +304,13 @@ class Task:
 
     def _measure(self, epoch: TaskEpoch, records: int, exchanges: dict[int, Exchange]) -> TaskMetrics:
         run = self._run
-        sent = [exchange.measure() for exchange in exchanges.values()]
-        operators = [measured for registry in run.metrics if (measured := registry.measure()) is not None]
         return TaskMetrics(
             chain=run.chain.id,
             subtask=self._producer,
             epoch=epoch.number,
             records_in=records,
-            sent=sent,
-            operators=operators,
+            sent=[exchange.measure() for exchange in exchanges.values()],
+            operators=[measured for registry in run.metrics if (measured := registry.measure()) is not None],
         )
 
     def _restored(self, epoch: TaskEpoch, uid: str) -> Restored:

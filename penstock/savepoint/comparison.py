@@ -20,7 +20,7 @@ from penstock.runtime.failures import describe_failure, party_of
 from penstock.runtime.operators import Operator
 from penstock.savepoint.format import Metadata, SavedOperator, load_savepoint
 from penstock.savepoint.restoring import RestoreSettings, check_savepoint
-from penstock.state.stored_types import StoredType, ways_to
+from penstock.state.stored_types import StoredType, migrations_to
 
 RESTORED = "restored"
 EMPTY = "starts empty"
@@ -30,7 +30,7 @@ UNUSED = "not asked for"
 """It is kept, and no function asked for it when it was opened. One that asks later is given it."""
 
 
-class StateVerdict(msgspec.Struct, frozen=True):
+class StateVerdict(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     verdict: str
     stored: str | None = None
@@ -39,7 +39,7 @@ class StateVerdict(msgspec.Struct, frozen=True):
     reason: str = ""
 
 
-class OperatorVerdict(msgspec.Struct, frozen=True):
+class OperatorVerdict(msgspec.Struct, frozen=True, kw_only=True):
     uid: str
     name: str
     verdict: str
@@ -47,7 +47,7 @@ class OperatorVerdict(msgspec.Struct, frozen=True):
     reason: str = ""
 
 
-class SourceVerdict(msgspec.Struct, frozen=True):
+class SourceVerdict(msgspec.Struct, frozen=True, kw_only=True):
     uid: str
     name: str
     verdict: str
@@ -56,7 +56,7 @@ class SourceVerdict(msgspec.Struct, frozen=True):
     positions: list[str] = []
 
 
-class Comparison(msgspec.Struct, frozen=True):
+class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     savepoint: str
     job: str
     """That the savepoint is of."""
@@ -87,12 +87,12 @@ def compare(graph: PhysicalGraph, sources: list[str], settings: RestoreSettings)
     if refusal is None:
         refusal = next((error for error in map(_refusal, operators) if error is not None), None)
     return Comparison(
-        storage.where,
-        metadata.job,
-        operators,
-        list(_sources(graph, metadata)),
-        "" if refusal is None else refusal.statement(),
-        "" if refusal is None else refusal.fix or "",
+        savepoint=storage.where,
+        job=metadata.job,
+        operators=operators,
+        sources=list(_sources(graph, metadata)),
+        problem="" if refusal is None else refusal.statement(),
+        fix="" if refusal is None else refusal.fix or "",
     )
 
 
@@ -123,7 +123,9 @@ def _operators(graph: PhysicalGraph, metadata: Metadata) -> Iterator[OperatorVer
                 kept = saved is not None and saved.has_state
                 worst = INCOMPATIBLE if any(state.verdict == INCOMPATIBLE for state in states) else RESTORED
                 verdict = INCOMPATIBLE if reason else worst if kept else EMPTY
-                yield OperatorVerdict(operator.uid, operator.name, verdict, states, reason)
+                yield OperatorVerdict(
+                    uid=operator.uid, name=operator.name, verdict=verdict, states=states, reason=reason
+                )
                 reason = ""
         run.close()
 
@@ -140,10 +142,10 @@ def _states(run: ChainRun, operator: Operator, keyed: bool, saved: SavedOperator
         declared = {name: state.descriptor for name, state in run.overlay.states.items()}
         yield from _each(stored, declared, "State", label)
         if saved is not None and any(saved.snapshot.timers.values()):
-            yield StateVerdict("timers", RESTORED)
+            yield StateVerdict(name="timers", verdict=RESTORED)
     elif not operator.keeps_state and saved is not None:
         # Of a sink's writers, which know themselves what they wrote.
-        yield from (StateVerdict(name, RESTORED) for name in saved.operator_state())
+        yield from (StateVerdict(name=name, verdict=RESTORED) for name in saved.operator_state())
     if operator.keeps_state:
         shares = {} if saved is None else saved.snapshot.operator_state
         modes = {name: share.mode for name, share in shares.items()}
@@ -153,7 +155,7 @@ def _states(run: ChainRun, operator: Operator, keyed: bool, saved: SavedOperator
             if modes.get(name, state.mode) != state.mode:
                 before, now = f"{modes[name]} {shares[name].schema}", f"{state.mode} {state.descriptor.schema()}"
                 reason = f"Operator state '{name}' of {label} is stored as '{before}' but declared as '{now}'."
-                yield StateVerdict(name, INCOMPATIBLE, before, now, reason)
+                yield StateVerdict(name=name, verdict=INCOMPATIBLE, stored=before, declared=now, reason=reason)
                 del stored[name]
             else:
                 yield from _each(
@@ -169,18 +171,20 @@ def _each(stored: dict[str, StoredType], declared: dict[str, Any], what: str, la
     for name in dict.fromkeys([*declared, *stored]):
         before = stored.get(name)
         if name not in declared:
-            yield StateVerdict(name, UNUSED, before.schema if before is not None else None)
+            yield StateVerdict(name=name, verdict=UNUSED, stored=before.schema if before is not None else None)
             continue
         schema = declared[name].schema()
         if before is None:
-            yield StateVerdict(name, EMPTY, None, schema)
+            yield StateVerdict(name=name, verdict=EMPTY, stored=None, declared=schema)
             continue
         try:
-            ways_to(before, declared[name], f"{what} '{name}' of {label}")
+            migrations_to(before, declared[name], f"{what} '{name}' of {label}")
         except PenstockError as error:
-            yield StateVerdict(name, INCOMPATIBLE, before.schema, schema, str(error))
+            yield StateVerdict(
+                name=name, verdict=INCOMPATIBLE, stored=before.schema, declared=schema, reason=str(error)
+            )
         else:
-            yield StateVerdict(name, RESTORED, before.schema, schema)
+            yield StateVerdict(name=name, verdict=RESTORED, stored=before.schema, declared=schema)
 
 
 def _gone(graph: PhysicalGraph, metadata: Metadata) -> Iterator[OperatorVerdict]:
@@ -191,8 +195,8 @@ def _gone(graph: PhysicalGraph, metadata: Metadata) -> Iterator[OperatorVerdict]
             types = stored_types(saved.snapshot) | {
                 name: StoredType(shares.schema) for name, shares in saved.snapshot.operator_state.items()
             }
-            states = [StateVerdict(name, DROPPED, kind.schema) for name, kind in types.items()]
-            yield OperatorVerdict(uid, saved.snapshot.name, DROPPED, states)
+            states = [StateVerdict(name=name, verdict=DROPPED, stored=kind.schema) for name, kind in types.items()]
+            yield OperatorVerdict(uid=uid, name=saved.snapshot.name, verdict=DROPPED, states=states)
 
 
 def _sources(graph: PhysicalGraph, metadata: Metadata) -> Iterator[SourceVerdict]:
@@ -203,11 +207,15 @@ def _sources(graph: PhysicalGraph, metadata: Metadata) -> Iterator[SourceVerdict
         known.add(uid)
         saved = metadata.sources.get(uid)
         if saved is None:
-            yield SourceVerdict(uid, chain.source_name, EMPTY)
+            yield SourceVerdict(uid=uid, name=chain.source_name, verdict=EMPTY)
             continue
         of_its_kind = not saved.records or (saved.reader, saved.copied) == (chain.reader, chain.copied)
         verdict = RESTORED if of_its_kind else INCOMPATIBLE
-        yield SourceVerdict(uid, chain.source_name, verdict, saved.records, positions.get(uid, []))
+        yield SourceVerdict(
+            uid=uid, name=chain.source_name, verdict=verdict, records=saved.records, positions=positions.get(uid, [])
+        )
     for uid, saved in metadata.sources.items():
         if uid not in known and (saved.records or positions.get(uid)):
-            yield SourceVerdict(uid, saved.name, DROPPED, saved.records, positions.get(uid, []))
+            yield SourceVerdict(
+                uid=uid, name=saved.name, verdict=DROPPED, records=saved.records, positions=positions.get(uid, [])
+            )

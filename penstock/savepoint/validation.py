@@ -8,7 +8,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from penstock.state.key_groups import MAX_PARALLELISM, block_count
+from penstock.common.options.program import MOST_KEY_GROUPS
+from penstock.state.key_groups import block_count
 from penstock.state.shares import GROUPED, group_of
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def _of_operator(operator: SavedOperator) -> str | None:
     if groups == snapshot.parallelism == 0:
         # One in the first chain of a source, which runs as often as Spark says.
         return "state in no key group" if operator.blocks or snapshot.in_key_groups else None
-    if not 1 <= groups <= MAX_PARALLELISM or not 1 <= snapshot.parallelism <= MAX_PARALLELISM:
+    if not 1 <= groups <= MOST_KEY_GROUPS or not 1 <= snapshot.parallelism <= MOST_KEY_GROUPS:
         return f"parallelism {snapshot.parallelism} of at most {groups}"
     blocks = range(block_count(groups))
     for number, block in operator.blocks.items():

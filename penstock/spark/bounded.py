@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable
 from functools import reduce
-from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -14,9 +12,8 @@ from penstock.connectors.files.file_source import FileSource
 from penstock.connectors.source import Source, SplitRange, ranges
 from penstock.errors import PenstockError
 from penstock.runtime.failures import describe_error, user_traceback
-from penstock.runtime.plan import Chain
 from penstock.spark.planner import RANGE_SCHEMA
-from penstock.spark.sources import FILE_RANGE, chunks_of, write_collection
+from penstock.spark.sources import FILE_RANGE, SourceInput, chunks_of, write_collection
 
 
 def read_at_once(origin: Any) -> bool:
@@ -24,15 +21,9 @@ def read_at_once(origin: Any) -> bool:
     return not (isinstance(origin, DataFrame) and origin.isStreaming)
 
 
-def open_batch(
-    spark: SparkSession,
-    chain: Chain,
-    origin: Any,
-    place: Callable[[str, Callable[[Path], None]], Path],
-    parallelism: int,
-    program: bytes,
-) -> DataFrame:
+def open_batch(source: SourceInput) -> DataFrame:
     """All of a bounded source, with the columns that `open_stream` gives."""
+    spark, chain, origin, place, parallelism, program = source
     if isinstance(origin, DataFrame):
         return origin
     if isinstance(origin, FileSource):
@@ -40,8 +31,8 @@ def open_batch(
         return reduce(DataFrame.unionAll, [reader.load(path).selectExpr(*FILE_RANGE) for path in origin.local_paths])
     if chain.pickled_source is not None:
         # As the planner has it: a copy of the program's own.
-        source: Source = pickle.loads(chain.pickled_source)
-        return _ranges(spark, _all_of(source, chain.source_name, parallelism), parallelism)
+        opened: Source = pickle.loads(chain.pickled_source)
+        return _ranges(spark, _all_of(opened, chain.source_name, parallelism), parallelism)
     if not str(spark.sparkContext.master).startswith("local"):
         # Executors of a cluster do not see the driver's disk.
         return spark.createDataFrame([(chunk,) for chunk in chunks_of(origin, program)], "chunk binary").coalesce(1)

@@ -19,7 +19,7 @@ from penstock.spark.job_spec import JobSpec
 from penstock.spark.lost import brief
 from penstock.spark.open_lineage import OpenLineage
 from penstock.spark.planner import NOT_RETRYABLE, PLANNING_FAILED
-from penstock.spark.sources import came_to_an_end, may_come_to_an_end, open_stream
+from penstock.spark.sources import SourceInput, came_to_an_end, may_come_to_an_end, open_stream
 
 
 class EpochQuery:
@@ -63,34 +63,29 @@ class EpochQuery:
 
     def read_at_once(self, lineage: OpenLineage) -> DataFrame:
         """All of the input, as a batch."""
-        return self._joined(
-            open_batch(
-                self._spark,
-                chain,
-                node.source.origin,
-                partial(lineage.inputs.folder, f"source-{node.id}"),
-                self._spec.parallelism,
-                self._spec.physical.program,
-            )
-            for chain, node in self._source_nodes()
-        )
+        return self._joined(open_batch(self._input(lineage, chain, node)) for chain, node in self._source_nodes())
 
     def _stream(self, lineage: OpenLineage) -> DataFrame:
         last = lineage.driver.last
         return self._joined(
             open_stream(
-                self._spark,
-                chain,
-                node.source.origin,
-                partial(lineage.inputs.folder, f"source-{node.id}"),
-                self._spec.parallelism,
-                self._spec.records_per_epoch,
+                self._input(lineage, chain, node),
+                records_per_epoch=self._spec.records_per_epoch,
                 # The copy of a collection is made before the first checkpoint of this driver's own.
-                0 if last is None else last.records.get(node.uid, 0),
-                lineage.credits.path(node.uid),
-                self._spec.physical.program,
+                read_before=0 if last is None else last.records.get(node.uid, 0),
+                credits=lineage.credits.path(node.uid),
             )
             for chain, node in self._source_nodes()
+        )
+
+    def _input(self, lineage: OpenLineage, chain: Chain, node: Any) -> SourceInput:
+        return SourceInput(
+            spark=self._spark,
+            chain=chain,
+            origin=node.source.origin,
+            place=partial(lineage.inputs.folder, f"source-{node.id}"),
+            parallelism=self._spec.parallelism,
+            program=self._spec.physical.program,
         )
 
     def _source_nodes(self) -> Iterator[tuple[Chain, Any]]:

@@ -17,6 +17,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from penstock.common.console import above_status
+from penstock.common.options.program import DEFAULT_MASTER
 from penstock.errors import PenstockError
 from penstock.spark.jvm import end_quietly
 from penstock.spark.lost import brief
@@ -53,7 +54,7 @@ class UnsafeSetting(PenstockError):
     """A Spark setting that would break the guarantees of an epoch."""
 
 
-def default_conf(master: str = "local[*]") -> dict[str, str]:
+def default_conf(master: str = DEFAULT_MASTER) -> dict[str, str]:
     """Spark settings that Penstock's jobs run with unless the user says otherwise; measured to shorten epochs."""
     log4j = files("penstock.spark") / "log4j2.properties"
     java_options = f"-Dlog4j2.configurationFile=file:{log4j}"
@@ -106,7 +107,7 @@ def start_session(overrides: dict[str, str]) -> SparkSession:
     if active is not None:
         check_session(active)
         return active
-    conf = {**default_conf(overrides.get("spark.master", "local[*]")), **overrides}
+    conf = {**default_conf(overrides.get("spark.master", DEFAULT_MASTER)), **overrides}
     check_before_start(conf)
     os.environ.setdefault("PYSPARK_PYTHON", conf["spark.pyspark.python"])
     if conf["spark.master"].startswith("local"):

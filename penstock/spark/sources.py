@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from functools import partial, reduce
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -34,26 +34,30 @@ _CHUNK = 1000
 """Records per row of a collection's file."""
 
 
-def open_stream(
-    spark: SparkSession,
-    chain: Chain,
-    origin: Any,
-    place: Callable[[str, Callable[[Path], None]], Path],
-    parallelism: int,
-    records_per_epoch: int,
-    read_before: int = 0,
-    credits: str | None = None,
-    program: bytes = b"",
-) -> DataFrame:
-    """The source as a streaming DataFrame. `place` gives the source a folder of its own, kept between runs of one
-    lineage: it calls the function it is given to fill it, unless an earlier run did.
+class SourceInput(NamedTuple):
+    """What it takes to read a source, as a stream or as a batch."""
+
+    spark: SparkSession
+    chain: Chain
+    origin: Any
+    place: Callable[[str, Callable[[Path], None]], Path]
+    """Gives the source a folder that is kept between runs of one lineage. It calls the function it is given to fill
+    the folder, unless an earlier run did."""
+    parallelism: int
+    program: bytes
+    """The classes that tasks cannot import."""
+
+
+def open_stream(source: SourceInput, records_per_epoch: int, read_before: int, credits: str | None) -> DataFrame:
+    """The source as a streaming DataFrame.
 
     `read_before`: records of a collection that were read before this lineage began, with a savepoint. `credits`: where
-    a source in Python finds them. `program`: the classes that tasks cannot import.
+    a source in Python finds them.
 
     What Spark cannot stream by itself (a collection, a batch DataFrame) is written to Parquet once and streamed from
     there, so that it is read in epochs, and read again after a failure, like any other source.
     """
+    spark, chain, origin, place, parallelism, program = source
     if isinstance(origin, DataFrame) and origin.isStreaming:
         return origin
     if isinstance(origin, FileSource):

@@ -23,6 +23,8 @@ class State(ABC):
 
 
 class ValueState(State, Generic[T]):
+    """One value for each key."""
+
     @abstractmethod
     def value(self) -> T | None:
         """The value of the current key, or None. What is returned is the caller's own: changing it changes nothing."""
@@ -33,32 +35,39 @@ class ValueState(State, Generic[T]):
 
 
 class AppendingState(State, Generic[IN, OUT]):
-    @abstractmethod
-    def get(self) -> OUT: ...
+    """State that values are added to, and that gives what it made of them."""
 
     @abstractmethod
-    def add(self, value: IN) -> None: ...
+    def get(self) -> OUT:
+        """What the values of the current key make."""
+
+    @abstractmethod
+    def add(self, value: IN) -> None:
+        """Add a value to those of the current key."""
 
 
 class MergingState(AppendingState[IN, OUT]):
-    pass
+    """An appending state whose contents can be merged with those of another, as windows are."""
 
 
 class ReducingState(MergingState[T, T]):
-    pass
+    """One value for each key, made of all added ones by a reduce function."""
 
 
 class AggregatingState(MergingState[IN, OUT]):
-    pass
+    """One accumulator for each key; gives its result."""
 
 
 class ListState(MergingState[T, Iterable[T]]):
+    """A list for each key. Adding to it does not read it."""
+
     @abstractmethod
     def update(self, values: list[T]) -> None:
         """Replace the whole list; an empty one clears it."""
 
     @abstractmethod
-    def add_all(self, values: list[T]) -> None: ...
+    def add_all(self, values: list[T]) -> None:
+        """Append values to the list of the current key."""
 
     def __iter__(self) -> Iterator[T]:
         return iter(self.get())
@@ -68,23 +77,28 @@ class _ReadableMap(State, Generic[K, V]):
     """What every map can be asked."""
 
     @abstractmethod
-    def get(self, key: K) -> V | None: ...
+    def get(self, key: K) -> V | None:
+        """The value of an entry, or None."""
 
     @abstractmethod
-    def contains(self, key: K) -> bool: ...
+    def contains(self, key: K) -> bool:
+        """Whether there is an entry."""
 
     @abstractmethod
     def items(self) -> Iterable[tuple[K, V]]:
         """Entries in the order of their encoded keys, the same in every subtask and whatever the epochs."""
 
     @abstractmethod
-    def keys(self) -> Iterable[K]: ...
+    def keys(self) -> Iterable[K]:
+        """The keys, in the order of `items`."""
 
     @abstractmethod
-    def values(self) -> Iterable[V]: ...
+    def values(self) -> Iterable[V]:
+        """The values, in the order of `items`."""
 
     @abstractmethod
-    def is_empty(self) -> bool: ...
+    def is_empty(self) -> bool:
+        """Whether there is no entry."""
 
     def __getitem__(self, key: K) -> V | None:
         return self.get(key)
@@ -96,44 +110,38 @@ class _ReadableMap(State, Generic[K, V]):
         return iter(self.keys())
 
 
-class MapState(_ReadableMap[K, V]):
-    @abstractmethod
-    def put(self, key: K, value: V) -> None: ...
+class _WritableMap(_ReadableMap[K, V]):
+    """How a map that is not read-only is changed."""
 
     @abstractmethod
-    def put_all(self, dict_value: Mapping[K, V]) -> None: ...
+    def put(self, key: K, value: V) -> None:
+        """Set an entry."""
 
     @abstractmethod
-    def remove(self, key: K) -> None: ...
+    def put_all(self, dict_value: Mapping[K, V]) -> None:
+        """Set all entries of a mapping; others stay."""
+
+    @abstractmethod
+    def remove(self, key: K) -> None:
+        """Remove an entry, if it is there."""
 
     def __setitem__(self, key: K, value: V) -> None:
         self.put(key, value)
 
     def __delitem__(self, key: K) -> None:
         self.remove(key)
+
+
+class MapState(_WritableMap[K, V]):
+    """A map for each key. Each entry is read and written alone."""
 
 
 class ReadOnlyBroadcastState(_ReadableMap[K, V]):
     """A broadcast state where it may only be read. What is returned is the caller's own, and may be changed."""
 
 
-class BroadcastState(ReadOnlyBroadcastState[K, V]):
+class BroadcastState(_WritableMap[K, V], ReadOnlyBroadcastState[K, V]):
     """A map that every subtask of an operator has for itself. It is up to the function that all have the same."""
-
-    @abstractmethod
-    def put(self, key: K, value: V) -> None: ...
-
-    @abstractmethod
-    def put_all(self, dict_value: Mapping[K, V]) -> None: ...
-
-    @abstractmethod
-    def remove(self, key: K) -> None: ...
-
-    def __setitem__(self, key: K, value: V) -> None:
-        self.put(key, value)
-
-    def __delitem__(self, key: K) -> None:
-        self.remove(key)
 
 
 class BadStateType(PenstockError):
@@ -160,6 +168,7 @@ class StateDescriptor(ABC, Generic[S_co]):
             raise BadStateType(f"State '{self.name}': {error}") from None
 
     def get_name(self) -> str:
+        """Return the name of the state."""
         return self.name
 
     def use_hint(self, spec: Any) -> None:
@@ -191,6 +200,8 @@ class StateDescriptor(ABC, Generic[S_co]):
 
 
 class ValueStateDescriptor(StateDescriptor[ValueState[T]]):
+    """Describes a ValueState."""
+
     kind = "value"
 
     @overload
@@ -215,6 +226,8 @@ class ValueStateDescriptor(StateDescriptor[ValueState[T]]):
 
 
 class ListStateDescriptor(StateDescriptor[ListState[T]]):
+    """Describes a ListState by the type of its elements."""
+
     kind = "list"
 
     @overload
@@ -228,6 +241,8 @@ class ListStateDescriptor(StateDescriptor[ListState[T]]):
 
 
 class MapStateDescriptor(StateDescriptor[MapState[K, V]]):
+    """Describes a MapState by the types of its keys and values."""
+
     kind = "map"
 
     @overload
@@ -242,6 +257,7 @@ class MapStateDescriptor(StateDescriptor[MapState[K, V]]):
         self.key_serializer = self._serializer(key_type_info)
 
     def schema(self) -> str:
+        """What snapshots remember of the types."""
         return f"map {self.key_serializer.schema()} -> {self.serializer.schema()}"
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -252,20 +268,26 @@ class MapStateDescriptor(StateDescriptor[MapState[K, V]]):
 class Reduces(Protocol[T]):
     """What a ReduceFunction has."""
 
-    def reduce(self, value1: T, value2: T, /) -> T: ...
+    def reduce(self, value1: T, value2: T, /) -> T:
+        """One value of two."""
 
 
 class Aggregates(Protocol[IN, ACC, OUT]):
     """What a state needs of an AggregateFunction."""
 
-    def create_accumulator(self) -> ACC: ...
+    def create_accumulator(self) -> ACC:
+        """An accumulator that holds no value."""
 
-    def add(self, value: IN, accumulator: ACC, /) -> ACC: ...
+    def add(self, value: IN, accumulator: ACC, /) -> ACC:
+        """The accumulator with one value more."""
 
-    def get_result(self, accumulator: ACC, /) -> OUT: ...
+    def get_result(self, accumulator: ACC, /) -> OUT:
+        """What an accumulator amounts to."""
 
 
 class ReducingStateDescriptor(StateDescriptor[ReducingState[T]]):
+    """Describes a ReducingState. `reduce_function` is a function of two values, or has a `reduce`."""
+
     kind = "reducing"
 
     @overload
@@ -284,9 +306,11 @@ class ReducingStateDescriptor(StateDescriptor[ReducingState[T]]):
         self._function = reduce_function
 
     def get_reduce_function(self) -> Any:
+        """Return the reduce function as it was given."""
         return self._function
 
     def reducer(self) -> Callable[[Any, Any], Any]:
+        """Return the reduce function as a plain function."""
         function = self._function
         return function.reduce if hasattr(function, "reduce") else function  # type: ignore[no-any-return]
 
@@ -306,4 +330,5 @@ class AggregatingStateDescriptor(StateDescriptor[AggregatingState[IN, OUT]], Gen
         self._function = agg_function
 
     def get_agg_function(self) -> Any:
+        """Return the aggregate function."""
         return self._function

@@ -96,7 +96,7 @@ _COLUMN_LIMIT = 2**31 - 1
 _first = itemgetter(0)
 
 
-class _Batch(msgspec.Struct, array_like=True, kw_only=True):
+class _IndexEntry(msgspec.Struct, array_like=True, kw_only=True):
     group: int
     rows: int
     length: int
@@ -163,7 +163,7 @@ def write_changes(groups: Iterable[GroupChanges], file: BinaryIO) -> WrittenChan
 
 class _Index:
     def __init__(self) -> None:
-        self.batches: list[_Batch] = []
+        self.batches: list[_IndexEntry] = []
         self._last = -1
 
     def add(self, change: GroupChanges) -> pa.Buffer | None:
@@ -176,7 +176,9 @@ class _Index:
         batch = _to_batch(change)
         message = batch.serialize()
         self.batches.append(
-            _Batch(group=change.group, rows=batch.num_rows, length=len(message), checksum=xxh3_128_hexdigest(message))
+            _IndexEntry(
+                group=change.group, rows=batch.num_rows, length=len(message), checksum=xxh3_128_hexdigest(message)
+            )
         )
         return message
 
@@ -299,7 +301,7 @@ def _read_changes(buffer: pa.Buffer, groups: range | None) -> Iterator[GroupChan
         offset += batch.length
 
 
-def _from_message(message: pa.Buffer, expected: _Batch) -> GroupChanges:
+def _from_message(message: pa.Buffer, expected: _IndexEntry) -> GroupChanges:
     # The checksum is right, so what is wrong here was made wrong: by a bug, or in a savepoint by someone's hand.
     try:
         if is_compressed(memoryview(message).cast("B")[_MARK:]):
@@ -319,7 +321,7 @@ def _from_message(message: pa.Buffer, expected: _Batch) -> GroupChanges:
     )
 
 
-def _read_index(buffer: pa.Buffer) -> tuple[list[_Batch], int]:
+def _read_index(buffer: pa.Buffer) -> tuple[list[_IndexEntry], int]:
     """The index, and the offset of the first batch."""
     size = len(buffer)
     view = memoryview(buffer).cast("B")
@@ -338,7 +340,7 @@ def _read_index(buffer: pa.Buffer) -> tuple[list[_Batch], int]:
     if metadata.get(b"penstock.format") != _FORMAT:
         raise CorruptFile(f"Format {metadata.get(b'penstock.format')!r}; this version reads {_FORMAT!r}.")
     try:
-        index = msgspec.json.decode(encoded, type=list[_Batch])
+        index = msgspec.json.decode(encoded, type=list[_IndexEntry])
     except msgspec.DecodeError as error:
         raise CorruptFile(f"The index cannot be decoded: {error}") from error
     footer = int.from_bytes(view[size - _TRAILER : size - len(_MAGIC)], "little")

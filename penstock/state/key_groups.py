@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from xxhash import xxh64_intdigest
 
+from penstock.common.options.program import MOST_KEY_GROUPS
 from penstock.errors import PenstockError
 
 __all__ = [
     "BLOCKS",
-    "MAX_PARALLELISM",
     "ParallelismError",
     "block_count",
     "block_of",
@@ -24,9 +24,6 @@ __all__ = [
     "owner_of",
     "range_of_subtask",
 ]
-
-# Flink's bound: a key group fits two bytes, here the first two of every state entry.
-MAX_PARALLELISM = 1 << 15
 
 # Enough for a rescale to move state in parts and for bases to be merged a few at a time, few enough that an
 # epoch opens a handful of replicas per task.
@@ -44,9 +41,9 @@ def key_group_of(key: bytes, max_parallelism: int) -> int:
 
 def check_parallelism(parallelism: int, max_parallelism: int) -> None:
     """Refuse what could not be run. Called once for each operator, when the graph is built."""
-    if not 1 <= max_parallelism <= MAX_PARALLELISM:
+    if not 1 <= max_parallelism <= MOST_KEY_GROUPS:
         raise ParallelismError(
-            f"The max parallelism is {max_parallelism} and must be from 1 to {MAX_PARALLELISM}. "
+            f"The max parallelism is {max_parallelism} and must be from 1 to {MOST_KEY_GROUPS}. "
             "Give set_max_parallelism() a number in that range."
         )
     if not 1 <= parallelism <= max_parallelism:
@@ -58,12 +55,12 @@ def check_parallelism(parallelism: int, max_parallelism: int) -> None:
 
 
 def default_max_parallelism(parallelism: int) -> int:
-    """Half as many again as the parallelism, up to a power of two, from 128 to 32768."""
-    if not 1 <= parallelism <= MAX_PARALLELISM:
-        raise ParallelismError(f"The parallelism is {parallelism} and must be from 1 to {MAX_PARALLELISM}.")
+    """Half as many again as the parallelism, up to a power of two, from 128 to MOST_KEY_GROUPS."""
+    if not 1 <= parallelism <= MOST_KEY_GROUPS:
+        raise ParallelismError(f"The parallelism is {parallelism} and must be from 1 to {MOST_KEY_GROUPS}.")
     wanted = parallelism + parallelism // 2
     power = 1 << (wanted - 1).bit_length()
-    return min(max(power, 128), MAX_PARALLELISM)
+    return min(max(power, 128), MOST_KEY_GROUPS)
 
 
 def range_of_subtask(subtask: int, parallelism: int, max_parallelism: int) -> range:

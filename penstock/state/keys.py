@@ -20,7 +20,7 @@ from uuid import UUID
 
 import msgspec
 
-from penstock.common.row import Row, RowKind
+from penstock.common.row import Row, RowKind, kind_of, names_of
 from penstock.common.time import Instant
 from penstock.state.located import LocatedError
 from penstock.state.scalars import python_scalar
@@ -163,11 +163,12 @@ def _row(key: Row) -> Ext:
             plain.append(_plain(value))
     except KeyTypeError as error:
         raise error.inside(f"field {_field_name(key, len(plain))} of the Row") from None
-    return Ext(_ROW, _encode((key.get_row_kind().value, key._fields, plain)))
+    return Ext(_ROW, _encode((kind_of(key).value, names_of(key), plain)))
 
 
 def _field_name(row: Row, index: int) -> str:
-    return str(index) if row._fields is None else repr(row._fields[index])
+    names = names_of(row)
+    return str(index) if names is None else repr(names[index])
 
 
 _WRITE: dict[type, Callable[[Any], Any]] = {

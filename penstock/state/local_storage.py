@@ -24,7 +24,6 @@ from penstock.state.storage import (
     StorageError,
     checked,
     checked_prefix,
-    too_large,
 )
 
 __all__ = ["UNSYNCED_SCHEME", "LocalStorage"]
@@ -96,7 +95,7 @@ class LocalStorage(Storage):
     def read(self, name: str, at_most: int | None = None) -> bytes:
         with self._opened(name) as (descriptor, size):
             if at_most is not None and size > at_most:
-                raise too_large(name, self.uri, size, at_most)
+                raise self._too_large(name, size, at_most)
             try:
                 with open(descriptor, "rb", closefd=False) as file:
                     return file.read()

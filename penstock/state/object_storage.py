@@ -11,15 +11,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from typing import Any
 from urllib.parse import quote, unquote
 
-from penstock.state.storage import (
-    AlreadyPublished,
-    MissingObject,
-    Storage,
-    StorageError,
-    checked,
-    checked_prefix,
-    too_large,
-)
+from penstock.state.storage import AlreadyPublished, MissingObject, Storage, StorageError, checked, checked_prefix
 
 __all__ = ["NoConditionalPut", "ObjectStorage"]
 
@@ -157,7 +149,7 @@ class ObjectStorage(Storage):
                 if at_most is not None:
                     size = int(self._files.info(path)["size"] or 0)
                     if size > at_most:
-                        raise too_large(name, self.where, size, at_most)
+                        raise self._too_large(name, size, at_most)
                 return bytes(self._files.cat_file(path))
             except _GONE:
                 pass

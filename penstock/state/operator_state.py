@@ -25,7 +25,7 @@ from penstock.state.entries import StateError, StateTypeChanged
 from penstock.state.keyed import coded
 from penstock.state.keyed_collections import map_key_codec
 from penstock.state.shares import BROADCAST, SPLIT, UNION, Share
-from penstock.state.stored_types import StoredType, ways_to
+from penstock.state.stored_types import StoredType, migrations_to
 
 RAW = "raw operator state"
 RAW_KEYED = "raw keyed state"
@@ -136,7 +136,7 @@ class OperatorStateStore:
         if share.mode == state.mode:
             label = f"Operator state '{descriptor.name}' of {self._operator}"
             stored = StoredType(share.schema, share.migrations)
-            state.evolve(ways_to(stored, descriptor, label, f"{share.mode} "))
+            state.evolve(migrations_to(stored, descriptor, label, f"{share.mode} "))
         else:
             raise StateTypeChanged(
                 f"Operator state '{descriptor.name}' of {self._operator} is stored as '{share.mode} {share.schema}' "

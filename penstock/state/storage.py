@@ -19,7 +19,6 @@ __all__ = [
     "StorageUnreachable",
     "checked",
     "checked_prefix",
-    "too_large",
 ]
 
 TEMPORARY = ".tmp-"
@@ -141,6 +140,12 @@ class Storage(ABC):
     def close(self) -> None:
         """This object is not used any more. The objects stay where they are."""
 
+    def _too_large(self, name: str, size: int, at_most: int) -> StorageError:
+        return StorageError(
+            f"'{name}' in {self.where} has {size:,} bytes; what belongs there has at most {at_most:,}.",
+            fix="Restore the file from a copy. Nothing was changed.",
+        )
+
 
 def checked(name: str) -> str:
     if "\0" in name or any(part in ("", ".", "..") or part.startswith(TEMPORARY) for part in name.split("/")):
@@ -151,10 +156,3 @@ def checked(name: str) -> str:
 def checked_prefix(prefix: str) -> str:
     checked(prefix + "x")
     return prefix
-
-
-def too_large(name: str, where: str, size: int, at_most: int) -> StorageError:
-    return StorageError(
-        f"'{name}' in {where} has {size:,} bytes; what belongs there has at most {at_most:,}.",
-        fix="Restore the file from a copy. Nothing was changed.",
-    )

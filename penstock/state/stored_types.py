@@ -10,7 +10,7 @@ from penstock.state.serializers.evolving import IncompatibleType, check_key, mig
 from penstock.state.serializers.migrations import WRAP, encode_migration
 from penstock.state.serializers.schema_text import UnknownSchema, read_schema
 
-__all__ = ["StoredType", "ways_to"]
+__all__ = ["StoredType", "migrations_to"]
 
 _FIX = "Declare it as it was, or give the new state another name."
 
@@ -22,7 +22,7 @@ class StoredType(NamedTuple):
     """From the first version of the type to this one, as `encode_migration` gave them."""
 
 
-def ways_to(
+def migrations_to(
     stored: StoredType, descriptor: StateDescriptor, state: str, mode: str = "", origin: str = ""
 ) -> tuple[bytes, ...]:
     """All migrations from the first version of a state's type to the declared one, which is the last.

@@ -11,7 +11,7 @@ from uuid import UUID
 
 import pyarrow as pa
 
-from penstock.common.row import Row
+from penstock.common.row import Row, names_of
 from penstock.errors import PenstockError
 from penstock.state.keys import KeyTypeError, decode_key, encode_key
 
@@ -126,14 +126,14 @@ def _kind(key: Any) -> str:
     if type(key) is datetime:
         return "datetime" if key.tzinfo is None else "datetime in UTC"
     if type(key) is Row:
-        return "row" if key._fields is None else "named row"
+        return "row" if names_of(key) is None else "named row"
     if type(key) is int and not -(1 << 63) <= key < 1 << 63:
         return "large int"
     return _TYPES.get(type(key), _TEXT)
 
 
 def _names(key: Any) -> tuple[str, ...]:
-    names = key._fields if type(key) is Row else None
+    names = names_of(key) if type(key) is Row else None
     return tuple(f"f{i}" for i in range(len(key))) if names is None else tuple(names)
 
 

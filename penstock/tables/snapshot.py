@@ -23,7 +23,7 @@ TIMERS = "timers"
 _OF_TTL = "TTL_"
 
 
-class StateInfo(msgspec.Struct, frozen=True):
+class StateInfo(msgspec.Struct, frozen=True, kw_only=True):
     """A state that a savepoint or checkpoint holds."""
 
     uid: str
@@ -108,15 +108,22 @@ def _infos(uid: str, snapshot: OperatorSnapshot) -> Iterator[StateInfo]:
         form = snapshot.ttl.get(name)
         if kind not in KINDS:
             kind, text = "value", schema
-        yield StateInfo(uid, snapshot.name, name, kind, text, None if form is None else form.ttl_ms)
+        yield StateInfo(
+            uid=uid,
+            operator=snapshot.name,
+            name=name,
+            kind=kind,
+            type=text,
+            ttl_ms=None if form is None else form.ttl_ms,
+        )
     # Those of TTL are nobody's but its own.
     if TIMERS not in snapshot.states and any(
         least for kind, least in snapshot.timers.items() if not kind.startswith(_OF_TTL)
     ):
-        yield StateInfo(uid, snapshot.name, TIMERS, TIMERS, "timer")
+        yield StateInfo(uid=uid, operator=snapshot.name, name=TIMERS, kind=TIMERS, type="timer")
     for name, shares in sorted(snapshot.operator_state.items()):
         if name in (RAW, RAW_KEYED):
             if any(shares.by_subtask):
-                yield StateInfo(uid, snapshot.name, name, "raw", "bytes")
+                yield StateInfo(uid=uid, operator=snapshot.name, name=name, kind="raw", type="bytes")
         elif name not in snapshot.states:
-            yield StateInfo(uid, snapshot.name, name, shares.mode, shares.schema)
+            yield StateInfo(uid=uid, operator=snapshot.name, name=name, kind=shares.mode, type=shares.schema)

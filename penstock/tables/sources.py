@@ -121,8 +121,8 @@ class CheckpointBlocks:
 
     def groups(self, block: int, wanted: range | None = None) -> Iterator[GroupChanges]:
         """Yield the changes of a block by key group."""
-        history = ManifestChain(self._opened.storage, self._version)
-        for change in block_groups(history, self._uid, block, self._max_parallelism):
+        chain = ManifestChain(self._opened.storage, self._version)
+        for change in block_groups(chain, self._uid, block, self._max_parallelism):
             if wanted is None or change.group in wanted:
                 yield change
 

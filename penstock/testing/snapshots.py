@@ -42,7 +42,7 @@ def read_values(storage: Storage, uid: str, state: str, value_type: Any) -> dict
     if found is None:
         return {}
     _, version = found
-    history = ManifestChain(storage, version)
+    chain = ManifestChain(storage, version)
     max_parallelism = _max_parallelism(storage, uid)
     decode = serializer_for(value_type).decode
     header = len(entry_prefix(0, 0, b""))
@@ -50,7 +50,7 @@ def read_values(storage: Storage, uid: str, state: str, value_type: Any) -> dict
     skipped = {state_id(state).to_bytes(4, "big"): 0, state_id(timed_name(state)).to_bytes(4, "big"): STAMP.size}
     values = {}
     for block in range(block_count(max_parallelism)):
-        for changes in block_groups(history, uid, block, max_parallelism):
+        for changes in block_groups(chain, uid, block, max_parallelism):
             for key, value in changes.entries:
                 skip = skipped.get(key[2:6])
                 if skip is not None and value is not None:

@@ -28,7 +28,7 @@ from penstock.checkpoint.lineages import Lineages, SharedStorage
 from penstock.common.configuration import Configuration
 from penstock.common.options import BadSetting
 from penstock.datastream import StreamExecutionEnvironment
-from penstock.datastream.submission import state_settings
+from penstock.driver.checkpoint_settings import state_settings
 from penstock.state.local_storage import LocalStorage
 from penstock.state.object_storage import ObjectStorage
 from penstock.testing import JobHarness

@@ -12,9 +12,7 @@ from penstock.datastream import (
     ExternalizedCheckpointRetention,
     StreamExecutionEnvironment,
 )
-from penstock.datastream.checkpoint_config import retention
-from penstock.datastream.submission import state_settings
-from penstock.driver.checkpoint_settings import restart_strategy
+from penstock.driver.checkpoint_settings import restart_strategy, retains_checkpoints, state_settings
 from penstock.driver.epoch_settings import Settings
 from penstock.driver.restarts import (
     WITH_CHECKPOINTS,
@@ -93,7 +91,9 @@ class TestCheckpointConfig:
         assert config.is_externalized_checkpoints_enabled() is (
             mode is not ExternalizedCheckpointRetention.NO_EXTERNALIZED_CHECKPOINTS
         )
-        assert retention(env.get_configuration()) is mode
+        assert retains_checkpoints(env.get_configuration()) is (
+            mode is ExternalizedCheckpointRetention.RETAIN_ON_CANCELLATION
+        )
 
     def test_bases_within_the_epoch(self, env: StreamExecutionEnvironment) -> None:
         env.get_configuration().set_boolean("state.backend.async", False)

@@ -366,10 +366,20 @@ class TestIdleness:
 class TestWhereASubtaskBegins:
     def chain(self, parallelism):
         def operator(uid, parent, assigns_time=False):
-            return ChainedOperator(uid, uid, "", parent, False, b"", None, assigns_time, 1000 if assigns_time else None)
+            return ChainedOperator(
+                uid=uid,
+                name=uid,
+                kind="",
+                parent=parent,
+                keyed=False,
+                pickled=b"",
+                output_type=None,
+                assigns_time=assigns_time,
+                idle_timeout_ms=1000 if assigns_time else None,
+            )
 
         operators = [operator("head", None), operator("stamped", 0, True), operator("behind", 1)]
-        return Chain(1, 1, parallelism, 128, operators=operators)
+        return Chain(id=1, level=1, parallelism=parallelism, max_parallelism=128, operators=operators)
 
     def places(self, parallelism, times):
         chain = self.chain(parallelism)

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from penstock.runtime.watermarks import GREATEST, LEAST, Valve
 
 
-class Told:
-    """A valve over numbered channels, and everything it told."""
+class RecordingValve:
+    """A valve over numbered channels, and everything it announced."""
 
     def __init__(self, channels, watermark=LEAST):
         self.steps = []
@@ -30,48 +30,48 @@ class Told:
 
 
 def test_one_channel_goes_only_forward():
-    told = Told(1)
-    assert told((1, 25)) == [25]
-    assert told((1, 18)) == []
-    assert told((1, 42)) == [42]
+    recording = RecordingValve(1)
+    assert recording((1, 25)) == [25]
+    assert recording((1, 18)) == []
+    assert recording((1, 42)) == [42]
 
 
 def test_the_smallest_of_three_counts_and_one_that_is_silent_holds_back_until_it_is_idle():
-    told = Told(3)
-    assert told((1, 15), (2, 10)) == []
-    assert told((3, "idle")) == [10]
-    assert told((2, 18)) == [15]
-    assert told((1, 20)) == [18]
+    recording = RecordingValve(3)
+    assert recording((1, 15), (2, 10)) == []
+    assert recording((3, "idle")) == [10]
+    assert recording((2, 18)) == [15]
+    assert recording((1, 20)) == [18]
 
 
 def test_when_the_last_goes_idle_the_furthest_counts():
-    told = Told(3)
-    assert told((1, 10), (2, 5), (3, 3)) == [3]
-    assert told((1, "idle")) == []
-    assert told((2, "idle")) == []
-    assert told((3, "idle")) == [10, "idle"]
+    recording = RecordingValve(3)
+    assert recording((1, 10), (2, 5), (3, 3)) == [3]
+    assert recording((1, "idle")) == []
+    assert recording((2, "idle")) == []
+    assert recording((3, "idle")) == [10, "idle"]
 
 
 def test_a_channel_that_wakes_up_behind_counts_when_it_has_caught_up():
-    told = Told(3)
-    assert told((1, 10), (2, 7), (3, 3)) == [3]
-    assert told((3, "idle")) == [7]
-    assert told((3, 5)) == []
-    assert told((3, 9)) == []
-    assert told((2, 12)) == [9]
+    recording = RecordingValve(3)
+    assert recording((1, 10), (2, 7), (3, 3)) == [3]
+    assert recording((3, "idle")) == [7]
+    assert recording((3, 5)) == []
+    assert recording((3, 9)) == []
+    assert recording((2, 12)) == [9]
 
 
 def test_the_task_wakes_with_its_first_channel():
-    told = Told(2)
-    assert told((1, 4), (1, "idle"), (2, "idle")) == [4, "idle"]
-    assert told((2, "active")) == ["active"]
-    assert told((2, 3)) == []
-    assert told((2, 6)) == [6]
+    recording = RecordingValve(2)
+    assert recording((1, 4), (1, "idle"), (2, "idle")) == [4, "idle"]
+    assert recording((2, "active")) == ["active"]
+    assert recording((2, 3)) == []
+    assert recording((2, 6)) == [6]
 
 
 def test_ended_input_is_the_greatest_watermark():
-    told = Told(2)
-    assert told((1, GREATEST), (2, GREATEST)) == [GREATEST]
+    recording = RecordingValve(2)
+    assert recording((1, GREATEST), (2, GREATEST)) == [GREATEST]
 
 
 def test_channels_that_stood_somewhere_let_the_task_go_on_at_once():
@@ -87,30 +87,30 @@ def test_channels_that_stood_somewhere_let_the_task_go_on_at_once():
 
 
 def test_a_channel_that_becomes_active_ahead_of_the_task_moves_it_while_another_lags():
-    told = Told(3)
+    recording = RecordingValve(3)
     a, b, c = 1, 2, 3
-    assert told((b, "idle"), (a, 12), (c, 11)) == [11]
+    assert recording((b, "idle"), (a, 12), (c, 11)) == [11]
     # B wakes up far behind and does not count; C goes idle, so nothing counts until A is back.
-    assert told((a, "idle"), (b, "active"), (c, "idle")) == []
-    assert told((a, "active")) == [12]
-    assert told((a, 20), (a, 30)) == [20, 30]
+    assert recording((a, "idle"), (b, "active"), (c, "idle")) == []
+    assert recording((a, "active")) == [12]
+    assert recording((a, 20), (a, 30)) == [20, 30]
     # B counts as soon as it has caught up.
-    assert told((b, 29), (a, 40)) == [40]
-    assert told((b, 45), (a, 60)) == [45]
+    assert recording((b, 29), (a, 40)) == [40]
+    assert recording((b, 45), (a, 60)) == [45]
 
 
 def test_the_last_channel_that_goes_idle_lets_the_furthest_count_also_if_it_was_behind():
-    told = Told(3)
+    recording = RecordingValve(3)
     a, b, c = 1, 2, 3
-    assert told((c, 5), (c, "idle"), (a, 80), (b, 10)) == [10]
-    assert told((c, "active"), (a, "idle"), (b, "idle")) == []
-    assert told((c, "idle")) == [80, "idle"]
+    assert recording((c, 5), (c, "idle"), (a, 80), (b, 10)) == [10]
+    assert recording((c, "active"), (a, "idle"), (b, "idle")) == []
+    assert recording((c, "idle")) == [80, "idle"]
 
 
 def test_a_channel_that_stays_idle_does_not_count_for_a_moment():
-    told = Told(3)
-    told((1, 100), (1, "idle"), (2, "idle"), (3, 50), (3, "idle"), (2, "active"))
-    assert told.valve.watermark == 100
+    recording = RecordingValve(3)
+    recording((1, 100), (1, "idle"), (2, "idle"), (3, 50), (3, "idle"), (2, "active"))
+    assert recording.valve.watermark == 100
     steps = []
     valve = Valve(steps.append, watermark=50)
     valve.open("behind", 30)
@@ -156,7 +156,7 @@ class Plainly:
 
 
 class LikeFlink:
-    """StatusWatermarkValve of Flink, told in plain Python; a watermark of an idle channel makes it active first."""
+    """StatusWatermarkValve of Flink, written in plain Python; a watermark of an idle channel makes it active first."""
 
     def __init__(self, channels):
         self.marks = dict.fromkeys(range(1, channels + 1), LEAST)
@@ -197,38 +197,38 @@ EVENTS = st.lists(
 
 @given(events=EVENTS)
 def test_it_follows_its_rules(events):
-    told, plainly = Told(4), Plainly(4)
+    recording, plainly = RecordingValve(4), Plainly(4)
     for channel, what in events:
-        assert told((channel, what)) == plainly(channel, what)
+        assert recording((channel, what)) == plainly(channel, what)
 
 
 @given(events=EVENTS)
 def test_it_is_never_behind_the_valve_of_flink_and_like_it_while_no_channel_is_idle(events):
-    told, flink = Told(4), LikeFlink(4)
+    recording, flink = RecordingValve(4), LikeFlink(4)
     idle = False
     for channel, what in events:
-        told((channel, what))
+        recording((channel, what))
         flink(channel, what)
         idle |= what == "idle"
-        assert told.valve.watermark >= flink.watermark
-        assert idle or told.valve.watermark == flink.watermark
+        assert recording.valve.watermark >= flink.watermark
+        assert idle or recording.valve.watermark == flink.watermark
 
 
 @given(events=EVENTS, cuts=st.sets(st.integers(0, 60)))
 def test_it_goes_on_from_where_channels_and_task_stood_as_if_there_were_no_cut(events, cuts):
-    told, plainly = Told(4), Plainly(4)
+    recording, plainly = RecordingValve(4), Plainly(4)
     for place, (channel, what) in enumerate(events):
         if place in cuts:
             steps = []
-            valve = Valve(steps.append, watermark=told.valve.watermark)
+            valve = Valve(steps.append, watermark=recording.valve.watermark)
             for each, mark in plainly.marks.items():
                 valve.open(each, mark, each in plainly.idle)
             valve.settle()
             assert steps == []
-            told.valve = valve
-        told((channel, what))
+            recording.valve = valve
+        recording((channel, what))
         plainly(channel, what)
-        assert told.valve.watermark == plainly.watermark
+        assert recording.valve.watermark == plainly.watermark
 
 
 @pytest.mark.parametrize("idle", [False, True])
@@ -238,13 +238,13 @@ def test_it_goes_on_from_where_channels_and_task_stood_as_if_there_were_no_cut(e
     )
 )
 def test_it_never_goes_back_and_never_passes_a_channel_that_counts(idle, events):
-    told = Told(4)
+    recording = RecordingValve(4)
     marks = dict.fromkeys(range(1, 5), LEAST)
     said = []
     for channel, what in events:
         if not idle and isinstance(what, str):
             continue
-        said += told((channel, what))
+        said += recording((channel, what))
         if isinstance(what, int):
             marks[channel] = max(marks[channel], what)
     watermarks = [each for each in said if isinstance(each, int)]

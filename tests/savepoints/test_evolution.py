@@ -31,7 +31,7 @@ from penstock.state.entries import StateTypeChanged
 from penstock.state.local_storage import LocalStorage
 from penstock.state.serializers import OrPickled
 from penstock.state.serializers.migrations import Versions, encode_migration
-from penstock.state.stored_types import StoredType, ways_to
+from penstock.state.stored_types import StoredType, migrations_to
 from penstock.testing import JobHarness
 
 BACKENDS = ["memory", "filesystem", "rocksdb"]
@@ -405,6 +405,6 @@ def test_a_type_that_an_earlier_version_knew_by_the_names_of_classes_is_taken_as
     descriptor = ValueStateDescriptor("s", list[Order])
     descriptor.serializer = OrPickled(list[Order])
     before = StoredType("value list<dataclass evolutions.Order> or pickle")
-    assert ways_to(before, descriptor, "State 's'") == ()
+    assert migrations_to(before, descriptor, "State 's'") == ()
     with pytest.raises(StateTypeChanged, match="State 's' is stored as"):
-        ways_to(StoredType("value list<dataclass evolutions.Other> or pickle"), descriptor, "State 's'")
+        migrations_to(StoredType("value list<dataclass evolutions.Other> or pickle"), descriptor, "State 's'")

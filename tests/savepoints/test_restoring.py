@@ -194,7 +194,7 @@ class TestTime:
         assert job.output == ["fired"]
 
     def test_values_expire_by_the_time_of_the_job_that_wrote_them(self, tmp_path):
-        class Lasting(KeyedProcessFunction):
+        class WithTimeToLive(KeyedProcessFunction):
             def open(self, runtime_context):
                 descriptor = ValueStateDescriptor("kept", Types.INT())
                 ttl = StateTtlConfig.new_builder(Duration.of_millis(1000)).cleanup_full_snapshot().build()
@@ -205,7 +205,7 @@ class TestTime:
                 self.kept.update(value[1])
 
         def program():
-            return by_first(numbers(environment())).process(Lasting()).uid("lasting")
+            return by_first(numbers(environment())).process(WithTimeToLive()).uid("kept")
 
         job = JobHarness(program()).set_clock(10_000)
         job.push(("old", 1)).epoch()

@@ -14,7 +14,7 @@ from engine_support import change, contents
 
 from penstock.common import Configuration
 from penstock.datastream import StreamExecutionEnvironment
-from penstock.datastream.submission import state_settings
+from penstock.driver.checkpoint_settings import state_settings
 from penstock.state.backend_settings import backend_settings
 from penstock.state.backends import Backend, BadBackend, ReplicaStore, check_directory, remove_replicas
 

@@ -143,7 +143,7 @@ class TtlJob:
 
     def cut(self):
         """End the epoch and begin the next."""
-        self.overlay.records = self.records
+        self.overlay.processed(self.records)
         changes = list(self.overlay.changes())
         written = self.access.write_delta(self.number, changes, self.max_parallelism)
         delta = DeltaHandle(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from penstock.common.options.registry import ALIASES, OPTIONS
+from penstock.common.options.surrounding import CONF_VARIABLE, PROPERTIES_VARIABLE
 
 
 def options_page() -> str:
@@ -11,9 +12,9 @@ def options_page() -> str:
     others = [f"| `{alias}` | `{key}` |" for alias, key in ALIASES.items()]
     intro = (
         "# Settings\n\n"
-        "Settings come, from weakest to strongest, from the file that the environment variable `PENSTOCK_CONF` names, "
-        "from the variable `PENSTOCK_PROPERTIES` (both with lines `key: value`), from the program's `Configuration` "
-        "(`from penstock.common import Configuration`), "
+        f"Settings come, from weakest to strongest, from the file that the environment variable `{CONF_VARIABLE}` "
+        f"names, from the variable `{PROPERTIES_VARIABLE}` (both with lines `key: value`), from the program's "
+        "`Configuration` (`from penstock.common import Configuration`), "
         "from `penstock run -D key=value`, and from calls such as `env.set_parallelism(4)`. `spark.*` is passed to "
         "Spark. An unknown key is an error, and so is a value that a setting cannot have: both are refused when the "
         "job is built, with the key and what it accepts.\n\n"

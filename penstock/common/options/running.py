@@ -13,6 +13,7 @@ SLOTS_WAIT = option(
     "run in turns",
 )
 SLOT_TIMEOUT = option("slot.request.timeout", Length(), "5 min", "how long a job waits for slots before it fails")
+CONTROL_ENABLED = option("penstock.control.enabled", Truth(), "true", "false: no command reaches the job")
 CONTROL_DIRECTORY = option(
     "penstock.control.dir",
     Text(),
@@ -20,7 +21,6 @@ CONTROL_DIRECTORY = option(
     "where commands such as `penstock stop` find the jobs of this host; for this user alone",
     default_text="`penstock-control-<user number>` below the temporary directory",
 )
-CONTROL_ENABLED = option("penstock.control.enabled", Truth(), "true", "false: no command reaches the job")
 QUIET = option(
     "penstock.console.quiet",
     Truth(),
@@ -40,9 +40,12 @@ FLOW_ENABLED = optional(
     "true, but not with `penstock.epoch.max-records`, nor for input that ends without a checkpoint interval",
     "whether sources are held back so that epochs take the time they should",
 )
+LEAST_DEFAULT_EPOCH_MS = 1000
+"""Of a target that is not set: an epoch on Spark costs 0.15 s and more without any record, so shorter ones work off a
+backlog far more slowly."""
 TARGET_EPOCH_TIME = optional(
     "penstock.flow.target-epoch-time",
     Length(1),
-    "the checkpoint interval, 1 s at least",
+    f"the checkpoint interval, {LEAST_DEFAULT_EPOCH_MS // 1000} s at least",
     "how long an epoch should take; sets flow control on",
 )

@@ -7,17 +7,22 @@ from pathlib import Path
 
 from penstock.common.setting_types import BadSetting
 
+CONF_VARIABLE = "PENSTOCK_CONF"
+"""The environment variable that names the file."""
+PROPERTIES_VARIABLE = "PENSTOCK_PROPERTIES"
+"""The environment variable with settings."""
+
 
 def surrounding_settings() -> dict[str, str]:
     """What the file and the environment set."""
     settings: dict[str, str] = {}
-    path = os.environ.get("PENSTOCK_CONF")
+    path = os.environ.get(CONF_VARIABLE)
     if path:
         try:
             settings |= parse_lines(Path(path).read_text(), path)
         except OSError as error:
-            raise BadSetting(f"PENSTOCK_CONF names '{path}', which cannot be read: {error.strerror}.") from None
-    settings |= parse_lines(os.environ.get("PENSTOCK_PROPERTIES", ""), "PENSTOCK_PROPERTIES")
+            raise BadSetting(f"{CONF_VARIABLE} names '{path}', which cannot be read: {error.strerror}.") from None
+    settings |= parse_lines(os.environ.get(PROPERTIES_VARIABLE, ""), PROPERTIES_VARIABLE)
     return settings
 
 

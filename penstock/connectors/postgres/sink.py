@@ -10,7 +10,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from penstock.common.fields import values_of
-from penstock.common.row import Row, RowKind
+from penstock.common.row import Row, RowKind, kind_of
 from penstock.connectors.postgres.connection import (
     RETRY_SECONDS,
     Conninfo,
@@ -246,7 +246,7 @@ class _RowWriter(SinkWriter):
 
     def _row(self, value: Any) -> tuple[Any, ...]:
         """The record's values as they are now: it may be changed afterwards."""
-        if type(value) is Row and value._row_kind not in self._kept:
+        if type(value) is Row and kind_of(value) not in self._kept:
             raise PenstockError(
                 f"{_WHO} adds rows{' and replaces them' if len(self._kept) > 1 else ''}, and the record {value!r} "
                 f"says that one is taken back.",

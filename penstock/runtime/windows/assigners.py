@@ -16,11 +16,7 @@ from penstock.runtime.windows.triggers import (
     ProcessingTimeTrigger,
     Trigger,
 )
-from penstock.runtime.windows.window import (
-    TimeWindow,
-    TimeWindowSerializer,
-    WindowSerializer,
-)
+from penstock.runtime.windows.window import TimeWindow, TimeWindowSerializer, WindowSerializer
 
 T = TypeVar("T")
 W = TypeVar("W")

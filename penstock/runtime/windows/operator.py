@@ -42,7 +42,7 @@ class MergedIntoThePast(PenstockError):
     """An assigner merged windows into one that has ended already."""
 
 
-@dataclass
+@dataclass(kw_only=True)
 class WindowDescription:
     """What the user's program says of a windowed operation. Pickled with the operator."""
 

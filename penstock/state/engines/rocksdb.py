@@ -75,7 +75,7 @@ class RocksDbEngine(Engine):
                 return False
             try:
                 layers = iter(changes)
-                batch = _Batch(database.db, database.record, self._directory)
+                batch = _PendingWrites(database.db, database.record, self._directory)
                 batch.fill(layers)
                 if batch.is_full() or database.pins:
                     self._write_copy(held, database, batch, layers, position)
@@ -100,7 +100,7 @@ class RocksDbEngine(Engine):
         database.record = record
 
     def _write_copy(
-        self, held: Slot, database: Database, batch: _Batch, rest: Iterator[GroupChanges], position: bytes
+        self, held: Slot, database: Database, batch: _PendingWrites, rest: Iterator[GroupChanges], position: bytes
     ) -> None:
         """Write to a copy, which takes the place of the replica when it is whole: changes too large for one batch, or
         while there are readers, for a database that has any is never changed (rocksdict's snapshots cannot be
@@ -116,7 +116,7 @@ class RocksDbEngine(Engine):
             try:
                 if empty:
                     rest = self._ingest(copy, built.with_suffix(".sst"), chain(batch.changes, rest))
-                    batch = _Batch(copy, database.record, self._directory)
+                    batch = _PendingWrites(copy, database.record, self._directory)
                     batch.fill(rest)
                 while batch.is_full():
                     with translating(self._directory):
@@ -222,7 +222,7 @@ class RocksDbEngine(Engine):
             yield held
 
 
-class _Batch:
+class _PendingWrites:
     """Changes on their way into a database."""
 
     def __init__(self, db: rocksdict.Rdict, record: ReplicaRecord, directory: str) -> None:

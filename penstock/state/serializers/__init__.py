@@ -6,7 +6,7 @@ TypeNode         node.py         what each part of a type can do
                  hints.py, types.py: from a declaration to its parts
                  codec.py: msgpack
 Hinted           hinted.py       types that come from annotations
-Versions         steps.py        stored values of types that have changed since
+Versions         migrations.py   stored values of types that have changed since
                  schema_text.py, evolving.py: from what a type was to what it is declared as
 """
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable
 from operator import is_
 from typing import Any, Optional, Union
 
-from penstock.common.row import Row
+from penstock.common.row import Row, names_of
 from penstock.state.scalars import python_scalar
 from penstock.state.serializers import codec
 from penstock.state.serializers.kept import kept_test
@@ -178,7 +178,7 @@ class TupleOf(TypeNode):
 
     def check(self, value: Any) -> Any:
         if not isinstance(value, (list, tuple)):
-            if not self.rows or type(value) is not Row or value._fields is not None:
+            if not self.rows or type(value) is not Row or names_of(value) is not None:
                 raise self.refuse(value, "Convert it with tuple(...).")
             value = tuple(value)
         if len(value) != len(self.parts):

@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec.structs import force_setattr
 
-from penstock.common.row import Row, RowKind
+from penstock.common.row import Row, RowKind, names_of, values_of
 from penstock.state.serializers.containers import check_fields, unchanged
 from penstock.state.serializers.kept import kept_test
 from penstock.state.serializers.node import NotEncodable, TypeNode
@@ -218,7 +218,7 @@ class RowRecord(TypeNode):
         if len(values) != len(self.parts):
             raise self.refuse(value, f"It has {len(values)} fields where {len(self.parts)} are declared.")
         try:
-            if type(value) is Row and value._fields == self.names and self.kept(values):
+            if type(value) is Row and names_of(value) == self.names and self.kept(values):
                 return value
         except NotEncodable:
             pass  # found again below, with its place
@@ -230,9 +230,9 @@ class RowRecord(TypeNode):
     def _in_order(self, value: Any) -> Any:
         """The fields in the declared order."""
         if type(value) is Row:
-            given = value._fields
+            given = names_of(value)
             if given is None or given == self.names:
-                return value._values
+                return values_of(value)
             if self.names is None:
                 raise self.refuse(value, "Declare its names with Types.ROW_NAMED(names, types).")
             if sorted(given) != sorted(self.names):
@@ -248,7 +248,7 @@ class RowRecord(TypeNode):
 
     def _wire(self, value: Row) -> list[Any]:
         kind = value.get_row_kind()
-        fields = value._values
+        fields = values_of(value)
         if not self.fields_native:
             fields = [node.wire(field) for node, field in zip(self.parts, fields)]
         return [0 if kind is _INSERT else kind.value, *fields]

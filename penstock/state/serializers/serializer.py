@@ -59,7 +59,7 @@ class Serializer:
     #: Checks the value and gives its bytes.
     encode: Callable[[Any], bytes]
     #: The value of these bytes (any buffer will do). Bytes of another schema raise msgspec.ValidationError;
-    #: those of a type that has changed since go through `steps.Versions` first.
+    #: those of a type that has changed since go through `migrations.Versions` first.
     decode: Callable[[bytes], Any]
     #: Many values in one call, as one msgpack array: its header, then the bytes of each value in turn.
     encode_many: Callable[[list[Any]], bytes]
