@@ -13,6 +13,8 @@ from programs import Count, expected_counts, words
 
 from penstock.common import JobStatus, RestartStrategies, WatermarkStrategy
 from penstock.datastream.connectors import DiscardingSink, Source
+from penstock.driver import epochs
+from penstock.driver.clock import DriverClocks
 from penstock.driver.coordinator import CheckpointStatus
 from penstock.driver.epoch_errors import UserFunctionFailed
 from penstock.driver.restarts import WITH_CHECKPOINTS
@@ -186,6 +188,40 @@ def test_a_clock_that_goes_back_does_not_hold_up_the_trigger(make_env: Any, capl
             assert epochs[number].wait(60), "a new query runs a batch at once"
         assert client.restarts() == 0, "it has not failed"
     assert "went back by 3600 s" in caplog.text
+
+
+def test_a_clock_that_jumps_forward_does_not_expire_an_epoch(
+    make_env: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The clock jumps while the task of the second epoch runs: by an hour, sixty times the epoch's timeout."""
+    running, jumped = tmp_path / "running", tmp_path / "jumped"
+
+    def wait_for_the_jump(number: int) -> int:
+        if number == 10:
+            running.touch()
+            while not jumped.exists():
+                time.sleep(0.01)
+        return number
+
+    wall, lead = time.time, [0]
+    monkeypatch.setattr(time, "time", lambda: wall() + lead[0])
+    # The default of a field is the clock of the moment in which its class was made.
+    monkeypatch.setattr(epochs, "DriverClocks", lambda _, monotonic: DriverClocks(lambda: time.time(), monotonic))
+    env = make_env(parallelism=1, records=10, checkpoints=True, execution__checkpointing__timeout="60 s")
+    env.set_restart_strategy(RestartStrategies.no_restart())
+    env.from_collection(range(30)).uid("numbers").map(wait_for_the_jump).sink_to(DiscardingSink()).uid("sink")
+    client = env.execute_async("forward")
+    deadline = time.monotonic() + 60
+    while not running.exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    lead[0] = 3600
+    jumped.touch()
+    client.result()
+    checkpoints = client._job.driver.checkpoints.recent
+    assert {checkpoint.status for checkpoint in checkpoints} == {CheckpointStatus.COMPLETED.value}
+    times = [checkpoint.triggered_at for checkpoint in checkpoints]
+    assert max(times) - min(times) > 3_500_000, "the clock has jumped"
+    assert max(checkpoint.duration_ms for checkpoint in checkpoints) < 60_000
 
 
 class Unreachable(Source):
