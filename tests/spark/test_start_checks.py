@@ -174,3 +174,5 @@ class TestAWorkerThatEnded:
 
     def test_is_not_any_other_loss(self) -> None:
         assert str(self.lost([7, 8], "Executor lost")) == "Executor lost"
+        of_py4j = "An error occurred while calling o165.collectToPython.\n: org.apache.spark.SparkException: Full disk"
+        assert str(self.lost([7, 8], of_py4j)) == "org.apache.spark.SparkException: Full disk"
