@@ -20,6 +20,9 @@ _VOLATILE = [
         # As Spark counts, and as we do.
         (r"\b(task|stage|attempt|restart|retry|epoch|checkpoint|subtask|job|partition) #?\d+(\.\d+)?", r"\1 <n>"),
         (r"\b(TID|pid|process|port) #?\d+", r"\1 <n>"),
+        # Py4J's name for an object of the JVM, and Spark's for a column of a plan.
+        (r"\bcalling o\d+\.", "calling o<n>."),
+        (r"\b([a-z_]\w*)#\d+L?\b", r"\1#<n>"),
         (r"\bpenstock-\w+", "penstock-<id>"),
     )
 ]

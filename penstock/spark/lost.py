@@ -8,6 +8,8 @@ from penstock.driver.epoch_errors import EngineLost
 from penstock.graph.physical import PhysicalGraph
 
 _WORKER_ENDED = "Python worker exited unexpectedly"
+_CALLING = re.compile(r"\AAn error occurred while calling \S+\.\n: ")
+"""What Py4J puts before an exception of the JVM: the object, which has another number each time, and its method."""
 _TASK = re.compile(r"Task (\d+) in stage (\d+)\.\d+ failed")
 
 
@@ -36,7 +38,8 @@ def _where(text: str, graph: PhysicalGraph, stages: list[int]) -> str:
 
 def brief(error: Exception) -> str:
     """A Spark error without its JVM frames; of a Python worker's, the exception itself."""
-    lines = [line for line in str(error).splitlines() if line.strip() and not line.lstrip().startswith(("at ", "... "))]
+    text = _CALLING.sub("", str(error))
+    lines = [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith(("at ", "... "))]
     for index, line in enumerate(lines):
         if line.startswith("Traceback (most recent call last)"):
             # The frames are indented; the first line that is not names the exception.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import logging
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -25,6 +26,8 @@ from penstock.state.entries import state_id
 from penstock.state.ttl import timed_name
 from penstock.tables.snapshot import TIMERS, Snapshot
 from penstock.tables.sources import SavedBlocks
+
+_log = logging.getLogger(__name__)
 
 
 class StateSize(NamedTuple):
@@ -113,8 +116,9 @@ class Savepoint(Snapshot):
         return [*_operator_differences(self, other), *_source_differences(self, other)]
 
     def dispose(self) -> None:
-        """Remove it for good."""
+        """Remove it for good; the log says so."""
         dispose_savepoint(self._storage)
+        _log.info("Removed the savepoint in %s.", self._storage.where)
 
     def _lines(self) -> Iterator[str]:
         data = self.metadata

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import uuid
 from pathlib import Path
@@ -150,6 +151,36 @@ class TestRemoving:
                 assert objects_of(root, lineage) == []
             steps += 1
         assert steps == 3
+
+    @pytest.mark.parametrize("retain", [True, False])
+    def test_the_log_says_what_was_kept_and_what_was_removed(
+        self, root: SharedStorage, retain: bool, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        caplog.set_level(logging.INFO, "penstock")
+        lineage = checkpointed(root)
+        lineages = Lineages(root)
+        lineages.current()
+        lineages.end(lineage, last=LAST, retain=retain)
+        Lineages(root).current()
+        done = "Kept" if retain else "Removed"
+        where = root.below(lineage).where
+        assert caplog.messages == [f"{done} the checkpoints of a job that is over: {where}."]
+
+    def test_the_log_says_what_was_removed_after_a_driver_died(
+        self, root: SharedStorage, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        caplog.set_level(logging.INFO, "penstock")
+        lineage = checkpointed(root)
+        dying: Any = Dying(root, 1)
+        lineages = Lineages(dying)
+        lineages.current()
+        with pytest.raises(Died):
+            lineages.end(lineage, last=LAST, retain=False)
+        assert caplog.messages == []
+        for _ in range(2):
+            Lineages(root).current()
+        where = root.below(lineage).where
+        assert caplog.messages == [f"Removed what a driver left of the checkpoints of a job that is over: {where}."]
 
     def test_a_sweep_that_dies_is_swept_by_the_next(self, root: SharedStorage) -> None:
         steps = 0

@@ -2,6 +2,8 @@
 
 import json
 import pickle
+import subprocess
+import sys
 
 import pytest
 from hypothesis import given
@@ -417,6 +419,22 @@ class TestWhatIsMissing:
         assert {(record.name, record.levelname) for record in said} == {
             ("penstock.connectors.kafka.librdkafka", "DEBUG")
         }
+
+    @pytest.mark.parametrize("console", ["", "from penstock.common.console import console; console()"])
+    def test_lines_of_librdkafka_do_not_reach_the_terminal(self, console):
+        program = f"""
+from penstock.common import SimpleStringSchema
+from penstock.datastream.connectors.kafka import KafkaSource
+{console}
+builder = KafkaSource.builder().set_bootstrap_servers("127.0.0.1:1").set_topics("orders")
+builder.set_value_only_deserializer(SimpleStringSchema()).set_property("socket.timeout.ms", "500")
+try:
+    builder.build().start(1)
+except Exception as error:
+    print(type(error).__name__)
+"""
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+        assert (done.stdout, done.stderr) == ("KafkaError\n", "")
 
 
 class TestABroker:

@@ -26,6 +26,8 @@ MODULES = [
     "penstock.datastream.connectors.kafka",
     "penstock.datastream.connectors.postgres",
     "penstock.datastream.connectors.redis",
+    "penstock.connectors.generated",
+    "penstock.metrics",
     "penstock.tables",
     "penstock.testing",
 ]

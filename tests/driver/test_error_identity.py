@@ -20,6 +20,8 @@ from penstock.errors import PenstockError, SourceLocation
         ("query 0a0e9c54-2c7c-4bb8-9b3e-0d5f4c1f2b11", "query 9f1e9c54-2c7c-4bb8-9b3e-0d5f4c1f2b00"),
         ("/tmp/penstock-ab12cd/spark is gone", "/tmp/penstock-zz99aa/spark is gone"),
         ("worker pid 4711 died", "worker pid 4712 died"),
+        ("An error occurred while calling o52.collect", "An error occurred while calling o9952.collect"),
+        ("Couldn't find value#12L in [key#7]", "Couldn't find value#98L in [key#91]"),
     ],
 )
 def test_what_differs_each_time_does_not_matter(first: str, again: str) -> None:

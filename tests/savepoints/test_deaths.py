@@ -131,15 +131,19 @@ def test_disposing_of_one(tmp_path):
 
 
 class TestAClaimedSavepoint:
-    def test_goes_when_the_job_has_a_checkpoint_of_its_own(self, tmp_path, path):
+    def test_goes_when_the_job_has_a_checkpoint_of_its_own(self, tmp_path, path, caplog):
+        caplog.set_level("INFO", "penstock.savepoint")
         with job_of(sums(), from_savepoint=path, claim_mode=RecoveryClaimMode.CLAIM) as job:
             assert job.states("sum") == SUMS
             assert sums_in(path) == SUMS
             job.crash()
             assert sums_in(path) == SUMS
+            assert caplog.messages == []
             job.epoch()
             with pytest.raises(NotASavepoint):
                 load_savepoint(savepoint_storage(path))
+            removed = f"Removed the savepoint in {path}, which its job has claimed and needs no longer."
+            assert caplog.messages == [removed]
             job.crash()
             job.push((0, 5)).epoch()
             assert job._driver.last.claimed is None

@@ -98,10 +98,12 @@ class TestASavepoint:
         assert "operator 'new': added" in lines
         assert "source 'numbers': gone" in lines
 
-    def test_can_be_listed_and_disposed_of(self, tmp_path):
+    def test_can_be_listed_and_disposed_of(self, tmp_path, caplog):
+        caplog.set_level("INFO", "penstock.tables")
         paths = [saved(sums(), tmp_path, ("a", 1)).path for _ in range(3)]
         assert [found.where for found in Savepoint.list(tmp_path)] == paths
         Savepoint.load(paths[1]).dispose()
+        assert caplog.messages == [f"Removed the savepoint in {paths[1]}."]
         assert [found.where for found in Savepoint.list(tmp_path)] == [paths[0], paths[2]]
         with pytest.raises(NotASavepoint):
             Savepoint.load(paths[1])

@@ -4,15 +4,21 @@ import logging
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from programs import Count, expected_counts, words
 
-from penstock.common import JobStatus, RestartStrategies, WatermarkStrategy
+from penstock.common import JobStatus, RestartStrategies, SimpleStringSchema, WatermarkStrategy
 from penstock.datastream.connectors import DiscardingSink, Source
+from penstock.datastream.connectors.kafka import KafkaSource
+from penstock.driver import epochs
+from penstock.driver.clock import DriverClocks
 from penstock.driver.coordinator import CheckpointStatus
 from penstock.driver.epoch_errors import UserFunctionFailed
 from penstock.driver.restarts import WITH_CHECKPOINTS
@@ -188,6 +194,40 @@ def test_a_clock_that_goes_back_does_not_hold_up_the_trigger(make_env: Any, capl
     assert "went back by 3600 s" in caplog.text
 
 
+def test_a_clock_that_jumps_forward_does_not_expire_an_epoch(
+    make_env: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The clock jumps while the task of the second epoch runs: by an hour, sixty times the epoch's timeout."""
+    running, jumped = tmp_path / "running", tmp_path / "jumped"
+
+    def wait_for_the_jump(number: int) -> int:
+        if number == 10:
+            running.touch()
+            while not jumped.exists():
+                time.sleep(0.01)
+        return number
+
+    wall, lead = time.time, [0]
+    monkeypatch.setattr(time, "time", lambda: wall() + lead[0])
+    # The default of a field is the clock of the moment in which its class was made.
+    monkeypatch.setattr(epochs, "DriverClocks", lambda _, monotonic: DriverClocks(lambda: time.time(), monotonic))
+    env = make_env(parallelism=1, records=10, checkpoints=True, execution__checkpointing__timeout="60 s")
+    env.set_restart_strategy(RestartStrategies.no_restart())
+    env.from_collection(range(30)).uid("numbers").map(wait_for_the_jump).sink_to(DiscardingSink()).uid("sink")
+    client = env.execute_async("forward")
+    deadline = time.monotonic() + 60
+    while not running.exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    lead[0] = 3600
+    jumped.touch()
+    client.result()
+    checkpoints = client._job.driver.checkpoints.recent
+    assert {checkpoint.status for checkpoint in checkpoints} == {CheckpointStatus.COMPLETED.value}
+    times = [checkpoint.triggered_at for checkpoint in checkpoints]
+    assert max(times) - min(times) > 3_500_000, "the clock has jumped"
+    assert max(checkpoint.duration_ms for checkpoint in checkpoints) < 60_000
+
+
 class Unreachable(Source):
     """Finds no server; each attempt says so after another time."""
 
@@ -203,15 +243,56 @@ class Unreachable(Source):
         return ()
 
 
+def unreachable(env: Any, _: Path) -> Any:
+    return env.from_source(Unreachable(), WatermarkStrategy.no_watermarks(), "orders")
+
+
+def absent_broker(env: Any, _: Path) -> Any:
+    builder = KafkaSource.builder().set_bootstrap_servers("127.0.0.1:1").set_topics("orders")
+    builder.set_value_only_deserializer(SimpleStringSchema()).set_property("socket.timeout.ms", "200")
+    return env.from_source(builder.build(), WatermarkStrategy.no_watermarks(), "orders")
+
+
+def parquet_of_an_unreadable_type(env: Any, folder: Path) -> Any:
+    """Spark has no type for a time of day."""
+    pq.write_table(pa.table({"at": pa.array([1, 2], pa.time64("us"))}), folder / "orders.parquet")
+    return env.from_spark(env.spark.readStream.schema("at timestamp").parquet(str(folder)))
+
+
+@pytest.mark.parametrize(
+    ("start", "says"),
+    [
+        pytest.param(
+            unreachable, r"Source 'orders' failed .*\n(.*\n)*.*broker:9092 refused", id="a source that finds no server"
+        ),
+        pytest.param(
+            absent_broker,
+            r"Source 'orders' failed .*\n(.*\n)*.*127\.0\.0\.1:1 cannot learn .*brokers run there",
+            id="a Kafka broker that is absent",
+            marks=pytest.mark.long,
+        ),
+        pytest.param(
+            parquet_of_an_unreadable_type,
+            r"declined: org\.apache\.spark\.\S+ .*orders\.parquet.*Expected Spark type timestamp",
+            id="a Parquet type that Spark cannot read",
+        ),
+    ],
+)
 def test_by_default_an_error_from_the_start_ends_the_job_the_fifth_time(
-    make_env: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    make_env: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    start: Callable[[Any, Path], Any],
+    says: str,
 ) -> None:
     quickly = replace(WITH_CHECKPOINTS, initial_ms=1, max_ms=1)
     monkeypatch.setattr("penstock.driver.checkpoint_settings.WITH_CHECKPOINTS", quickly)
     env = make_env(checkpoints=True)
-    env.from_source(Unreachable(), WatermarkStrategy.no_watermarks(), "orders").sink_to(DiscardingSink())
+    (tmp_path / "in").mkdir()
+    start(env, tmp_path / "in").sink_to(DiscardingSink())
     client = env.execute_async("unreachable")
-    with pytest.raises(PenstockError, match=r"Source 'orders' failed .*\n(.*\n)*.*broker:9092 refused"):
+    with pytest.raises(PenstockError, match=says):
         client.result()
     assert client.restarts() == 4
     assert "it met the same error 5 times and never completed a checkpoint" in caplog.text

@@ -2,6 +2,7 @@
 
 import os
 import select
+import threading
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -11,10 +12,12 @@ from decimal import Decimal
 import pytest
 from pyspark.sql.datasource import DataSource, DataSourceWriter, WriterCommitMessage
 
-from penstock.common import RestartStrategies, Row, Types
+from penstock.common import Encoder, RestartStrategies, Row, Types
 from penstock.connectors.two_phase import TwoPhaseCommitSink
 from penstock.datastream import RuntimeExecutionMode, StreamExecutionEnvironment, TwoPhaseCommitSinkFunction
-from penstock.datastream.connectors import Sink, SinkWriter
+from penstock.datastream.connectors import Sink, SinkWriter, Source
+from penstock.datastream.connectors.file_system import FileSink, RollingPolicy
+from penstock.driver.epoch_errors import EpochFailed
 from penstock.driver.epoch_settings import Settings
 from penstock.spark.writing import SparkWriterFailed
 from penstock.state.local_storage import LocalStorage
@@ -96,6 +99,51 @@ def test_a_cancel_in_the_middle_of_an_epoch_aborts_its_transactions(make_env, tm
     assert [path.name for path in target.iterdir() if "-" in path.name] == []
     assert sorted(int(line) for path in target.iterdir() for line in path.read_text().split()) == list(range(10))
     assert [path for path in (tmp_path / "checkpoints").rglob("transactions/**/*") if path.is_file()] == []
+
+
+class Numbers(Source):
+    """0, 1, 2, …: five an epoch, without an end."""
+
+    bounded = False
+
+    def start(self, parallelism):
+        return {"only": 0}
+
+    def advance(self, positions, limit):
+        return {"only": positions["only"] + 5}
+
+    def read(self, split, start, end):
+        return iter(range(start, end))
+
+
+def test_a_savepoint_whose_open_part_file_was_finished_since_is_refused_for_good(make_env, tmp_path):
+    target, savepoints = tmp_path / "target", str(tmp_path / "savepoints")
+    policy = RollingPolicy.default_rolling_policy(part_size=10**9, rollover_interval=10**9, inactivity_interval=10**9)
+
+    def start(**settings):
+        env = make_env(parallelism=1, checkpoints=True, **settings)
+        env.set_restart_strategy(RestartStrategies.fixed_delay_restart(3, 10))
+        sink = FileSink.for_row_format(str(target), Encoder.simple_string_encoder()).with_rolling_policy(policy)
+        env.from_source(Numbers(), source_name="numbers").uid("numbers").sink_to(sink.build()).uid("out")
+        begun = threading.Event()
+        env.add_epoch_listener(lambda epoch: begun.set())
+        return env.execute_async("parts"), begun
+
+    first, begun = start()
+    assert begun.wait(120)
+    older = first.trigger_savepoint(savepoints).result()
+    first.stop_with_savepoint(True, savepoints).result()
+    (part,) = (path for path in target.rglob("part-*") if not path.name.startswith("."))
+    numbers = part.read_text().split()
+    assert numbers == [str(number) for number in range(len(numbers))]
+    for _ in range(2):
+        second, begun = start(**{"execution.state-recovery.path": older})
+        with pytest.raises(EpochFailed, match=r"\.chunk', a piece of an unfinished part file .* is gone"):
+            second.result()
+        assert second.restarts() == 0
+        assert not begun.is_set(), "an epoch was decided"
+        assert [path for path in target.rglob("*") if path.is_file()] == [part]
+        assert part.read_text().split() == numbers
 
 
 class Waiting(Sink):

@@ -18,7 +18,22 @@ from penstock.driver.epoch_errors import EngineLost
 from penstock.graph.builder import build
 from penstock.spark.jvm import end_quietly, jvm_death
 from penstock.spark.lost import lost
+from penstock.spark.session import default_conf
 from penstock.spark.start_checks import SparkUnreachable, check_before_start, check_master
+
+
+def test_what_spark_remembers_of_past_epochs_is_bounded() -> None:
+    """An epoch is a job, stages, an execution and a progress report: Spark keeps a thousand of each by default."""
+    settings = default_conf("local[2]")
+    most = {
+        "spark.ui.retainedJobs": 100,
+        "spark.ui.retainedStages": 200,
+        "spark.ui.retainedTasks": 2000,
+        "spark.sql.ui.retainedExecutions": 50,
+        "spark.sql.streaming.numRecentProgressUpdates": 10,
+    }
+    assert {key: bound for key, bound in most.items() if not 0 < int(settings.get(key, "0")) <= bound} == {}
+    assert settings["spark.sql.classic.shuffleDependency.fileCleanup.enabled"] == "true"
 
 
 class TestFilesForSpark:
@@ -174,3 +189,5 @@ class TestAWorkerThatEnded:
 
     def test_is_not_any_other_loss(self) -> None:
         assert str(self.lost([7, 8], "Executor lost")) == "Executor lost"
+        of_py4j = "An error occurred while calling o165.collectToPython.\n: org.apache.spark.SparkException: Full disk"
+        assert str(self.lost([7, 8], of_py4j)) == "org.apache.spark.SparkException: Full disk"

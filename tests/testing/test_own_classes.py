@@ -9,12 +9,17 @@ from typing import NamedTuple
 
 import msgspec
 import own_classes
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from penstock.common import JsonSchema, Types
+from penstock.common import JsonSchema, Types, WatermarkStrategy
 from penstock.common.class_collector import ClassCollector
 from penstock.common.program import Program
+from penstock.common.serialization import BulkWriterFactory
 from penstock.datastream import KeyedProcessFunction, MapFunction, StreamExecutionEnvironment
+from penstock.datastream.connectors.file_system import BulkFormat, FileSink, FileSource, StreamFormat
+from penstock.datastream.connectors.kafka import KafkaOffsetsInitializer, KafkaSource
 from penstock.datastream.state import ValueStateDescriptor
 from penstock.graph.ship import NotShippable
 from penstock.state.driver_storage import DriverStorage
@@ -351,6 +356,54 @@ class TestEveryKindOfClass:
         stream = env.from_collection(texts).map(schema.deserialize).map(schema.serialize)
         with JobHarness(stream) as job:
             assert job.run() == texts
+
+
+class TestFormats:
+    """Formats are built on the driver, with the program's class, and used in the tasks."""
+
+    @pytest.fixture(params=["", FUTURE], ids=["", "postponed annotations"])
+    def program(self, request, as_main):
+        program = as_main(
+            f"{request.param}{IMPORTS}@dataclass\nclass Txn:\n    card: str\n    amount: float\n"
+            "def check(value):\n    assert type(value) is Txn, type(value)\n    return value\n"
+            "def make(pair): return Txn(*pair)\n"
+        )
+        # From now on the class holds what msgspec keeps on it.
+        msgspec.json.decode(b'{"card": "a", "amount": 1}', type=program.Txn)
+        return program
+
+    def read(self, program, env, source):
+        stream = env.from_source(source, WatermarkStrategy.no_watermarks(), "cards").rebalance().map(program.check)
+        with JobHarness(stream, parallelism=2) as job:
+            read = sorted(job.run(), key=lambda txn: txn.card)
+        assert read == [program.Txn("a", 1.0), program.Txn("b", 2.5)]
+        assert {type(txn) for txn in read} == {program.Txn}
+
+    def test_csv_is_read_as_a_class_of_the_programs_file(self, program, env, tmp_path):
+        (tmp_path / "cards.csv").write_text("card,amount\na,1.0\nb,2.5\n")
+        csv = StreamFormat.csv(value_type=program.Txn, header=True)
+        self.read(program, env, FileSource.for_record_stream_format(csv, str(tmp_path)).build())
+
+    def test_parquet_is_read_as_a_class_of_the_programs_file(self, program, env, tmp_path):
+        pq.write_table(pa.table({"card": ["a", "b"], "amount": [1.0, 2.5]}), tmp_path / "cards.parquet")
+        parquet = BulkFormat.parquet(value_type=program.Txn)
+        self.read(program, env, FileSource.for_bulk_file_format(parquet, str(tmp_path)).build())
+
+    def test_kafka_is_read_as_a_class_of_the_programs_file(self, program, env, kafka):
+        topic = kafka.topic()
+        kafka.send(topic, '{"card": "a", "amount": 1}', '{"card": "b", "amount": 2.5}')
+        builder = KafkaSource.builder().set_bootstrap_servers(kafka.servers).set_topics(topic)
+        builder.set_starting_offsets(KafkaOffsetsInitializer.earliest()).set_bounded(KafkaOffsetsInitializer.latest())
+        self.read(program, env, builder.set_value_only_deserializer(JsonSchema(program.Txn)).build())
+
+    def test_parquet_is_written_from_a_class_of_the_programs_file(self, program, env, tmp_path):
+        sink = FileSink.for_bulk_format(str(tmp_path), BulkWriterFactory.parquet(program.Txn)).build()
+        txns = env.from_collection([("a", 1.0), ("b", 2.5)]).map(program.make, program.Txn)
+        txns.map(program.check).sink_to(sink)
+        with JobHarness(env) as job:
+            job.run()
+        rows = [row for part in tmp_path.rglob("part-*") for row in pq.read_table(part).to_pylist()]
+        assert rows == [{"card": "a", "amount": 1.0}, {"card": "b", "amount": 2.5}]
 
 
 def test_the_stored_type_of_a_class_has_its_whole_name(as_main, env):
