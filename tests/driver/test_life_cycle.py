@@ -332,11 +332,11 @@ class TestARestart:
 
 
 def test_a_failure_tells_what_decides() -> None:
-    class Lasting(PenstockError):
+    class NotRetryable(PenstockError):
         retryable = False
 
     assert JobFailure.of(OSError("gone"), 5).restartable
-    assert not JobFailure.of(Lasting("wrong"), 5).restartable
+    assert not JobFailure.of(NotRetryable("wrong"), 5).restartable
     assert not JobFailure.of(OSError("gone"), 5, restartable=False).restartable
     assert not JobFailure.of(KeyboardInterrupt(), 5).restartable
 
