@@ -54,7 +54,9 @@ def test_every_link_into_a_page_leads_to_a_heading(page: str) -> None:
 
 
 def test_make_without_a_target_lists_every_target_for_people() -> None:
-    printed = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    printed = subprocess.run(
+        ["make", "--no-print-directory", "help"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
     listed = {line.split()[1] for line in printed.splitlines()}
     # Parts of other targets.
     assert listed == targets() - {"help", "java", "test-plain", "test-spark"}
