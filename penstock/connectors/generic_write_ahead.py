@@ -293,7 +293,7 @@ def _form(type_info: TypeSpec) -> tuple[Callable[[Any], bytes], Callable[[bytes]
     if type_info is None:
         return _encode_plain, msgspec.msgpack.Decoder(list[Any]).decode
     serializer = serializer_for(type_info)
-    return serializer.encode, serializer.decode_many
+    return serializer.encode_element, serializer.decode_many
 
 
 def _encode_plain(value: Any) -> bytes:

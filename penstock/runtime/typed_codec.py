@@ -36,7 +36,7 @@ def _joined(values: list[Written]) -> bytes:
 
 def declared_codec(serializer: Serializer, checked: bool) -> Codec:
     """For a declared type. `checked`: the operator's results were checked already, so writing them needs no check."""
-    node, encode, encode_many = serializer.node, serializer.encode, serializer.encode_many
+    node, encode, encode_many = serializer.node, serializer.encode_element, serializer.encode_many
     wire, write = node.wire, codec.encode
     # Values of an exact class passed the operator's check unseen, and an int may yet be too large.
     checked = checked and not node.proof and node.exact is None

@@ -136,6 +136,13 @@ class TestAlone:
             harness.process((1, "a"), (2, "b")).snapshot(0).notify_complete(0)
         assert sink.sent == [(1, "a"), (2, "b")]
 
+    def test_records_declared_as_any_object_come_back_as_they_were(self):
+        sink = ToAList(type_info=Types.PICKLED_BYTE_ARRAY())
+        records = [{"a": (1, None)}, None, b"bytes", [2], 1j, LastOnly]
+        with SinkHarness(sink) as harness:
+            harness.process(*records).snapshot(0).notify_complete(0)
+        assert sink.sent == records
+
     def test_a_record_that_would_come_back_as_another_is_refused_in_the_task(self):
         with pytest.raises(Exception, match=r"The record \(1, 'a'\) cannot wait .* Declare the type"):
             SinkHarness(ToAList()).process((1, "a"))

@@ -279,10 +279,7 @@ class Pickled(TypeNode):
         return value
 
     def _wire(self, value: Any) -> bytes:
-        try:
-            return to_bytes(value)
-        except Exception as error:  # an object's own __reduce__ may raise anything
-            raise _not_pickled(value, error) from error
+        return _part_of(value)
 
     def _value(self, wire: bytes) -> Any:
         return from_bytes(wire)
@@ -295,6 +292,18 @@ def encode_any(value: Any) -> bytes:
     """The bytes of a value without a type."""
     data = encode_plain(value)
     return pickled(value) if data is None else data
+
+
+def encode_part(value: Any) -> bytes:
+    """The bytes of a value without a type inside another value."""
+    return codec.encode(_part_of(value))
+
+
+def _part_of(value: Any) -> bytes:
+    try:
+        return to_bytes(value)
+    except Exception as error:  # an object's own __reduce__ may raise anything
+        raise _not_pickled(value, error) from error
 
 
 def pickled(value: Any) -> bytes:

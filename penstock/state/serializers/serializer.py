@@ -8,7 +8,7 @@ from typing import Any
 from penstock.common.typeinfo import TypeSpec
 from penstock.state.serializers import codec
 from penstock.state.serializers.containers import Sequence
-from penstock.state.serializers.leaves import LONG_MAX, LONG_MIN, Pickled, decode_any, encode_any
+from penstock.state.serializers.leaves import LONG_MAX, LONG_MIN, Pickled, decode_any, encode_any, encode_part
 from penstock.state.serializers.node import TypeNode
 from penstock.state.serializers.types import node_of
 
@@ -36,6 +36,7 @@ class Serializer:
         "decode",
         "decode_many",
         "encode",
+        "encode_element",
         "encode_many",
         "exact",
         "immutable",
@@ -61,7 +62,9 @@ class Serializer:
     #: The value of these bytes (any buffer will do). Bytes of another schema raise msgspec.ValidationError;
     #: those of a type that has changed since go through `migrations.Versions` first.
     decode: Callable[[bytes], Any]
-    #: Many values in one call, as one msgpack array: its header, then the bytes of each value in turn.
+    #: As `encode`, for a value inside a msgpack array: a value without a type has another form there.
+    encode_element: Callable[[Any], bytes]
+    #: Many values in one call, as one msgpack array: its header, then the bytes of each element in turn.
     encode_many: Callable[[list[Any]], bytes]
     #: The values that `encode_many` wrote.
     decode_many: Callable[[bytes], list[Any]]
@@ -74,6 +77,7 @@ class Serializer:
         self.exact = node.exact
         self.check = node.check
         self.encode, self.decode = _functions(node)
+        self.encode_element = encode_part if type(node) is Pickled else self.encode
         self.encode_many, self.decode_many = _functions(many)
         self._schema = node.describe()
         _drop_caches(node, set())
