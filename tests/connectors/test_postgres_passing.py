@@ -4,11 +4,14 @@ import psycopg
 import pytest
 from psycopg import errors
 
+from penstock.checkpoint.wal import WriteAheadLog
 from penstock.common import RestartStrategies
 from penstock.connectors.postgres.connection import PostgresEndpoint, PostgresError, PostgresRefused, Session
 from penstock.connectors.postgres.sqlstates import NOT_RETRYABLE, RETRYABLE, is_brief, passes
 from penstock.datastream import StreamExecutionEnvironment
 from penstock.datastream.connectors.postgres import PostgresSink, PostgresSource
+from penstock.driver.committing import CommitContext
+from penstock.state.driver_storage import DriverStorage
 from penstock.testing import JobHarness
 
 KNOWN = sorted(code for code in errors._sqlcodes if len(code) == 5)
@@ -73,9 +76,9 @@ class Sometimes(PostgresSink):
         cls.cures[:] = [cure]
         return cls(*args, **options)
 
-    def _write(self, connection, target, commits):
+    def _write(self, connection, target, commits, context):
         try:
-            super()._write(connection, target, commits)
+            super()._write(connection, target, commits, context)
         except psycopg.Error as error:
             while self.cures and error.sqlstate != "57P01":
                 self.cures.pop()()
@@ -162,7 +165,7 @@ class TestASink:
         sink._server.connect = connecting
         with psycopg.connect(postgres) as other:
             other.execute("CREATE TABLE penstock_ledger (n int)")
-            sink.start()
+            sink.start(CommitContext(uid="out", wal=WriteAheadLog(DriverStorage())))
         assert len(tries) > 1
 
 
