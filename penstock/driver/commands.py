@@ -32,7 +32,7 @@ class DescribableJob(Protocol):
 
     @property
     def started_at(self) -> float:
-        """In seconds since the epoch."""
+        """In seconds since 1970."""
         ...
 
     @property
