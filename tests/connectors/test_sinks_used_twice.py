@@ -32,10 +32,12 @@ def storage(request, tmp_path):
     return None if request.param == "memory" else LocalStorage(tmp_path / "checkpoints")
 
 
-def job(sink, **options):
+def job(sink, behind_exchange=False, **options):
     """Even numbers go to the operator `even`, odd ones to `odd`; both end in the same object."""
     env = StreamExecutionEnvironment.get_execution_environment()
     numbers = env.from_collection(NUMBERS).uid("numbers")
+    if behind_exchange:
+        numbers = numbers.rebalance()
     numbers.filter(lambda n: n % 2 == 0).uid("only even").sink_to(sink).uid("even")
     numbers.filter(lambda n: n % 2 == 1).uid("only odd").sink_to(sink).uid("odd")
     return JobHarness(env, settings=FILES, **options)
@@ -218,6 +220,27 @@ def test_a_postgres_sink_writes_the_rows_of_both_operators_once(point, postgres)
             harness.epoch(10)
             harness.run(10)
         assert sorted(n for (n,) in db.execute("SELECT n FROM numbers")) == list(NUMBERS)
+
+
+@pytest.mark.parametrize("make", [Shelf, lambda: Mailbox({2: 1, 4: 2})], ids=["ledger", "write-ahead"])
+def test_both_operators_keep_their_records_over_a_crash_a_rescale_and_a_savepoint(make, tmp_path):
+    sink = make()
+    with job(sink, behind_exchange=True, parallelism=2, storage=LocalStorage(tmp_path / "before")) as harness:
+        harness.epoch(10)
+        harness.rescale(3)
+        harness.crash_at("driver.published")
+        harness.epoch(5)
+        harness.epoch(5)
+        savepoint = harness.stop_with_savepoint(tmp_path / "savepoints")
+    restored = {"storage": LocalStorage(tmp_path / "after"), "from_savepoint": savepoint}
+    with job(sink, behind_exchange=True, parallelism=1, **restored) as harness:
+        harness.epoch(5)
+        harness.rescale(2)
+        harness.crash_at("driver.published")
+        harness.epoch(5)
+        harness.run(10)
+    received = sink.received if isinstance(sink, Mailbox) else sink.of("even") + sink.of("odd")
+    assert sorted(received) == list(NUMBERS)
 
 
 def test_a_job_writes_nothing_onto_the_sink_that_a_program_gave():
