@@ -39,8 +39,8 @@ help:
 	@echo 'make bench-io  what files and PostgreSQL as sinks cost a job'
 	@echo 'make bench-pairs  one line of the benchmark on two revisions, interleaved; BASE=main~10 LINE=keys-100000 PAIRS=5'
 	@echo 'make fuzz      damage a savepoint in many ways, see that each is refused; MUTATIONS=10000'
-	@echo 'make compatibility   write docs/compatibility.md anew from PyFlink and this code'
-	@echo 'make graph     draw how the packages import each other, layer by layer: docs/import-graph.svg'
+	@echo 'make compatibility   write docs/migrate/compatibility.md anew from PyFlink and this code'
+	@echo 'make graph     draw how the packages import each other, layer by layer: docs/internals/import-graph.svg'
 	@echo 'make clean     remove $(VENV), caches and build output'
 
 install: $(STAMP)

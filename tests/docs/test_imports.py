@@ -75,7 +75,7 @@ def unexplained(page: str) -> set[str]:
     return {name for name in used - known if name in public()}
 
 
-PAGES = [page.stem for page in sorted(DOCS.glob("*.md")) if page.stem not in OTHERS]
+PAGES = [str(page.relative_to(DOCS).with_suffix("")) for page in sorted(DOCS.rglob("*.md")) if page.stem not in OTHERS]
 
 
 @pytest.mark.parametrize("page", PAGES)

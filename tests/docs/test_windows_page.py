@@ -1,4 +1,4 @@
-"""docs/windows.md does what it says: its program is run, and its names are there."""
+"""docs/write/windows.md does what it says: its program is run, and its names are there."""
 
 import ast
 import re
@@ -9,7 +9,7 @@ import penstock.datastream.window
 from penstock.datastream.windowed import WindowedStream
 from penstock.testing import JobHarness
 
-PAGE = (Path(__file__).parents[2] / "docs/windows.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs/write/windows.md").read_text()
 
 
 def run() -> dict[str, Any]:
