@@ -19,7 +19,7 @@ BASE ?= HEAD~1
 LINE ?= keys-100000
 PAIRS ?= 5
 
-.PHONY: help install run test test-plain test-spark test-long coverage lint format bench bench-batch bench-state bench-savepoint bench-tables bench-io bench-pairs chaos soak fuzz compatibility graph clean java
+.PHONY: help install run test test-plain test-spark test-long coverage lint format bench bench-batch bench-state bench-savepoint bench-tables bench-io bench-pairs chaos soak fuzz compatibility graph docs clean java browser
 
 help:
 	@echo 'make install   set up $(VENV) (and Java, where it is missing)'
@@ -41,6 +41,7 @@ help:
 	@echo 'make fuzz      damage a savepoint in many ways, see that each is refused; MUTATIONS=10000'
 	@echo 'make compatibility   write docs/migrate/compatibility.md anew from PyFlink and this code'
 	@echo 'make graph     draw how the packages import each other, layer by layer: docs/internals/import-graph.svg'
+	@echo 'make docs      build the documentation site in build/site; warnings are errors'
 	@echo 'make clean     remove $(VENV), caches and build output'
 
 install: $(STAMP)
@@ -61,7 +62,7 @@ test-plain: $(STAMP)
 test-spark: $(CLASSES)
 	$(PY) -m pytest -m 'spark and not slow and not long' -p no:cacheprovider $(ARGS) || [ $$? -eq 5 ]
 
-test-long: $(CLASSES)
+test-long: $(CLASSES) | browser
 	$(PY) -m pytest -m 'slow or long' -p no:cacheprovider $(ARGS) || [ $$? -eq 5 ]
 
 coverage: $(STAMP)
@@ -116,6 +117,10 @@ compatibility: $(STAMP)
 graph: $(STAMP)
 	$(PY) -m scripts.import_graph
 
+docs: $(STAMP)
+	$(PY) -m sphinx -W --keep-going -q -j auto -b html docs build/site
+	@echo 'Open build/site/index.html in a browser.'
+
 clean:
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage
 	rm -rf spark-warehouse artifacts metastore_db derby.log
@@ -123,6 +128,9 @@ clean:
 
 java:
 	@sh scripts/java.sh
+
+browser:
+	@sh scripts/browser.sh
 
 # See scripts/class_archive.py: made once, 40 s of CPU, and 7 s less for each of the JVMs that tests start.
 $(CLASSES): $(STAMP) scripts/class_archive.py

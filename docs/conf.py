@@ -20,8 +20,8 @@ extensions = [
     "sphinx_copybutton",
     "sphinx_design",
 ]
-exclude_patterns = ["_build"]
-nitpicky = False
+# Single backticks in docstrings.
+default_role = "literal"
 
 # Headings of three levels are targets of links, in the pages and on GitHub alike.
 myst_heading_anchors = 4
