@@ -19,7 +19,7 @@ BASE ?= HEAD~1
 LINE ?= keys-100000
 PAIRS ?= 5
 
-.PHONY: help install run test test-plain test-spark test-long coverage lint format bench bench-batch bench-state bench-savepoint bench-tables bench-io bench-pairs chaos soak fuzz compatibility graph docs clean java browser
+.PHONY: help install run test test-plain test-spark test-long coverage lint format bench bench-batch bench-state bench-savepoint bench-tables bench-io bench-pairs chaos soak fuzz compatibility reference graph docs clean java browser
 
 help:
 	@echo 'make install   set up $(VENV) (and Java, where it is missing)'
@@ -40,6 +40,7 @@ help:
 	@echo 'make bench-pairs  one line of the benchmark on two revisions, interleaved; BASE=main~10 LINE=keys-100000 PAIRS=5'
 	@echo 'make fuzz      damage a savepoint in many ways, see that each is refused; MUTATIONS=10000'
 	@echo 'make compatibility   write docs/migrate/compatibility.md anew from PyFlink and this code'
+	@echo 'make reference  write the settings, commands and errors in docs/reference from the code'
 	@echo 'make graph     draw how the packages import each other, layer by layer: docs/internals/import-graph.svg'
 	@echo 'make docs      build the documentation site in build/site; warnings are errors'
 	@echo 'make clean     remove $(VENV), caches and build output'
@@ -114,11 +115,15 @@ fuzz: $(STAMP)
 compatibility: $(STAMP)
 	$(PY) -m scripts.compatibility
 
+reference: $(STAMP)
+	$(PY) -m scripts.reference
+
 graph: $(STAMP)
 	$(PY) -m scripts.import_graph
 
 docs: $(STAMP)
 	$(PY) -m sphinx -W --keep-going -q -j auto -b html docs build/site
+	@$(PY) -m scripts.site_links build/site
 	@echo 'Open build/site/index.html in a browser.'
 
 clean:

@@ -20,6 +20,8 @@ extensions = [
     "sphinx_copybutton",
     "sphinx_design",
 ]
+# A source of reference/errors.md, and not a page.
+exclude_patterns = ["reference/error-notes.md"]
 # Single backticks in docstrings.
 default_role = "literal"
 
@@ -27,6 +29,7 @@ default_role = "literal"
 myst_heading_anchors = 4
 myst_enable_extensions = ["colon_fence", "deflist", "fieldlist"]
 
+autodoc_default_options = {"members": True, "undoc-members": True, "show-inheritance": True}
 autodoc_member_order = "bysource"
 autodoc_typehints = "description"
 autodoc_typehints_description_target = "documented"
@@ -45,6 +48,7 @@ html_theme = "pydata_sphinx_theme"
 html_title = f"Penstock {version}"
 html_static_path = ["_static"]
 html_css_files = ["penstock.css"]
+html_js_files = ["from-disk.js"]
 html_show_sourcelink = False
 html_theme_options = {
     "logo": {"text": "Penstock"},
