@@ -33,7 +33,7 @@ MODULES = [
 ]
 """Those that users import from, the first choice first."""
 
-OTHERS = {"architecture", "compatibility"}
+OTHERS = {"architecture", "compatibility", "errors"}
 """Pages on Penstock's own files, and on every name there is."""
 
 
