@@ -29,10 +29,10 @@ default_role = "literal"
 myst_heading_anchors = 4
 myst_enable_extensions = ["colon_fence", "deflist", "fieldlist"]
 
-autodoc_default_options = {"members": True, "undoc-members": True, "show-inheritance": True}
+autodoc_default_options = {"members": True, "undoc-members": True}
 autodoc_member_order = "bysource"
-autodoc_typehints = "description"
-autodoc_typehints_description_target = "documented"
+autodoc_typehints = "signature"
+python_maximum_signature_line_length = 88
 autodoc_class_signature = "mixed"
 autosummary_generate = False
 napoleon_google_docstring = True
@@ -53,6 +53,8 @@ html_show_sourcelink = False
 html_theme_options = {
     "logo": {"text": "Penstock"},
     "header_links_before_dropdown": 9,
+    "navbar_align": "left",
+    "navbar_persistent": ["search-button"],
     "navigation_with_keys": True,
     "show_nav_level": 2,
     "show_toc_level": 2,
