@@ -8,8 +8,10 @@ import pytest
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = {
+    "write/event-time": 2,
     "write/keys": 2,
     "write/state": 5,
+    "write/windows": 4,
 }
 """How many programs each page has."""
 
