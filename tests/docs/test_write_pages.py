@@ -8,9 +8,12 @@ import pytest
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = {
+    "write/async-io": 2,
+    "write/batch": 2,
     "write/event-time": 2,
     "write/keys": 2,
     "write/state": 5,
+    "write/types": 3,
     "write/windows": 4,
 }
 """How many programs each page has."""
