@@ -9,7 +9,7 @@ from penstock.datastream.windowed import WindowedStream
 PAGE = (Path(__file__).parents[2] / "docs/write/windows.md").read_text()
 
 
-def test_its_names_are_there() -> None:
+def test_every_name_on_the_page_exists() -> None:
     mentioned = set(re.findall(r"`([A-Z]\w+(?:Windows|Trigger|Evictor|Assigner))\b", PAGE))
     assert len(mentioned) > 15
     assert all(hasattr(penstock.datastream.window, name) for name in mentioned)
