@@ -118,7 +118,7 @@ def test_one_of_a_newer_version(savepoint: Path) -> None:
     (savepoint / "_metadata").write_bytes(data[:start] + digest_of(body) + body)
     assert refused(savepoint) == (
         "job.py:6: NewerSavepoint: The savepoint in FOLDER/savepoint was made by Penstock 9.1 and has format "
-        f"{FORMAT + 1}; this version reads up to {FORMAT}.\n"
+        f"{FORMAT + 1}; this version reads up to format {FORMAT}.\n"
         '    env.execute("counts")\n'
         "Fix: Run Penstock 9.1 or later.\n"
     )

@@ -235,7 +235,7 @@ class TestNumbersInASavepoint:
             changed = msgspec.structs.replace(operator, snapshot=snapshot)
             return msgspec.structs.replace(metadata, operators={**metadata.operators, "typed": changed})
 
-        with pytest.raises(DamagedSavepoint, match=r"operator 'typed' has parallelism"):
+        with pytest.raises(DamagedSavepoint, match=r"operator 'typed' has a parallelism of"):
             Savepoint.load(forged(good, tmp_path / "forged", change))
 
 
