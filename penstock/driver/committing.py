@@ -31,6 +31,7 @@ class Commit(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     epoch: int
     subtask: int
     payload: bytes
+    """The committable itself, as the writer returned it from ``prepare_commit``."""
     again: bool = False
     """Whether an earlier driver might already have committed it."""
 
@@ -40,6 +41,7 @@ class CommitContext:
     """The operator on whose behalf the driver calls a sink. One sink object can end several streams."""
 
     uid: str
+    """Uid of the operator."""
     wal: WriteAheadLog
     """The job's write-ahead log, kept in the checkpoint storage."""
 

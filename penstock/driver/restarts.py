@@ -30,7 +30,7 @@ class FixedDelay:
 
 @dataclass(frozen=True)
 class FailureRate:
-    """One failure more than `max_failures` within `interval_ms` ends the job."""
+    """More than `max_failures` failures within `interval_ms` end the job."""
 
     max_failures: int
     interval_ms: int

@@ -63,10 +63,12 @@ class CheckpointLog:
 
     @property
     def latest_completed(self) -> CheckpointStatistics | None:
+        """The most recent completed checkpoint, if any."""
         return next((each for each in reversed(self.recent) if each.status == CheckpointStatus.COMPLETED.value), None)
 
     @property
     def latest_failed(self) -> CheckpointStatistics | None:
+        """The most recent declined or expired checkpoint, if any."""
         return next((each for each in reversed(self.recent) if each.status != CheckpointStatus.COMPLETED.value), None)
 
     def add_failed(self, abort: Abort, triggered_at: int, duration_ms: int) -> None:

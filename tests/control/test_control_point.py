@@ -144,7 +144,7 @@ class TestAJob:
         assert answers == [Done(savepoint="/savepoints/last")]
 
 
-class TestAJobIsMeantBy:
+class TestFindingAJob:
     def test_a_job_is_found_by_id_id_prefix_or_name(self, directory: str, start: Callable[..., FakeJob]) -> None:
         start(A, "counts")
         start(B, "b2")

@@ -108,7 +108,7 @@ def test_a_jump_is_the_clock_movement_beyond_elapsed_time() -> None:
     assert jumps.since_last(10_000) == 0
 
 
-class TestAClockThatGoesBack:
+class TestABackwardJump:
     def test_a_backward_jump_does_not_lengthen_the_pause_between_checkpoints(
         self, env: StreamExecutionEnvironment
     ) -> None:
@@ -203,7 +203,7 @@ class TestAClockThatGoesBack:
             assert job.output == [0, 0, 1, 0]
 
 
-class TestAClockThatGoesForward:
+class TestAForwardJump:
     def test_a_forward_jump_does_not_expire_an_epoch(
         self, env: StreamExecutionEnvironment, during_tasks: Callable[..., None]
     ) -> None:

@@ -211,7 +211,7 @@ ALL_IN = AllIn(1, at=50)
 PUBLISHED = Published(1, at=50)
 
 
-class TestWhatCannotHappen:
+class TestInvalidEvents:
     @pytest.mark.parametrize(
         ("state", "event"),
         [
@@ -283,7 +283,7 @@ class TestACheckpointThatIsStopped:
         assert (abort.status, abort.failures) == (CheckpointStatus.DECLINED, (failure(),))
 
 
-class TestADriverThatGoesOnFromTheLastManifest:
+class TestRecovery:
     @pytest.mark.parametrize("next_epoch", [1, 2])
     def test_recovery_continues_whether_or_not_the_last_checkpoint_was_published(self, coordinator, next_epoch):
         coordinator.handle(trigger())

@@ -451,7 +451,7 @@ def test_the_driver_keeps_statistics_of_recent_epochs_only(start, engine, monkey
     assert [statistics.number for statistics in driver.statistics] == [4, 5, 6, 7, 8]
 
 
-class TestWhatTheEngineTellsTheDriver:
+class TestEngineProperties:
     def test_a_source_that_the_engine_reads_as_two_has_two_lines_in_the_manifest(self, engine, storage):
         lines = ["numbers", "numbers"]
         driver = EpochDriver(program(), storage, Settings(), engine.execute, {"out": CommitLog()}, source_lines=lines)

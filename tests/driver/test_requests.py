@@ -142,7 +142,7 @@ class TestAStop:
         assert executor.life.status is JobStatus.CANCELED
 
 
-class TestAJobThatIsOver:
+class TestAnEndedJob:
     def test_an_ended_job_refuses_requests_without_waiting(self) -> None:
         executor = running()
         executor.life.cancel_requested()

@@ -32,7 +32,7 @@ LOG = {
 SOURCES = ["files", "python", "more"]
 
 
-class TestALogTakenApart:
+class TestARebuiltLog:
     def test_a_log_rebuilt_for_the_same_sources_is_unchanged(self):
         assert put_together(take_apart(LOG, SOURCES, "here"), SOURCES) == LOG
 

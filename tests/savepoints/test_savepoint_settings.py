@@ -20,7 +20,7 @@ def configuration(**settings):
     return StreamExecutionEnvironment.get_execution_environment(Configuration.from_dict(given)).get_configuration()
 
 
-class TestTheSavepointToBeginWith:
+class TestRestoreSettings:
     def test_no_savepoint_is_restored_by_default(self):
         assert restore_settings(configuration()) is None
 

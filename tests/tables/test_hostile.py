@@ -195,7 +195,7 @@ class TestNamesInASavepoint:
             return msgspec.structs.replace(metadata, positions=positions)
 
         path = forged(good, tmp_path / "forged", change)
-        with pytest.raises(DamagedSavepoint, match=r"source 'numbers' has a file .*, which is not a valid name in Spark"):
+        with pytest.raises(DamagedSavepoint, match=r"source 'numbers' has a file .*, which is not a valid name in"):
             JobHarness(typed(), from_savepoint=path, max_parallelism=4)
 
     @pytest.mark.parametrize("name", ["sources/0/../../../evil.py", "/evil.py", "commits/0", "offsets/../x"])
