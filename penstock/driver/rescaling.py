@@ -82,7 +82,8 @@ def _chain_named(program: PhysicalGraph, name: str) -> Chain:
         raise CannotRescale(f"Several operators are named '{name}'.", fix="Use the operator's uid.")
     if found[0].level == 0:
         raise CannotRescale(
-            f"'{name}' runs in the chain of source '{found[0].source_name}', once per Spark partition.",
+            f"'{name}' runs in the chain of source '{found[0].source_name}', once per Spark partition, so "
+            f"it cannot be rescaled.",
             fix="Call set_parallelism(n) on it in the program to make it a separate task.",
         )
     return found[0]
