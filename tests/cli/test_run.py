@@ -122,7 +122,7 @@ class TestAJobThatWasCancelled:
         assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
     def test_is_told_with_what_could_not_be_done(self, write):
-        text = "Job 'x' was cancelled here, but not its checkpoints."
+        text = "Job 'x' was cancelled here, but its checkpoints remain."
         done = penstock_run(write(self.RAISES.replace("Job 'x' was cancelled.", text)))
         assert (done.returncode, done.stderr) == (0, f"{text}\n")
 

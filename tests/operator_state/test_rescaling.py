@@ -204,7 +204,7 @@ class TestRawKeyedState:
         job.push((1, 1)).epoch()
         path = job.savepoint(tmp_path / "savepoints")
         storage = LocalStorage(tmp_path / "new")
-        with pytest.raises(NotRestorable, match=r"savepoint in .*'sums'.* in 13 key groups, this program in 26"):
+        with pytest.raises(NotRestorable, match=r"savepoint in .*'sums'.* in 13 key groups, but this program uses 26"):
             raw_by_key(2, storage, groups=26, from_savepoint=path)
         assert latest(storage) is None
 

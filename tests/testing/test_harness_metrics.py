@@ -113,7 +113,7 @@ def test_an_operator_is_found_by_uid_or_name(env):
         metrics = job.metrics()
         assert metrics.of("Measure it") == metrics.of("measure")
         assert metrics.of("measure")["size.kind.long.seen"] == 0
-        with pytest.raises(PenstockError, match=r"0 operators are called 'else'.*'Measure it' \(uid 'measure'\)"):
+        with pytest.raises(PenstockError, match=r"0 operators are named 'else'.*'Measure it' \(uid 'measure'\)"):
             metrics.of("else")
 
 
