@@ -128,7 +128,7 @@ class Housekeeping:
 
     @contextmanager
     def pinned(self, number: int) -> Iterator[None]:
-        """Keep the files of a checkpoint inside this block. It must be the last checkpoint when the block starts."""
+        """Keep the files of a checkpoint while the block runs. It must be the last checkpoint when the block starts."""
         self._pinned.append(number)
         try:
             yield
@@ -177,7 +177,7 @@ class Housekeeping:
     def _due(self, last: Manifest) -> list[Block]:
         if not self._storage.in_memory:
             return due(last, self._blocks, self._base_bytes)[:_AT_A_TIME]
-        # All operators together: one old base would keep all manifests since, with the deltas of all operators.
+        # All operators together: one old base would retain every later manifest, with the deltas of all operators.
         deltas = sum(last.delta_bytes(uid) for uid in last.since_base)
         bases = sum(base.size for handles in last.bases.values() for base in handles.values())
         too_large = any(last.state_bytes(uid) > self._memory_limit for uid in last.since_base)

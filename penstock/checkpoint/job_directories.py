@@ -5,7 +5,7 @@
         job                       the exact name; published once, when a driver first uses the directory
 
 Earlier versions recorded no name and mapped every name to its readable part alone: "orders/eu" and "orders eu" shared a
-directory. Only the job whose exact name such a directory has takes it over without confirmation.
+directory. A job takes over such a directory without confirmation only if the directory has the job's exact name.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def _can_take(storage: SharedStorage, own: SharedStorage, job: str, unnamed: Unn
         return False
     raise UnknownOwner(
         f"{storage.where} holds checkpoints written by an earlier version of Penstock that do not name their job. "
-        f"Job '{job}' is one of several names that this version would have stored there.",
+        f"That version used this directory for several job names, including '{job}'.",
         fix=f"If they belong to this job, start it once with -D {UNNAMED_DIRECTORY.key}=adopt. If they belong to "
         f"another job, start it once with -D {UNNAMED_DIRECTORY.key}=ignore: it starts without them, in {own.where}.",
     )

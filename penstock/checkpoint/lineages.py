@@ -57,7 +57,7 @@ class Lineages:
             newest = max((_number(name) for name in names), default=0)
             record = _record(newest)
             if record in names and not _ended(record, names):
-                # It can have ended and been removed since.
+                # It might have ended and been removed since.
                 with suppress(MissingObject):
                     lineage = self._root.read(record).decode()
                     if not origin or lineage.endswith(_FROM + origin):

@@ -2,7 +2,7 @@
 
 The files of an epoch are needed until a later manifest is published, because a new driver commits the last epoch again.
 A driver removes the files it has read once the next epoch is committed. The retention sweep removes all other files of
-earlier epochs: those of failed attempts, and those that a driver did not live to remove.
+earlier epochs: those of failed attempts, and those that a driver died before removing.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def wal_name(epoch: int, digest: str) -> str:
 
 
 class WriteAheadLog:
-    """The driver's view of the files, shared by all sinks, which can have staged identical files."""
+    """The driver's view of the files, shared by all sinks, which might have staged identical files."""
 
     def __init__(self, storage: Storage) -> None:
         self.storage = storage

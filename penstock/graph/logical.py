@@ -57,7 +57,7 @@ class Input:
 
 @dataclass
 class SourceSpec:
-    """A source of the program. `reader` tells how Spark's input is turned into records."""
+    """A source of the program. `reader` determines how Spark's input is turned into records."""
 
     reader: str
     """`rows`: one record per Spark row; `chunks`: pickled lists of records, written by this driver; `splits`: the parts

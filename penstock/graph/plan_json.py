@@ -60,7 +60,7 @@ def _predecessor(
 ) -> dict[str, Any]:
     kind, tag = edge.partitioning.kind, None if edge.tag is None else edge.tag.tag_id
     if is_head:
-        # The builder can have changed the user's partitioning, for example to rebalance behind a source.
+        # The builder might have changed the user's partitioning, for example to rebalance behind a source.
         exchanges = [physical.edges[number] for number in chain.inputs]
         kind = next(
             exchange.kind

@@ -95,7 +95,7 @@ class ChainRun:
         """Return whether the operators' in-memory state is the state that this checkpoint holds for this subtask.
 
         Spark assigns subtasks to workers freely, so the operators might have run another attempt of that epoch, or
-        nothing since an earlier epoch. The manifest records one attempt of an epoch; another attempt can have had
+        nothing since an earlier epoch. The manifest records one attempt of an epoch; another attempt might have had
         different results.
         """
         reported, subtask = self.reported, self.subtask

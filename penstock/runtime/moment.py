@@ -35,7 +35,7 @@ class OfSplit(NamedTuple):
 
 
 class Moment:
-    """The current times, shared by all operators of a chain and subtask. The task sets it before each record.
+    """The current times, shared by all operators of a chain and subtask. The task sets them before each record.
 
     Records are passed on within the call, so an operator's results have the timestamp of its input. An operator that
     emits with another timestamp sets it for the call and then restores the previous one: upstream and sibling operators

@@ -191,7 +191,7 @@ class Operator:
     def _emit_side(self, result: tuple[Any, ...]) -> None:
         if len(result) != 2:
             raise WrongResult(
-                f"{describe(self.function)} yielded {len(result) - 1} values with {result[0]!r}.",
+                f"{describe(self.function)} yielded {len(result) - 1} values with {result[0]!r}, which takes one.",
                 fix="Write `yield tag, value`.",
             )
         emit = self.sides.get(result[0].tag_id)

@@ -107,4 +107,4 @@ class WithStateOperator(Operator):
     def _state_origin(self) -> str:
         if self.state_hint is None:
             return f"the state_type passed to {self.how}_with_state"
-        return f"the annotation of {self.state_hint.origin}; state_type=... overrides it"
+        return f"taken from the annotation of {self.state_hint.origin}; state_type=... overrides it"

@@ -301,7 +301,7 @@ def test_one_name_for_two_kinds_is_refused(env):
     "register", [lambda group: group.counter("numRecordsIn"), lambda group: group.add_group("to").counter("n")]
 )
 def test_penstock_s_own_names_are_refused(env, register):
-    assert "Penstock measures that itself" in failure(env, register)
+    assert "is reserved for one of Penstock's own metrics" in failure(env, register)
 
 
 def test_a_gauge_that_raises_fails_the_job_with_its_name(env):

@@ -79,7 +79,7 @@ class _Once(Evictor[Any, Any]):
 
 
 class CountEvictor(_Once):
-    """Keeps the last `max_count` records."""
+    """Keeps the last ``max_count`` records."""
 
     def __init__(self, max_count: int, do_evict_after: bool = False) -> None:
         super().__init__(do_evict_after)

@@ -12,7 +12,7 @@ from penstock.runtime.windows.assigners import MergingWindowAssigner
 from penstock.runtime.windows.window import NAME_LENGTH, WindowSerializer
 
 Merge = Callable[[Any, list[Any], Any, list[Any]], None]
-"""Called for a merge: the new window, the merged windows, the window that holds the contents, those that move there."""
+"""Called for a merge with the new window, the merged windows, the one that holds the contents, and those that move."""
 
 
 class MergingWindowSet:

@@ -225,7 +225,7 @@ class WindowOperator(Operator):
                 return
         by_event_time = domain is TimeDomain.EVENT_TIME
         cleanup = self._cleanup_time(window)
-        # An earlier version of the program can have set the timer: for another lateness, or another kind of time.
+        # An earlier version of the program might have set the timer, for another lateness or another kind of time.
         decides = by_event_time == self.event_time
         if time > cleanup if decides else self._is_over(cleanup):
             self._forget(window, known)

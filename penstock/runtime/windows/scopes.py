@@ -18,7 +18,7 @@ from penstock.state.overlay import Overlay
 
 
 class NotMergeable(PenstockError):
-    """A state that cannot be merged was requested, or asked to be merged, for windows that merge."""
+    """A state that cannot be merged was requested or merged, for windows that merge."""
 
 
 class Scopes:

@@ -236,7 +236,7 @@ class ContinuousEventTimeTrigger(_Continuous):
         if following is None:
             ctx.register_event_time_timer(self._next(timestamp - timestamp % self.interval, window, state))
         elif following <= ctx.get_current_watermark():
-            # In an earlier version of the program, the timer can have belonged to another trigger.
+            # In an earlier version of the program, the timer might have belonged to another trigger.
             ctx.register_event_time_timer(following)
         return TriggerResult.CONTINUE
 
