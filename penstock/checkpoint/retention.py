@@ -69,7 +69,7 @@ class Retention:
             for name in self._storage.list("bases/")
             if name not in needed and _epoch(name) < last.id and _epoch(name) not in reading
         ]
-        # The sinks commit the files of the last checkpoint, again if a driver recovers from it.
+        # Keep those of the last checkpoint: a driver that recovers from it commits them again.
         for folder in (WAL, FORMER_WAL):
             gone += [name for name in self._storage.list(folder) if _epoch(name) < last.id]
         for name in gone:

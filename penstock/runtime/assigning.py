@@ -83,7 +83,7 @@ class TimestampsOperator(Operator):
         if self.strategy.generator is not None:
             self._generators[channel] = self.strategy.generator()
         if self._in_source or self.idle:
-            # Announces the channel downstream, even if its watermark never advances, or ends its idleness.
+            # Announce the channel downstream even if its watermark never advances, or end its idleness.
             self.idle = False
             self.mark(watermark, channel)
 

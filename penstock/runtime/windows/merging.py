@@ -1,4 +1,4 @@
-"""The windows of a key if windows merge, and the state window that holds the contents of each.
+"""The windows of a key, for windows that merge, and the state window that holds the contents of each.
 
 When windows merge, the contents of one of them stay in place and the contents of the others move there.
 """
