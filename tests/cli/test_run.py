@@ -162,9 +162,9 @@ def test_an_error_of_penstock_is_its_message_and_the_users_line(write):
     done = penstock_run(program)
     assert done.returncode == 1
     assert done.stderr == (
-        f"{program}:3: GraphError: The parallelism must be a whole number of at least 1, not 0.\n"
+        f"{program}:3: GraphError: The parallelism must be an int of at least 1, not 0.\n"
         "    env.set_parallelism(0)\n"
-        "Fix: Give such a number, or leave the call out.\n"
+        "Fix: Pass such a number, or remove the call.\n"
     )
 
 

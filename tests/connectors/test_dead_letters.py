@@ -287,7 +287,9 @@ class TestEventTime:
 class TestRefused:
     def test_letters_that_nobody_reads(self):
         stream = environment().from_source(Messages(["1"]), source_name="orders", dead_letters=BROKEN)
-        with pytest.raises(GraphError, match=r"'orders' .* which nobody reads.*get_side_output") as caught:
+        with pytest.raises(
+            GraphError, match=r"'orders' .* but nothing reads that side output.*get_side_output"
+        ) as caught:
             JobHarness(stream)
         assert caught.value.locations[0].file == __file__
 

@@ -303,13 +303,13 @@ class TestRecovery:
 
     def test_recovery_refuses_state_of_an_operator_that_the_program_does_not_have(self, start, engine):
         start().run_epoch(None, {})
-        message = r"holds state of operator 'count them' \(uid 'count'\), which this program does not have. Give its"
+        message = r"holds state of operator 'count them' \(uid 'count'\), which this program does not have. Restore the"
         with pytest.raises(PenstockError, match=message):
             start(graph=program(uid="renamed")).recover()
 
     def test_recovery_refuses_a_changed_number_of_key_groups(self, start, engine):
         start().run_epoch(None, {})
-        message = r"'count them' \(uid 'count'\) in 16 key groups, this program in 32.*set_max_parallelism\(16\)"
+        message = r"'count them' \(uid 'count'\) in 16 key groups, but this program has 32.*set_max_parallelism\(16\)"
         with pytest.raises(PenstockError, match=message):
             start(graph=program(groups=32)).recover()
 

@@ -396,7 +396,7 @@ class TestTheTypeOfKeys:
             # A program without a declaration does not erase the stored type.
             job = restarted(job, restore, tmp_path, counted_by(None))
             job.epoch(0)
-            problem = r"\(uid 'counts'\) is stored by keys of type 'int', and key_by declares 'string' now"
+            problem = r"\(uid 'counts'\) in .* is stored by keys of type 'int', but key_by now declares 'string'"
             with pytest.raises(NotRestorable, match=problem):
                 restarted(job, restore, tmp_path, counted_by(str))
 

@@ -131,7 +131,9 @@ class TestASparkJob:
         options = {"storage": storage, "from_savepoint": path}
         JobHarness(program("z", "x", "y"), **options).epoch()
         JobHarness(program("z", "x", "y"), storage=storage).epoch()
-        with pytest.raises(NotRestorable, match=r"\['z', 'x', 'y'\], in this order, and this program has \['x'"):
+        with pytest.raises(
+            NotRestorable, match=r"\['z', 'x', 'y'\], in this order, but this program has the sources \['x'"
+        ):
             JobHarness(program("x", "y", "z"), storage=storage)
 
     def test_a_job_without_the_saved_sources_starts_at_batch_0(self, path):

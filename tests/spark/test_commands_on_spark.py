@@ -168,7 +168,7 @@ def test_a_job_is_listed_saved_rescaled_stopped_resumed_and_cancelled(
     saved = Savepoint.load(penstock("cancel", "-s", "counts")).metadata
     assert second.end() == 0, "a cancelled job is not a failed program"
     start, removed, end = second.said().splitlines()
-    assert removed.startswith("Removed the checkpoints of a job that is over: ")
+    assert removed.startswith("Removed the checkpoints of a finished job: ")
     assert re.match(rf"Job 'counts' \([0-9a-f]{{32}}\) starts from the savepoint {path}, parallelism 1, ", start)
     assert re.match(r"Job 'counts' was cancelled after .*: \d+ epochs, \d+ records\. Resume it with: .*", end)
     together = sorted(first.results + second.results)
