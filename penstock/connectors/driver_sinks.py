@@ -49,7 +49,7 @@ class PrintSink(Sink):
 
     Args:
         identifier: Prefix for each line.
-        value_type: Type of the records; set by ``DataStream.print``.
+        value_type: Type of the records. Defaults to the declared type of the stream.
     """
 
     guarantee = AT_MOST_ONCE

@@ -244,7 +244,7 @@ class _Epoch:
             yield from written_ahead(msgspec.structs.replace(self._commit, payload=self._records), self._context)
             return
         for piece in pieces_of(self._records):
-            whose = f"which sink '{self._context.uid}' has not acknowledged of epoch {self.number}"
+            whose = f"which sink '{self._context.uid}' needs to send epoch {self.number} again"
             yield from chunks_of(piece, self._storage, whose)
 
     def keep(self) -> None:

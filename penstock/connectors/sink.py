@@ -36,10 +36,10 @@ class SinkWriter(ABC):
 
     @abstractmethod
     def write(self, value: Any) -> None:
-        """Write a record, or keep it for `prepare_commit`."""
+        """Write a record, or buffer it for ``prepare_commit``."""
 
     def end_input(self) -> None:
-        """Called when the input is exhausted: no record follows, in this epoch or a later one."""
+        """Handle the end of bounded input: no record follows, in this epoch or a later one."""
 
     @abstractmethod
     def prepare_commit(self) -> bytes | None:
@@ -136,7 +136,7 @@ class Sink(ABC):
         """
 
     def settle(self, context: CommitContext) -> None:
-        """Raise if records are still unsent. Called when no epoch of this lineage follows."""
+        """Raise if records are still unsent: no later epoch of this lineage will send them."""
 
     def close(self, context: CommitContext) -> None:
         """Release the sink's resources in the driver at the end of a job. Another job can use the sink afterwards."""

@@ -40,7 +40,7 @@ def base(tmp_path):
 
 
 class TestRolling:
-    def test_every_part_is_closed_at_a_checkpoint(self, base):
+    def test_the_on_checkpoint_policy_closes_every_part(self, base):
         job = Attempts(rows(base, TEXT, policy=ON_CHECKPOINT))
         job.run("a", "b").run("c").run()
         assert sorted(files(base).values()) == [b"a\nb\n", b"c\n"]
@@ -336,7 +336,7 @@ class TestCommits:
         with pytest.raises(StorageError, match=re.escape(hidden)):
             job.commit()
 
-    def test_a_repeated_commit_reports_a_missing_file_if_none_had_begun(self, base):
+    def test_a_repeated_commit_reports_a_missing_file_if_no_commit_had_begun(self, base):
         job = Attempts(rows(base, TEXT, policy=ON_CHECKPOINT))
         job.publish(job.attempt(["a"]))
         hidden = os.path.join(base, *files(base, hidden=True))

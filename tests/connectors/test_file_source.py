@@ -136,7 +136,7 @@ class TestRefuses:
         with pytest.raises(PenstockError, match="Files cannot be split"):
             FileEnumeratorProvider.default_splittable_file_enumerator()
         for wrong in (lambda: builder.set_file_enumerator(len), lambda: builder.set_split_assigner(len)):
-            with pytest.raises(PenstockError, match="takes File"):
+            with pytest.raises(PenstockError, match="accepts only File"):
                 wrong()
 
     def test_invalid_settings_are_rejected(self, tmp_path):

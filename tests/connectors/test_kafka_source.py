@@ -273,7 +273,7 @@ class TestStartAndStop:
         with pytest.raises(KafkaError, match=rf"'{topic}', partition 0: the group has no committed offset.*EARLIEST"):
             plan(builder.set_starting_offsets(KafkaOffsetsInitializer.committed_offsets()))
 
-    def test_a_bounded_source_stops_at_its_start_offsets_even_after_a_restart(self, kafka, plan):
+    def test_a_bounded_source_stops_at_the_offsets_found_at_its_start_even_after_a_restart(self, kafka, plan):
         topic = kafka.topic()
         kafka.send(topic, *"abc")
         builder = building(kafka, topic).set_bounded(KafkaOffsetsInitializer.latest())

@@ -193,14 +193,16 @@ class FileSourceBuilder:
         """Accept Flink's setting; only the default is supported."""
         if not isinstance(file_enumerator, FileEnumeratorProvider):
             raise PenstockError(
-                "set_file_enumerator takes FileEnumeratorProvider.default_non_splittable_file_enumerator()."
+                "set_file_enumerator accepts only FileEnumeratorProvider.default_non_splittable_file_enumerator()."
             )
         return self
 
     def set_split_assigner(self, split_assigner: FileSplitAssignerProvider) -> FileSourceBuilder:
         """Accept Flink's setting; only the default is supported."""
         if not isinstance(split_assigner, FileSplitAssignerProvider):
-            raise PenstockError("set_split_assigner takes FileSplitAssignerProvider.locality_aware_split_assigner().")
+            raise PenstockError(
+                "set_split_assigner accepts only FileSplitAssignerProvider.locality_aware_split_assigner()."
+            )
         return self
 
     def build(self) -> FileSource:

@@ -18,8 +18,8 @@ GROUP = {"group.id": "penstock"}
 """A consumer needs a group. Nothing is ever committed to this one, and no client joins it."""
 _INSTEAD = {
     "sasl.jaas.config": "sasl.mechanism, sasl.username and sasl.password",
-    "ssl.truststore.location": "ssl.ca.location, a file in PEM",
-    "ssl.truststore.password": "ssl.ca.location, a file in PEM",
+    "ssl.truststore.location": "ssl.ca.location (a PEM file)",
+    "ssl.truststore.password": "ssl.ca.location (a PEM file)",
     "ssl.keystore.type": "ssl.keystore.location for PKCS#12, or ssl.certificate.location for PEM",
     "max.poll.records": "the setting penstock.epoch.max-records",
 }

@@ -145,7 +145,7 @@ class KafkaSource(Source):
             self._connected.close()
         self._connected = self._reader = self._looked = None
 
-    # -- inside ----------------------------------------------------------------------------------------------------
+    # -- internal --------------------------------------------------------------------------------------------------
 
     @property
     def _cluster(self) -> Cluster:

@@ -49,7 +49,7 @@ class RowEncoder:
         ]
         """Columns whose values can change after `write`."""
 
-    # A row of a text and two numbers takes 0.16 µs.
+    # 0.16 µs per row of a string and two numbers.
     def encode(self, rows: list[tuple[Any, ...]]) -> bytes:
         """Encode rows with one value, or a `WrittenField`, per column."""
         try:

@@ -132,7 +132,7 @@ class PostgresSink(Sink):
         self._look(look, who)
 
     def _look(self, look: Callable[[psycopg.Connection[Any]], Result], who: str) -> Result:
-        doing = f"looking at table '{self._name}' in {self._server!r}"
+        doing = f"inspecting table '{self._name}' in {self._server!r}"
         try:
             return self._session.run(look, doing)
         except driver().Error as error:
