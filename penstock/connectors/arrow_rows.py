@@ -1,4 +1,4 @@
-"""Records as Arrow record batches of a given schema, in a write-ahead log: the task's half of a sink of columns."""
+"""Task-side half of a columnar sink: record batches of a fixed Arrow schema in a write-ahead log."""
 
 from __future__ import annotations
 
@@ -21,15 +21,18 @@ from penstock.runtime.context import RuntimeContext
 from penstock.runtime.operators import EpochInfo
 
 _TOGETHER = 4096
-"""Rows of a batch."""
+"""Rows per record batch."""
 
 
 class DoesNotFit(PenstockError):
-    """A record has another shape than the schema of the sink says."""
+    """A record does not match the schema of the sink."""
 
 
 class ArrowWriter(SinkWriter):
-    """Each chunk of the log is one batch, without its schema. `types` are the columns' types as the user wrote them."""
+    """Write each record batch, without its schema, as one chunk of the log.
+
+    `types` are the column types as the user wrote them, for error messages.
+    """
 
     def __init__(self, schema: pa.Schema, types: list[str], context: RuntimeContext) -> None:
         self._schema = schema
@@ -48,8 +51,10 @@ class ArrowWriter(SinkWriter):
         try:
             values = self._values_of(value)
         except PenstockError as error:
-            raise DoesNotFit(f"{self._whose} gives Spark a record that does not fit. {error}") from None
-        # A list or dict inside could be changed before the batch is made.
+            raise DoesNotFit(
+                f"{self._whose} cannot pass a record to Spark: it does not match the schema. {error}"
+            ) from None
+        # The program could change a nested list or dict before the batch is built.
         row = [arrow_value(copy.deepcopy(each)) for each in values] if self._nested else tuple(values)
         self._rows.append(row)
         if len(self._rows) == _TOGETHER:
@@ -79,15 +84,15 @@ class ArrowWriter(SinkWriter):
                 break
         record = dict(zip(self._schema.names, row, strict=True))
         return DoesNotFit(
-            f"{self._whose} gives Spark a record that does not fit: the field '{field.name}' is "
-            f"{self._types[place]}, and {value!r:.200} ({type(value).__name__}) is not: {problem}. The record is "
+            f"{self._whose} cannot pass a record to Spark: the field '{field.name}' is declared as "
+            f"{self._types[place]}, but its value is {value!r:.200} ({type(value).__name__}): {problem}. The record is "
             f"{record!r:.1000}.",
-            fix="Make the records what the schema of to_spark says in a map before it, or change the schema.",
+            fix="Convert the records to the schema of to_spark in a map before it, or change the schema.",
         )
 
 
 _NOT_OF_IT = (ValueError, TypeError, NotImplementedError, OverflowError, IndexError, AttributeError)
-"""Arrow's own errors are among these; the last two are of a value that has no such parts."""
+"""Arrow's own errors are subclasses of these. The last two come from a value without the expected elements."""
 
 
 _TAKEN: list[tuple[Callable[[pa.DataType], bool], tuple[type, ...], tuple[type, ...]]] = [
@@ -102,13 +107,13 @@ _TAKEN: list[tuple[Callable[[pa.DataType], bool], tuple[type, ...], tuple[type, 
     (pa.types.is_time, (time,), ()),
     (pa.types.is_duration, (timedelta,), ()),
 ]
-"""For each type the classes that are taken for it, numpy's numbers among them, and those of them that are not.
+"""Per Arrow type: the accepted Python classes (including numpy numbers) and the subclasses to reject.
 
-Arrow itself cuts a float off where an int is wanted, and takes a number for so many microseconds."""
+Without this check Arrow truncates a float to fit an integer column and reads an integer as microseconds."""
 
 
 def _check(kind: pa.DataType, values: Iterable[Any]) -> None:
-    """Raise TypeError if a value, or what is in it, is of a class that is not taken for this type."""
+    """Raise TypeError if a value, or a value nested in it, has a class that this type does not accept."""
     if pa.types.is_nested(kind):
         some = [value for value in values if value is not None]
         if pa.types.is_struct(kind):
@@ -125,12 +130,12 @@ def _check(kind: pa.DataType, values: Iterable[Any]) -> None:
         if matches(kind):
             for cls in set(map(type, values)) - {NoneType}:
                 if not issubclass(cls, taken) or issubclass(cls, refused):
-                    raise TypeError(f"of class {cls.__name__}, where {taken[0].__name__} is wanted")
+                    raise TypeError(f"expected {taken[0].__name__}, got {cls.__name__}")
 
 
 def _column(field: pa.Field, values: Any) -> pa.Array:
     _check(field.type, values)
     array = pa.array(values, field.type)
     if array.null_count and not field.nullable:
-        raise ValueError("it must not be null")
+        raise ValueError("the field is not nullable")
     return array

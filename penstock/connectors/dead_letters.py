@@ -1,4 +1,4 @@
-"""Records that a source cannot decode: an error that shows the record, or a letter in a side output."""
+"""Records that a source cannot decode: each fails the job or goes to a side output as a dead letter."""
 
 from __future__ import annotations
 
@@ -12,68 +12,73 @@ from penstock.runtime.moment import OfSplit
 from penstock.runtime.plan import Chain
 
 _SHOWN = 200
-"""Bytes of a record in an error: enough to know it by, few enough to read."""
+"""Bytes of a record that an error message shows: enough to recognize it."""
 _CHUNK = 1000
-"""Records handed on at a time: enough that the hand-over costs nothing, few enough to hold."""
+"""Records passed on at a time: enough to amortize the call, few enough to hold in memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """A record that could not be decoded, as it came. It has no event time, and no watermark waits for it."""
+    """A record that could not be decoded, in its original form.
+
+    It has no event time and does not hold back the watermark.
+    """
 
     source: str
-    """The source's name."""
+    """Name of the source."""
     split: str
-    """Which part of the source it is from: a file, a partition of a topic, a stream, a table."""
+    """The part of the source that the record comes from: a file, a topic partition, a stream or a table."""
     position: str
-    """Where in the split, in words: `line 17, byte 2301`, `offset 17`."""
+    """Human-readable position in the split, such as ``line 17, byte 2301`` or ``offset 17``."""
     raw: bytes
+    """The record's original bytes."""
     reason: str
+    """Why the record could not be decoded."""
 
     @property
     def text(self) -> str:
-        """`raw` as text, for eyes: what is no UTF-8 is shown as \\x.."""
+        """Return ``raw`` as text for display; bytes that are not valid UTF-8 appear as ``\\x..`` escapes."""
         return self.raw.decode(errors="backslashreplace")
 
 
 class UnreadableRecord(PenstockError):
-    """A source has a record that it cannot decode, and the program did not ask for dead letters.
+    """A source cannot decode a record, and the program does not collect dead letters.
 
-    Operator action: mend the record where it is, or let the program ask for dead letters, and start again.
+    Operator action: repair the record at its origin, or collect dead letters in the program; then restart the job.
     """
 
     retryable = False
 
 
 class LetterBox:
-    """What `Source.unreadable` does: one for each source, in the process that reads it."""
+    """Implementation of `Source.unreadable`: one per source, in the process that reads it."""
 
     @staticmethod
     def of(chain: Chain) -> LetterBox:
-        """That of the source whose chain it is."""
+        """Return the letter box of the chain's source."""
         return LetterBox(chain.source_name, chain.source_uid or "", chain.source_location, chain.dead_letters)
 
     def __init__(self, name: str, uid: str = "", location: SourceLocation | None = None, wanted: bool = False) -> None:
         self._name, self._uid, self._location = name, uid, location
         self.wanted = wanted
-        """Whether the program asked for dead letters."""
+        """Whether the program collects dead letters."""
         self._due = 0
-        """Letters that were made and not yet seen among the records."""
+        """Letters created but not yet found among the records."""
 
     @property
     def who(self) -> str:
-        """The source, as errors name it."""
+        """Return the source's name as error messages show it."""
         return f"Source '{self._name}'" + (f" (uid '{self._uid}')" if self._uid else "")
 
     def letter(self, split: str, position: str, raw: bytes | str, reason: str | Exception) -> DeadLetter:
-        """Raises UnreadableRecord unless letters are wanted."""
+        """Return a dead letter for a record, or raise UnreadableRecord if the program does not collect them."""
         data = raw.encode(errors="surrogatepass") if isinstance(raw, str) else bytes(raw)
         why = (str(reason) or type(reason).__name__).strip().rstrip(".")
         if not self.wanted:
             raise UnreadableRecord(
                 f"{self.who} cannot read {split}, {position}: {why}."
                 + (f"\nThe record: {_shown(data)}" if data else ""),
-                fix="Mend the record, or let such records go aside and the job go on: "
+                fix="Repair the record, or route undecodable records to a side output so that the job continues: "
                 "env.from_source(..., dead_letters=tag) and get_side_output(tag), with tag = OutputTag('broken').",
                 locations=(self._location,),
             ) from (reason if isinstance(reason, Exception) else None)
@@ -81,8 +86,11 @@ class LetterBox:
         return DeadLetter(self._name, split, position, data, why)
 
     def chunks(self, split: str, records: Iterator[Any]) -> Iterator[OfSplit]:
-        """The records of a split in chunks, and the letters among them apart. Without letters nothing is looked at."""
-        # A read that failed may have left some.
+        """Yield the records of a split in chunks, with dead letters separated out.
+
+        Chunks are scanned for letters only while some are due.
+        """
+        # A failed read can leave a count behind.
         self._due = 0
         while chunk := list(islice(records, _CHUNK)):
             if not self._due:
@@ -93,8 +101,8 @@ class LetterBox:
             yield OfSplit(split, [record for record in chunk if type(record) is not DeadLetter], letters=letters)
         if self._due:
             raise PenstockError(
-                f"Source '{self._name}' lost {self._due} dead letters of {split}: its read() must give what "
-                f"self.unreadable(...) returns in the place of the record."
+                f"Source '{self._name}' lost {self._due} dead letters of {split}: its read() must yield the result of "
+                f"self.unreadable(...) in place of the record."
             )
 
 

@@ -1,4 +1,4 @@
-"""The sinks every program can use: print, collect, discard. `sink.py` has the contract they follow."""
+"""Built-in sinks: print, collect and discard. `sink.py` defines their contract."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from penstock.driver.committing import Commit, CommitContext
 from penstock.runtime.context import RuntimeContext
 from penstock.runtime.sharing import independent
 
-_IN_THE_DRIVER = "it shows records in the driver when an epoch is complete; if the driver dies just then, it has not"
+_IN_THE_DRIVER = "it outputs records in the driver after each epoch; records are lost if the driver dies before that"
 
 
 class DiscardingSink(Sink):
-    """Takes everything and keeps nothing."""
+    """Discard all records."""
 
-    why = "it keeps nothing"
+    why = "it discards all records"
     reads_only = True
 
     def create_writer(self, context: RuntimeContext) -> SinkWriter:
@@ -42,10 +42,14 @@ class _Discard(SinkWriter):
 
 
 class PrintSink(Sink):
-    """Prints to the driver's standard output when an epoch is complete, so output is never taken back.
+    """Print records to the driver's standard output once their epoch is complete, so output is never retracted.
 
-    Each line is `identifier:subtask> value`, subtasks counted from 1; the subtask is left out at parallelism 1. Records
-    of a declared type look as in Flink (`penstock.common.display`), others as `str` shows them.
+    Each line is ``identifier:subtask> value``, with subtasks numbered from 1. At parallelism 1 the subtask is omitted.
+    Records of a declared type are formatted as in Flink, others with ``str``.
+
+    Args:
+        identifier: Prefix for each line.
+        value_type: Type of the records. Defaults to the declared type of the stream.
     """
 
     guarantee = AT_MOST_ONCE
@@ -89,7 +93,7 @@ class _LineWriter(SinkWriter):
 
 
 class CollectSink(Sink):
-    """Brings records to the driver, for `execute_and_collect`. `results` yields them as epochs complete."""
+    """Bring records to the driver for `execute_and_collect`. `results` yields them as epochs complete."""
 
     guarantee = AT_MOST_ONCE
     why = _IN_THE_DRIVER
@@ -108,7 +112,7 @@ class CollectSink(Sink):
 
     def commit(self, commits: list[Commit], context: CommitContext) -> None:
         for commit in commits:
-            # Written a moment ago by this job's own task, and never read from a manifest: the sink is not durable.
+            # This job's own task pickled the payload; it never comes from a manifest, because the sink is not durable.
             self.results.put(pickle.loads(commit.payload))
 
 

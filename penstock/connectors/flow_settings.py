@@ -1,4 +1,4 @@
-"""Whether flow control holds a job's sources back, and how long its epochs should take."""
+"""Flow control settings: whether to throttle a job's sources, and the target epoch time."""
 
 from __future__ import annotations
 
@@ -11,35 +11,39 @@ from penstock.graph.logical import LogicalGraph
 
 
 def flow_settings(logical: LogicalGraph, configuration: Configuration, single_epoch: bool) -> FlowSettings | None:
-    """`single_epoch`: whether the job is a batch, read at once."""
+    """Return the job's flow control settings, or None if it is off.
+
+    `single_epoch`: whether the job is a batch job, which reads all input in one epoch.
+    """
     target = flow_guarantee(logical, configuration, single_epoch).target_ms
     return None if target is None else FlowSettings(target, configuration.get(MAX_EPOCH_RECORDS) or None)
 
 
 def flow_guarantee(logical: LogicalGraph, configuration: Configuration, single_epoch: bool) -> FlowGuarantee:
-    """Return what `penstock info` prints about flow control: the target time of an epoch, or why there is none."""
+    """Return the flow control that `penstock info` prints: the target epoch time, or why it is off."""
     asked = _asked_for(configuration)
     bounded = all(node.source.bounded for node in logical.nodes.values() if node.source is not None)
     if single_epoch:
-        return FlowGuarantee(target_ms=None, why="a batch is read at once")
+        return FlowGuarantee(target_ms=None, why="a batch job reads all input in one epoch")
     if asked is False:
         return FlowGuarantee(target_ms=None, why=f"{FLOW_ENABLED.key} is false")
     if not throttled_sources(logical):
         return FlowGuarantee(target_ms=None, why="no source can be throttled")
     if asked is None and configuration.get(MAX_EPOCH_RECORDS):
-        return FlowGuarantee(target_ms=None, why=f"{MAX_EPOCH_RECORDS.key} says how much an epoch takes")
+        return FlowGuarantee(target_ms=None, why=f"{MAX_EPOCH_RECORDS.key} limits the size of an epoch")
     if asked is None and bounded and not configuration.get(CHECKPOINT_INTERVAL):
-        return FlowGuarantee(
-            target_ms=None, why="the input ends, and no checkpoint interval says how long an epoch should take"
-        )
-    why = f"{TARGET_EPOCH_TIME.key} says so"
+        return FlowGuarantee(target_ms=None, why="the input is bounded and no checkpoint interval sets an epoch time")
+    why = f"set by {TARGET_EPOCH_TIME.key}"
     if configuration.get(TARGET_EPOCH_TIME) is None:
-        why = f"the checkpoint interval, {LEAST_DEFAULT_EPOCH_MS} ms at least"
+        why = f"follows the checkpoint interval, at least {LEAST_DEFAULT_EPOCH_MS} ms"
     return FlowGuarantee(target_ms=_target_ms(configuration), why=why)
 
 
 def flow_if_asked(configuration: Configuration) -> FlowSettings | None:
-    """In the harness, where every source can be held back, and no epoch is shorter than another without need."""
+    """Return the settings for the test harness: flow control is on only if the configuration enables it.
+
+    In the harness every source can be throttled, and short epochs have no benefit.
+    """
     if not _asked_for(configuration):
         return None
     return FlowSettings(_target_ms(configuration), configuration.get(MAX_EPOCH_RECORDS) or None)
@@ -51,6 +55,6 @@ def _target_ms(configuration: Configuration) -> int:
 
 
 def _asked_for(configuration: Configuration) -> bool | None:
-    """Whether the user wants it or not; None where nothing is said."""
+    """Return whether the user enabled or disabled flow control; None if neither."""
     enabled = configuration.get(FLOW_ENABLED)
     return True if enabled is None and configuration.get(TARGET_EPOCH_TIME) is not None else enabled

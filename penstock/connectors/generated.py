@@ -1,4 +1,4 @@
-"""Sources that make their records: a sequence of numbers, and what a function makes of one."""
+"""Sources that generate their records: a number sequence, and a function applied to one."""
 
 from __future__ import annotations
 
@@ -13,14 +13,17 @@ _LARGEST = 2**63 - 1
 
 
 class _NumberedSource(Source[T_co]):
-    """Records made of the whole numbers from `start` to `end`. A position is the range of the numbers that are left."""
+    """Base of sources that derive records from the integers `start` to `end`.
 
-    why = "its records are made of numbers, and the checkpoint has the next one of every split"
+    A position is the range of the integers that are still to be read.
+    """
+
+    why = "it generates records from integers, and the checkpoint stores the next one of every split"
 
     def __init__(self, start: int, end: int) -> None:
         for name, number in (("start", start), ("end", end)):
             if type(number) is not int or not -_LARGEST - 1 <= number <= _LARGEST:
-                raise PenstockError(f"NumberSequenceSource: {name} must be a whole number of 64 bits, not {number!r}.")
+                raise PenstockError(f"NumberSequenceSource: {name} must be a 64-bit int, not {number!r}.")
         if start > end:
             raise PenstockError(f"NumberSequenceSource: start {start} is after end {end}.")
         self._first, self._last = start, end
@@ -36,10 +39,10 @@ class _NumberedSource(Source[T_co]):
         return positions
 
     def advance(self, positions: Positions, limit: int | None) -> Positions:
-        """Splits share the limit evenly."""
+        """Return the next positions, with the limit split evenly."""
         ahead = {}
         left = {split: range(*position) for split, position in positions.items()}
-        # The shortest first, so that what they leave of their shares goes to the others.
+        # Shortest split first: the unused rest of its share goes to the others.
         for place, (split, numbers) in enumerate(sorted(left.items(), key=lambda each: _length(each[1]))):
             share = _length(numbers)
             if limit is not None:
@@ -59,33 +62,36 @@ class _NumberedSource(Source[T_co]):
 
 
 class NumberSequenceSource(_NumberedSource[int]):
-    """The whole numbers from `start` to `end`, both included, in as many splits as the job's parallelism.
+    """The integers from ``start`` to ``end``, both inclusive, in as many splits as the job's parallelism.
 
-    Each split is a run of numbers in order; at parallelism 1 so is the stream.
+    Each split is a contiguous range in ascending order, so at parallelism 1 the whole stream is in order.
     """
 
 
 class DataGeneratorSource(_NumberedSource[T_co]):
-    """`function(n)` for n = 0, 1, 2, …: `count` records, or without end if `count` is None.
+    """Generate records by calling ``function(n)`` for n = 0, 1, 2, …
 
-    `records_per_epoch` paces an endless one: every epoch has that many.
+    Args:
+        function: Maps an integer to a record. It must be deterministic: after a failure it is called again.
+        count: Number of records; unbounded if None.
+        records_per_epoch: Records that an unbounded source generates in each epoch.
     """
 
     def __init__(
         self, function: Callable[[int], T_co], count: int | None = None, *, records_per_epoch: int = 1000
     ) -> None:
         if not callable(function):
-            raise PenstockError(f"DataGeneratorSource needs a function of one number, not {type(function).__name__}.")
+            raise PenstockError(f"DataGeneratorSource needs a function of one int, not {type(function).__name__}.")
         for name, number in (("count", 1 if count is None else count), ("records_per_epoch", records_per_epoch)):
             if type(number) is not int or number < 1:
-                raise PenstockError(f"DataGeneratorSource: {name} must be a whole number from 1 on, not {number!r}.")
+                raise PenstockError(f"DataGeneratorSource: {name} must be an int of at least 1, not {number!r}.")
         super().__init__(0, _LARGEST if count is None else count - 1)
         self._function = function
         self._records_per_epoch = records_per_epoch
         self.bounded = count is not None
 
     def start(self, parallelism: int) -> Positions:
-        """Split i of p has every p-th number from i on, so that an endless source begins with 0, 1, 2, …"""
+        """Assign every p-th integer, starting at i, to split i of p, so an unbounded source starts with 0, 1, 2, …"""
         return {str(split): _position(range(split, self._last + 1, parallelism)) for split in range(parallelism)}
 
     def advance(self, positions: Positions, limit: int | None) -> Positions:
@@ -94,7 +100,7 @@ class DataGeneratorSource(_NumberedSource[T_co]):
         return super().advance(positions, limit)
 
     def backlog(self, positions: Positions) -> int | None:
-        """In one without end nothing waits: it makes what an epoch is to have."""
+        """Return the records left, or None if unbounded: records are generated on demand, so none are waiting."""
         return super().backlog(positions) if self.bounded else None
 
     def read(self, split: str, start: Any, end: Any) -> Iterable[Any]:
@@ -106,7 +112,7 @@ def _position(numbers: range) -> list[int]:
 
 
 def _length(numbers: range) -> int:
-    """len() of a range of 64-bit numbers does not fit what len() may return."""
+    """Return the length of a range; len() fails on ranges longer than sys.maxsize."""
     return max(0, -((numbers.start - numbers.stop) // numbers.step))
 
 

@@ -1,4 +1,4 @@
-"""Flink's GenericWriteAheadSink: records wait in the write-ahead log and are sent when their checkpoint is complete."""
+"""Flink's GenericWriteAheadSink: records wait in a write-ahead log and are sent once their checkpoint is complete."""
 
 from __future__ import annotations
 
@@ -22,81 +22,96 @@ from penstock.runtime.operators import EpochInfo
 from penstock.state.serializers import Hinted, serializer_for
 
 _TOGETHER = 1000
-"""Records of a chunk."""
+"""Records per chunk."""
 _SCALARS = (str, int, float, bool, bytes, type(None))
 _array_header = struct.Struct(">BI").pack
 
 
 class NotAcknowledged(PenstockError):
-    """A system has not taken records, and no later epoch will try again.
+    """The external system has not accepted some records, and no later epoch will retry them.
 
-    Operator action: see why `send_values` gives False, then start the job again; until then they are in its lineage.
+    Operator action: find out why `send_values` returns False, then restart the job. The records stay in its lineage.
     """
 
 
 class CheckpointCommitter(ABC):
-    """Remembers, in a place that outlives the job, which epochs of which subtask were sent. Used in the driver.
+    """Record which epochs of which subtask were sent, in storage that outlives the job. Runs in the driver.
 
-    Order of calls: `set_job_id`, `set_operator_id`, `create_resource`, `open`, then `is_checkpoint_committed` and
-    `commit_checkpoint` for each subtask and epoch, `close` when the job is over. If one object serves several sinks,
-    it is closed and opened between them; so remember epochs by `job_id` and `operator_id`.
+    The sink calls ``set_job_id``, ``set_operator_id``, ``create_resource`` and ``open``, then
+    ``is_checkpoint_committed`` and ``commit_checkpoint`` for each subtask and epoch, and ``close`` when the job ends. A
+    committer shared by several sinks is closed and reopened between them, so store epochs by ``job_id`` and
+    ``operator_id``.
     """
 
     job_id = ""
     operator_id = ""
 
     def set_job_id(self, id: str) -> None:
-        """Names the run of the job: epochs of another one have the same numbers."""
+        """Set the lineage of the job. Epoch numbers are unique only within a lineage."""
         self.job_id = id
 
     def set_operator_id(self, id: str) -> None:
-        """The sink's uid."""
+        """Set the uid of the sink."""
         self.operator_id = id
 
     def create_resource(self) -> None:
-        """Make the table, file or key, if it is not there."""
+        """Create the table, file or key that stores the epochs, if it does not exist."""
 
     def open(self) -> None:
-        pass
+        """Open connections. Called after ``create_resource``."""
 
     def close(self) -> None:
-        pass
+        """Close connections."""
 
     @abstractmethod
     def commit_checkpoint(self, subtask_idx: int, checkpoint_id: int) -> None:
-        """The epoch's records of this subtask were sent. Those of earlier epochs were too."""
+        """Record that this subtask's records of the epoch, and of all earlier epochs, were sent."""
 
     @abstractmethod
-    def is_checkpoint_committed(self, subtask_idx: int, checkpoint_id: int) -> bool: ...
+    def is_checkpoint_committed(self, subtask_idx: int, checkpoint_id: int) -> bool:
+        """Return whether this subtask's records of the epoch were sent."""
 
 
 class GenericWriteAheadSink(Sink):
-    """Give it to `add_sink` or `sink_to`. `send_values` is called in the driver.
+    """Sink that sends complete epochs from the driver. Pass it to ``add_sink`` or ``sink_to``.
 
-    An epoch that is not acknowledged stays, and is sent again when the next one is complete, before it. One whose
-    sending was not noted by the committer, because the driver died in between, is sent again as well: where that must
-    not show, `send_values` has to be idempotent, and the class may then say `guarantee = "exactly-once"`.
+    An epoch that ``send_values`` does not acknowledge is kept, and sent again before the next epoch. An epoch is also
+    sent again if the driver dies after sending it and before the committer records it. If your ``send_values`` is
+    idempotent, set ``guarantee = "exactly-once"`` on the class.
+
+    Args:
+        committer: Records which epochs were sent.
+        type_info: Type of the records. Defaults to the type that the stream declares; without one, records must be
+            plain values.
     """
 
     guarantee = AT_LEAST_ONCE
-    why = "an epoch is sent again if the driver dies after sending it and before the committer has noted it"
+    why = "it sends an epoch again if the driver dies after sending it and before the committer records it"
 
     def __init__(self, committer: CheckpointCommitter, type_info: TypeSpec = None) -> None:
-        """`type_info`: of the records; what the stream declares if it is left out, or else plain values."""
         self.committer = committer
         self.type_info = type_info
         self._stream_types: list[TypeSpec] = []
-        """What the streams that end in it declare: one type, or None if they declare none."""
+        """The type that all streams ending in this sink declare, None for undeclared; empty before the first stream."""
         self._opened: tuple[str, str] | None = None
-        """The uid and the lineage that the committer is open for."""
+        """The uid and lineage for which the committer is open."""
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_opened": None}
 
     @abstractmethod
     def send_values(self, values: Iterator[Any], checkpoint_id: int, timestamp: int) -> bool:
-        """Send one subtask's records of an epoch. False: not acknowledged, to be sent again. May raise: the job fails,
-        and its restart strategy decides. `timestamp` is the epoch's clock, in milliseconds."""
+        """Send one subtask's records of an epoch. Called in the driver.
+
+        Args:
+            values: The records.
+            checkpoint_id: The epoch.
+            timestamp: The epoch's processing time in milliseconds.
+
+        Returns:
+            True if the system accepted the records, False to send them again after the next epoch. If the method
+            raises, the job fails and its restart strategy decides.
+        """
 
     def for_type(self, value_type: Any) -> Sink:
         declared = None if isinstance(value_type, Hinted) else value_type
@@ -104,9 +119,9 @@ class GenericWriteAheadSink(Sink):
             self._stream_types = [declared]
         elif self.type_info is None and self._stream_types != [declared]:
             raise PenstockError(
-                f"{type(self).__name__} ends streams that declare different types, {self._stream_types[0]} and "
-                f"{declared}, and can write their records in one type only.",
-                fix="Give each stream a sink object, or give the sink the type of all records: type_info=.",
+                f"{type(self).__name__} receives streams of different types, {self._stream_types[0]} and "
+                f"{declared}, but writes all records as one type.",
+                fix="Create one sink object per stream, or declare a type that covers all records: type_info=.",
             )
         return self
 
@@ -130,7 +145,7 @@ class GenericWriteAheadSink(Sink):
         if owed:
             raise NotAcknowledged(
                 f"The sink '{context.uid}' has not acknowledged the records of epochs {owed}, and no epoch follows.",
-                fix="See why send_values gives False.",
+                fix="Find out why send_values returns False, then restart the job: it sends these epochs again.",
             )
 
     def close(self, context: CommitContext) -> None:
@@ -138,12 +153,12 @@ class GenericWriteAheadSink(Sink):
             self._close_committer()
 
     def _send(self, epochs: list[_Epoch], context: CommitContext) -> bool:
-        """All that is owed and then these, of each subtask in order. Whether one of them was the last."""
+        """Send pending epochs, then `epochs`, in order per subtask. Return whether one of `epochs` was the last."""
         refusing: set[int] = set()
         for epoch in chain(_pending(context), epochs):
             self._open_committer(context.uid, epoch.lineage)
             if not self.committer.is_checkpoint_committed(epoch.subtask, epoch.number):
-                # A committer that knows the last epoch only would take those before it for sent.
+                # A committer that stores only the latest epoch would otherwise count the earlier ones as sent.
                 if epoch.subtask in refusing or not self._sent(epoch, context):
                     refusing.add(epoch.subtask)
                     epoch.keep()
@@ -158,8 +173,8 @@ class GenericWriteAheadSink(Sink):
         acknowledged = self.send_values(values, epoch.number, epoch.timestamp)
         if type(acknowledged) is not bool:
             raise PenstockError(
-                f"send_values of sink '{context.uid}' gave {acknowledged!r}.",
-                fix="Return True if the records were taken, False to have them sent again.",
+                f"send_values of sink '{context.uid}' returned {acknowledged!r}, not a bool.",
+                fix="Return True if the records were accepted, or False to send them again.",
             )
         return acknowledged
 
@@ -188,7 +203,7 @@ class _PreparedEpoch(msgspec.Struct, array_like=True, frozen=True, kw_only=True)
     timestamp: int
     ended: bool
     records: bytes | None
-    """What the write-ahead log gave."""
+    """Output of `WriteAhead.seal`."""
 
 
 _decode = msgspec.msgpack.Decoder(_PreparedEpoch).decode
@@ -197,10 +212,10 @@ _PAYLOAD = "/epoch"
 
 
 class _Epoch:
-    """One subtask's records of an epoch, just committed or owed since an earlier one.
+    """One subtask's records of an epoch, either just committed or pending since an earlier epoch.
 
-    Those that are owed are copied to a place of their own: the log's files go with their epoch. They are complete when
-    the file `epoch` is there, before the commit returns and so before the next epoch begins.
+    Pending records are copied to a separate folder, because the log's files are deleted with their epoch. The copy is
+    complete once its `epoch` file exists, which is written before the commit returns and so before the next epoch.
     """
 
     def __init__(self, commit: Commit, context: CommitContext, kept: bool) -> None:
@@ -229,11 +244,11 @@ class _Epoch:
             yield from written_ahead(msgspec.structs.replace(self._commit, payload=self._records), self._context)
             return
         for piece in pieces_of(self._records):
-            whose = f"which sink '{self._context.uid}' has not acknowledged of epoch {self.number}"
+            whose = f"which sink '{self._context.uid}' needs to send epoch {self.number} again"
             yield from chunks_of(piece, self._storage, whose)
 
     def keep(self) -> None:
-        """Let it wait for the next epoch's end."""
+        """Keep the records until the end of the next epoch."""
         if self._kept or self._records is None:
             return
         pieces: list[Piece] = []
@@ -248,8 +263,8 @@ class _Epoch:
         self._storage.write(f"{self._folder}{_PAYLOAD}", msgspec.msgpack.encode(kept))
 
     def drop(self) -> None:
-        """It was sent, and the committer knows."""
-        # A driver that died while it kept this may have left a part.
+        """Delete the kept copy: the records were sent and the committer recorded it."""
+        # A driver that died in `keep` can have left a partial copy.
         if self._kept or self._commit.again:
             self._storage.delete_below(self._folder)
 
@@ -275,7 +290,7 @@ class _ValueWriter(SinkWriter):
         self._ended = True
 
     def prepare_commit(self) -> bytes:
-        """Also of nothing: what the driver still owes is sent when an epoch is complete."""
+        """Return a committable even without records: each complete epoch makes the driver send pending records."""
         if self._values:
             self._add()
         return msgspec.msgpack.encode(
@@ -283,13 +298,13 @@ class _ValueWriter(SinkWriter):
         )
 
     def _add(self) -> None:
-        # A msgpack array.
+        # Header of a msgpack array.
         self._log.add(_array_header(0xDD, len(self._values)) + b"".join(self._values))
         self._values = []
 
 
 def _form(type_info: TypeSpec) -> tuple[Callable[[Any], bytes], Callable[[bytes], list[Any]]]:
-    """How a record is written, and how many are read."""
+    """Return an encoder for one record and a decoder for a chunk of records."""
     if type_info is None:
         return _encode_plain, msgspec.msgpack.Decoder(list[Any]).decode
     serializer = serializer_for(type_info)
@@ -301,12 +316,12 @@ def _encode_plain(value: Any) -> bytes:
         data = msgspec.msgpack.encode(value)
         if type(value) in _SCALARS or msgspec.msgpack.decode(data) == value:
             return data
-        reason = "it comes back as another"
+        reason = "decoding it yields a different value"
     except (TypeError, OverflowError) as error:
         reason = str(error)
     raise PenstockError(
-        f"The record {value!r:.200} cannot wait in the write-ahead log: {reason}.",
-        fix="Declare the type of the records: output_type= of the operator before the sink, or type_info= of the sink.",
+        f"The record {value!r:.200} cannot be written to the write-ahead log: {reason}.",
+        fix="Declare the record type: output_type= of the operator before the sink, or type_info= of the sink.",
     )
 
 

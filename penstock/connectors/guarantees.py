@@ -1,4 +1,4 @@
-"""What a job promises end to end: that of its weakest part, and which that is."""
+"""The end-to-end guarantee of a job: that of its weakest part, and which part that is."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.connectors.source import Source
 from penstock.graph.logical import LogicalGraph
 
 NO_GUARANTEE = "none"
-"""Records may be lost, and others may come twice."""
+"""Records can be lost or duplicated."""
 
 
 class SourceGuarantee(msgspec.Struct, frozen=True, kw_only=True):
@@ -20,7 +20,7 @@ class SourceGuarantee(msgspec.Struct, frozen=True, kw_only=True):
     replayable: bool
     why: str
     not_throttled: str = ""
-    """Why flow control cannot hold it back; empty where it can."""
+    """Why flow control cannot throttle the source; empty if it can."""
 
 
 class SinkGuarantee(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,7 +31,7 @@ class SinkGuarantee(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CheckpointGuarantee(msgspec.Struct, frozen=True, kw_only=True):
-    """What of a failed job is there when it goes on."""
+    """What the checkpoints of a job guarantee after a failure."""
 
     guarantee: str
     why: str
@@ -40,7 +40,7 @@ class CheckpointGuarantee(msgspec.Struct, frozen=True, kw_only=True):
 
 class FlowGuarantee(msgspec.Struct, frozen=True, kw_only=True):
     target_ms: int | None
-    """How long an epoch should take; None where sources are not held back."""
+    """Target epoch time; None if sources are not throttled."""
     why: str
 
 
@@ -49,7 +49,7 @@ class JobGuarantee(msgspec.Struct, frozen=True, kw_only=True):
     guarantee: str
     reason: str
     weakest: list[str]
-    """Uids of the sources and sinks that keep the job from exactly-once, and "checkpoints" where those do."""
+    """Uids of the sources and sinks that keep the job from exactly-once, and "checkpoints" if checkpointing does."""
     checkpoints: CheckpointGuarantee
     flow: FlowGuarantee
     sources: list[SourceGuarantee]
@@ -59,13 +59,13 @@ class JobGuarantee(msgspec.Struct, frozen=True, kw_only=True):
 def sink_guarantee(
     uid: str, name: str, sink: Sink, at_least_once: bool, checkpoints: CheckpointGuarantee
 ) -> SinkGuarantee:
-    """`at_least_once`: whether the mode AT_LEAST_ONCE is set."""
+    """Return the guarantee of a sink. `at_least_once`: whether the checkpointing mode is AT_LEAST_ONCE."""
     if at_least_once and sink.commit_before_checkpoint:
-        why = "execution.checkpointing.mode is AT_LEAST_ONCE: it shows records before their checkpoint is complete"
+        why = "execution.checkpointing.mode is AT_LEAST_ONCE: it commits records before their checkpoint is complete"
         return SinkGuarantee(uid=uid, name=name, guarantee=AT_LEAST_ONCE, why=f"{why}, and again if that fails")
     if sink.guarantee == AT_MOST_ONCE and not checkpoints.outlive_driver:
-        # No driver goes on after such a death: the job starts from the beginning, and shows all of it.
-        why = "it shows records when their epoch is complete"
+        # Without durable checkpoints no later driver resumes the job: it starts over and outputs every record.
+        why = "it outputs records when their epoch is complete"
         return SinkGuarantee(uid=uid, name=name, guarantee=EXACTLY_ONCE, why=why)
     return SinkGuarantee(uid=uid, name=name, guarantee=sink.guarantee, why=sink.why)
 
@@ -81,11 +81,11 @@ def job_guarantee(
     losing = {source.uid: _part("source", source) for source in sources if not source.replayable}
     losing |= {sink.uid: _part("sink", sink) for sink in sinks if sink.guarantee == AT_MOST_ONCE}
     repeating = {sink.uid: _part("sink", sink) for sink in sinks if sink.guarantee == AT_LEAST_ONCE}
-    # What cannot be read again does not come again.
+    # A non-replayable source does not repeat records, whatever the checkpoints guarantee.
     if checkpoints.guarantee != EXACTLY_ONCE and any(source.replayable for source in sources):
         repeating["checkpoints"] = f"the checkpoints: {checkpoints.why}"
     weak = losing | repeating
-    level, reason = EXACTLY_ONCE, f"every source can be read again, every sink shows a record once; {checkpoints.why}"
+    level, reason = EXACTLY_ONCE, f"every source is replayable, every sink commits a record once; {checkpoints.why}"
     if weak:
         level = NO_GUARANTEE if losing and repeating else AT_MOST_ONCE if losing else AT_LEAST_ONCE
         reason = f"because of {'; '.join(weak.values())}"
@@ -102,14 +102,14 @@ def job_guarantee(
 
 
 def in_a_line(guarantee: JobGuarantee) -> str:
-    """What a job's log says when it starts."""
+    """Return the guarantee as one line, for the log at job start."""
     level = "gives no guarantee" if guarantee.guarantee == NO_GUARANTEE else f"is {guarantee.guarantee}"
     joint = ", " if guarantee.weakest else ": "
     return f"Job '{guarantee.job}' {level}{joint}{guarantee.reason}."
 
 
 def in_words(guarantee: JobGuarantee) -> str:
-    """All of it, a line for each part."""
+    """Return the guarantee with one line per part."""
     flow = "off" if guarantee.flow.target_ms is None else f"epochs of about {guarantee.flow.target_ms} ms"
     lines = [
         in_a_line(guarantee),
@@ -126,7 +126,7 @@ def in_words(guarantee: JobGuarantee) -> str:
 
 
 def throttled_sources(logical: LogicalGraph) -> list[str]:
-    """The uids of those that go by the limit they are given."""
+    """Return the uids of the sources that obey a limit."""
     origins = {node.uid: node.source.origin for node in logical.nodes.values() if node.source is not None}
     return [uid for uid, origin in origins.items() if isinstance(origin, Source) and not origin.not_throttled]
 

@@ -1,8 +1,8 @@
-"""The contract of a sink: writers in the tasks, one committer in the driver, the manifest as the decision between them.
+"""The sink contract: writers in the tasks, one committer in the driver, and the manifest that decides between them.
 
-Two phases. In the tasks a writer writes the records of an epoch so that nobody can see them, and hands over what is
-needed to show them: its committable. The driver puts all committables into the manifest and publishes it. That is the
-decision: from then on the epoch's records belong to the output, whatever fails. Then it calls `commit`.
+Sinks use two-phase commit. In each task a writer makes the records of an epoch durable but invisible, and returns a
+committable: the data needed to make them visible. The driver puts all committables into the manifest and publishes it.
+From then on the epoch's records are part of the output, whatever fails. Finally the driver calls `commit`.
 """
 
 from __future__ import annotations
@@ -18,115 +18,128 @@ EXACTLY_ONCE, AT_LEAST_ONCE, AT_MOST_ONCE = "exactly-once", "at-least-once", "at
 
 
 class SinkWriter(ABC):
-    """Writes the records of one subtask. One per worker process, used for many epochs.
+    """Write the records of one subtask. One writer per worker process serves many epochs.
 
-    Order of calls in each epoch: `restore` (only if the sink is stateful), `begin_epoch`, `write` for every record,
-    `end_input` if this epoch ends bounded input, `prepare_commit`, `snapshot_state`. After a failure the writer is
-    closed and another is made.
+    Calls in each epoch: ``restore`` (only if the sink is stateful), ``begin_epoch``, ``write`` for every record,
+    ``end_input`` if bounded input ends in this epoch, ``prepare_commit`` and ``snapshot_state``. After a failure the
+    writer is closed and replaced.
 
-    Several attempts at one epoch may run, on several hosts, even at the same time; one is chosen by the manifest. So
-    nothing that one of them writes may stand in the way of another.
+    Several attempts at one epoch can run, on several hosts, even concurrently; the manifest selects one of them. The
+    writes of one attempt must not interfere with those of another.
     """
 
     def restore(self, states: list[bytes]) -> None:
-        """This subtask's share of the state that the last checkpoint holds: see `snapshot_state`."""
+        """Restore this subtask's share of the state in the last checkpoint. See ``snapshot_state``."""
 
     def begin_epoch(self, epoch: EpochInfo) -> None:
         """Prepare for the records of an epoch."""
 
     @abstractmethod
     def write(self, value: Any) -> None:
-        """Write a record, or keep it for `prepare_commit`."""
+        """Write a record, or buffer it for ``prepare_commit``."""
 
     def end_input(self) -> None:
-        """No record will follow, in this epoch or another."""
+        """Handle the end of bounded input: no record follows, in this epoch or a later one."""
 
     @abstractmethod
     def prepare_commit(self) -> bytes | None:
-        """Make the epoch's records durable but not visible. Returns what `commit` needs; None for nothing.
+        """Make the epoch's records durable but not visible.
 
-        It must be the same for the same records: no time, no random name, no process id may be in it.
+        Returns:
+            The committable that ``commit`` needs, or None if there is nothing to commit. It must be deterministic: the
+            same records yield the same bytes, without timestamps, random names or process ids.
         """
 
     def snapshot_state(self) -> list[bytes]:
-        """What the writer of the next epoch must know. After a rescale any subtask may be given any element."""
+        """Return the state that the next epoch needs. After a rescale, any subtask can receive any element."""
         return []
 
     def close(self) -> None:
-        """Release what the writer holds: it is not used again."""
+        """Release the writer's resources. It is not used again."""
 
 
 class Sink(ABC):
-    """Pickled into the job: a copy of it is in every task, the object itself stays in the driver and commits.
+    """Base class of sinks. Pickled into the job: tasks use copies, and the original object commits in the driver.
 
-    One object can end several streams. Each call in the driver is for one of these operators, and its `context` says
-    for which (`uid`), with the write-ahead log of the job (`wal`): a sink that remembers what it has committed must
-    remember it by uid.
+    One object can end several streams. Each call in the driver is for one operator, which ``context`` identifies by
+    ``uid``; it also holds the job's write-ahead log (``wal``). A sink that remembers its commits must key them by uid.
     """
 
     guarantee = EXACTLY_ONCE
-    """What `penstock info` says of it: EXACTLY_ONCE, AT_LEAST_ONCE or, where records may be missing, AT_MOST_ONCE."""
-    why = "what it prepared is in the checkpoint, and is shown once when that is complete"
-    """The reason: a sentence."""
+    """Guarantee that ``penstock info`` prints: EXACTLY_ONCE, AT_LEAST_ONCE or, if records can be lost, AT_MOST_ONCE."""
+    why = "the checkpoint holds its prepared records, and they are committed once it is complete"
+    """Reason for the guarantee, as a sentence."""
     durable = True
-    """Whether committables belong in the manifest. If not, they are lost with the driver, as its console is."""
+    """Whether committables belong in the manifest. If not, they are lost with the driver, like its console output."""
     commit_before_checkpoint = False
-    """Whether `commit` may come before the checkpoint is complete where the user asks for no more than at least once.
+    """Whether ``commit`` can run before the checkpoint is complete, if the user asks for at-least-once only.
 
-    If that checkpoint then fails, the same records come again, in a commit of the same name or in several others. So a
-    sink that leaves out what it was given before, or whose commit changes what its writers were restored from, cannot.
+    If that checkpoint fails, the same records are committed again, in a commit with the same id or in different ones.
+    Leave this off if the sink skips records it has already seen, or if its commit changes state its writers restore.
     """
     concurrent_commit = False
-    """Whether `commit` may run in a thread of the driver while the tasks of the next epoch run: it touches nothing that
-    writers use. It is over before anything else of the sink is called in the driver, and before the next epoch counts.
+    """Whether ``commit`` can run in a driver thread while the tasks of the next epoch run: it must not touch anything
+    that writers use. It finishes before the driver calls the sink again and before the next epoch is published.
     """
     reads_only = False
-    """Whether its writers are done with a record when `write` returns, and do not change it. Then they are given the
-    record itself, where the function that emitted it may keep it; else a copy."""
+    """Whether writers neither change a record nor keep it after ``write`` returns. They then receive the record itself,
+    even if the function that emitted it keeps a reference; otherwise they receive a copy."""
     stateful = False
-    """Whether its writers have state. Then each is a subtask of its own, behind an exchange if need be."""
+    """Whether writers have state. Each writer then runs as a separate subtask, behind an exchange if necessary."""
 
     def for_type(self, value_type: Any) -> Sink:
-        """The sink for records of this declared type, None where none is declared. Called when a stream ends in it."""
+        """Return the sink for records of this declared type (None if undeclared). Called when a stream ends in it."""
         return self
 
     def start(self, context: CommitContext) -> None:
-        """In the driver, before the first epoch and at each recovery: raise what `commit` would fail with."""
+        """Check in the driver that ``commit`` can work; raise if not. Called before the first epoch and on recovery."""
 
     @abstractmethod
     def create_writer(self, context: RuntimeContext) -> SinkWriter:
-        """Return a writer for the subtask that the context describes. Called in the tasks."""
+        """Return a writer for the subtask of ``context``. Called in the tasks."""
 
     @abstractmethod
     def commit(self, commits: list[Commit], context: CommitContext) -> None:
-        """Show the records of one epoch: its manifest is published. Called again after a recovery (`Commit.again`).
+        """Make the records of one epoch visible. Its manifest is published.
 
-        Must have the effect of once. If it raises, the job fails and calls it again when it is restarted.
+        Must be idempotent: it is called again after a recovery (``Commit.again``). If it raises, the job fails, and
+        the restarted job calls it again.
         """
 
     def abort(self, commits: list[Commit], context: CommitContext) -> None:
-        """Forget what was prepared in an attempt that failed, as far as it is known. May not be called at all."""
+        """Discard the known committables of a failed attempt. Not guaranteed to be called."""
 
     def abort_uncommitted(self, epoch: int, token: str | None, context: CommitContext) -> None:
-        """Give up what attempts at epochs after this one prepared: it will never be committed.
+        """Discard what attempts at epochs after ``epoch`` prepared: it will never be committed.
 
-        Called in the driver when the job ends, for whatever reason, and before it is restarted. A `token` names the
-        driver whose attempts are meant (`EpochInfo.token`): another one may run the job. None: of all drivers. If it
-        raises, the checkpoints are kept, with what the sink wrote there.
+        Called in the driver when the job ends, for any reason, and before a restart. If this raises, the driver keeps
+        the checkpoints, including the sink's data in them.
+
+        Args:
+            epoch: The last committed epoch.
+            token: Driver whose attempts to discard (``EpochInfo.token``), since another driver can be running the job;
+                None for all drivers.
+            context: The operator.
         """
 
     def clean_up(self, lineage: str, epoch: int, states: list[bytes], context: CommitContext) -> None:
-        """Remove what attempts up to `epoch` left behind; `states` is all that the writers still need.
+        """Remove the leftovers of attempts up to ``epoch``.
 
-        Called when a driver has published its first checkpoint, or the first after a failed attempt: no other driver
-        can publish this epoch, and no other attempt will. What writers of a later epoch wrote may be there already.
+        Called when a driver has published its first checkpoint, or the first after a failed attempt: from then on no
+        driver and no attempt can publish this epoch. Writers of later epochs can already have written files.
+
+        Args:
+            lineage: The lineage of the job.
+            epoch: The last epoch to clean up.
+            states: The complete state that writers still need.
+            context: The operator.
         """
 
     def settle(self, context: CommitContext) -> None:
-        """No epoch of this lineage follows, though one of another may: raise if records are owed, for they go now."""
+        """Raise if records are still unsent: no later epoch of this lineage will send them."""
 
     def close(self, context: CommitContext) -> None:
-        """In the driver: the job is over here. Another job can use the sink again."""
+        """Release the sink's resources in the driver at the end of a job. Another job can use the sink afterwards."""
 
     def finish(self, lineage: str, states: list[bytes], context: CommitContext) -> None:
-        """The job was cancelled for good: show what its last checkpoint holds, for there will be no next epoch."""
+        """Commit the state in the last checkpoint: the job was cancelled, and no epoch follows."""

@@ -1,7 +1,7 @@
-"""Lines of text from a socket, for trying things out: whoever sends them does not send them again.
+"""Lines of text from a socket, for experiments: a socket is not replayable.
 
-The planner holds the connection. The lines of an epoch are in its position: so they are logged before it runs, and come
-again with it; nothing that was read from the socket and is in no position outlives the planner.
+The planner holds the connection. The position of an epoch contains its lines, so they are logged before the epoch runs
+and replayed with it. Lines that were received but are not yet part of a position are lost with the planner.
 """
 
 from __future__ import annotations
@@ -18,42 +18,42 @@ from penstock.connectors.source import Positions, Source
 from penstock.errors import PenstockError
 
 _EPOCH_BYTES = 512 << 10
-"""Text of one epoch: positions are in manifests, and Spark keeps a few hundred of them in memory."""
+"""Text per epoch. Positions are stored in manifests, and Spark keeps a few hundred of them in memory."""
 _LINE_BYTES = 16 << 20
 _GLANCE_S = 0.02
-"""How long `advance` looks whether something comes: between two looks Spark waits half as long."""
+"""How long `advance` waits for data. Spark waits half as long between two calls."""
 _CONNECT_S = 5
 _RETRY_S = 1.0
-"""Between two attempts to connect, as in Flink."""
+"""Time between connection attempts, as in Flink."""
 
 _logger = logging.getLogger("penstock")
 
 
 class SocketFailed(PenstockError):
-    """Nobody listens, or the connection broke."""
+    """A socket source cannot connect, its connection broke, or it received no delimiter."""
 
 
 class SocketTextSource(Source[str]):
-    """Made by `env.socket_text_stream`. Ends when the other side closes the connection and does not come back.
+    """Created by `env.socket_text_stream`. Ends when the peer closes the connection and does not return.
 
-    `max_retry`: how many seconds a connection that ended, or cannot be made, is tried; below 0: without end.
-    A position is {"line": lines so far, "lines": those of the epoch that ends here, "ended": whether it is the last}.
+    `max_retry`: seconds for which a lost or refused connection is retried; negative for no limit.
+    A position is {"line": lines so far, "lines": the epoch's lines, "ended": whether these are the last lines}.
     """
 
     bounded = False
     may_end = True
     replayable = False
-    why = "a socket gives its lines once: those in no checkpoint are lost when the driver dies or the job restarts"
+    why = "a socket sends each line once: lines outside a checkpoint are lost if the driver dies or the job restarts"
 
     def __init__(self, host: str, port: int, delimiter: str = "\n", max_retry: int = 0) -> None:
         if not isinstance(host, str) or not host:
-            raise PenstockError(f"socket_text_stream needs the name of a host, not {host!r}.")
+            raise PenstockError(f"socket_text_stream needs a host name, not {host!r}.")
         if type(port) is not int or not 0 < port < 65536:
-            raise PenstockError(f"socket_text_stream: a port is a whole number from 1 to 65535, not {port!r}.")
+            raise PenstockError(f"socket_text_stream: port must be an int from 1 to 65535, not {port!r}.")
         if not isinstance(delimiter, str) or not delimiter:
-            raise PenstockError(f"socket_text_stream: the delimiter is text of at least one sign, not {delimiter!r}.")
+            raise PenstockError(f"socket_text_stream: delimiter must be a non-empty string, not {delimiter!r}.")
         if type(max_retry) is not int:
-            raise PenstockError(f"socket_text_stream: max_retry is a whole number of seconds, not {max_retry!r}.")
+            raise PenstockError(f"socket_text_stream: max_retry must be an int (seconds), not {max_retry!r}.")
         self._address = host, port
         self._name = f"{host}:{port}"
         self._delimiter = delimiter.encode()
@@ -63,12 +63,12 @@ class SocketTextSource(Source[str]):
         self._next_attempt = 0.0
         self._had_connection = False
         self._closed = False
-        """Whether nothing more will be read."""
+        """Whether no more data will be read."""
         self._rest = b""
-        """What came behind the last delimiter."""
+        """Data after the last delimiter."""
         self._first = 0
         self._lines: deque[str] = deque()
-        """Lines from number `_first` on: kept until the next epoch is planned, which shows that these are logged."""
+        """Lines from index `_first` on, kept until planning the next epoch shows that they are logged."""
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_connection": None}
@@ -79,12 +79,12 @@ class SocketTextSource(Source[str]):
         return {self._name: {"line": 0, "lines": [], "ended": False}}
 
     def advance(self, positions: Positions, limit: int | None) -> Positions:
-        # Another program may have read from another address.
+        # The restored positions can be those of another address.
         position = positions.get(self._name) or self.start(1)[self._name]
         if position["ended"]:
             return positions
         if not self._first <= position["line"] <= self._first + len(self._lines):
-            # Of a planner before this one; what that had read beyond is gone.
+            # The position comes from an earlier planner; the lines that it had received after it are lost.
             self._first = position["line"]
             self._lines.clear()
         while self._first < position["line"]:
@@ -110,13 +110,13 @@ class SocketTextSource(Source[str]):
             self._connection = None
 
     def _receive(self, limit: int | None) -> None:
-        """Take what has come: enough for an epoch, and the rest stays with the system, so that the sender waits."""
+        """Receive at most one epoch of data. The rest stays in the socket buffer, which slows the sender down."""
         taken = sum(map(len, self._lines))
         while taken < _EPOCH_BYTES and (limit is None or len(self._lines) < limit):
             if self._connection is None and not self._connected():
                 return
             assert self._connection is not None
-            # Not select(), which knows no descriptor above 1023.
+            # select() does not support descriptors above 1023.
             glance = select.poll()
             glance.register(self._connection, select.POLLIN)
             if not glance.poll(0 if taken else _GLANCE_S * 1000):
@@ -128,7 +128,7 @@ class SocketTextSource(Source[str]):
                 if self._max_retry == 0:
                     raise SocketFailed(
                         f"The connection to {self._name} broke: {error}.",
-                        fix="Lines on their way are lost. Let the source connect again by itself: max_retry=10.",
+                        fix="Lines in flight are lost. To reconnect automatically, set max_retry=10.",
                     ) from None
             if not data:
                 self._end_of_connection()
@@ -139,7 +139,7 @@ class SocketTextSource(Source[str]):
             if len(self._rest) > _LINE_BYTES:
                 raise SocketFailed(
                     f"{self._name} sent {len(self._rest):,} bytes without the delimiter {self._delimiter.decode()!r}.",
-                    fix="Correct the delimiter.",
+                    fix="Check the delimiter of socket_text_stream.",
                 )
 
     def _end_of_connection(self) -> None:
@@ -150,10 +150,10 @@ class SocketTextSource(Source[str]):
         self._attempts, self._next_attempt = 0, monotonic() + _RETRY_S
         self._closed = self._max_retry == 0
         if not self._closed:
-            _logger.warning("The connection to %s has ended; the source tries to connect again.", self._name)
+            _logger.warning("The connection to %s was closed; trying to reconnect.", self._name)
 
     def _connected(self) -> bool:
-        """Whether there is a connection now. The attempts are counted from the loss of the last one."""
+        """Connect if it is time to try, and return whether a connection exists. Counts attempts since the last loss."""
         if self._closed or monotonic() < self._next_attempt:
             return False
         try:
@@ -164,12 +164,12 @@ class SocketTextSource(Source[str]):
             if self._max_retry < 0 or self._attempts <= self._max_retry:
                 return False
             if self._had_connection:
-                # It has not come back.
+                # The peer has not returned.
                 self._closed = True
                 return False
             raise SocketFailed(
-                f"Nobody can be reached at {self._name}: {error}.",
-                fix="Start what sends the lines first (nc -lk 9999), or let the source wait for it: max_retry=60.",
+                f"Cannot connect to {self._name}: {error}.",
+                fix="Start the server first (nc -lk 9999), or let the source wait for it: max_retry=60.",
             ) from None
         self._connection.setblocking(False)
         self._attempts = 0

@@ -1,8 +1,8 @@
-"""The contract of a source in Python: splits, each read from position to position.
+"""The contract of a Python source: splits, each read from one position to the next.
 
-A split is a part of the source that is read in order, such as a partition of a topic or a range of numbers. Its name
-identifies it for good: event time is tracked per split. The positions of an epoch are fixed, and logged, before it
-runs, so that it can be run again.
+A split is a part of the source that is read in order, such as a topic partition or a range of numbers. Its name
+identifies it permanently, because event time is tracked per split. The positions of an epoch are determined and logged
+before it runs, so that it can be replayed.
 """
 
 from __future__ import annotations
@@ -17,101 +17,114 @@ from penstock.connectors.dead_letters import DeadLetter, LetterBox
 from penstock.runtime.moment import OfSplit
 
 Positions: TypeAlias = dict[str, Any]
-"""By split: how far it has been read. A position is anything JSON can hold: a number, a string, a list or dict."""
+"""Position by split. A position is any JSON value: a number, a string, a list or a dict."""
 
 
 class Source(ABC, Generic[T_co]):
-    """A source of records of one type, `class Numbers(Source[int])`. Pickled into the job.
+    """Base class of sources with records of one type, such as ``class Numbers(Source[int])``. Pickled into the job.
 
-    Order of calls: in the planner, a process apart from the driver, `start` when the job has no checkpoint, then
-    `advance` and perhaps `backlog` before every epoch, and `commit` when an epoch is complete. In the tasks `read`, for
-    every split whose position has changed, in any process, again after a failure. `close` where either ends.
+    The planner, a process separate from the driver, calls ``start`` if the job has no checkpoint, then ``advance`` and
+    possibly ``backlog`` before every epoch, and ``commit`` after a complete epoch. Tasks call ``read`` for every split
+    whose position has changed, in any process, and again after a failure. Both call ``close`` at the end.
     """
 
     bounded = True
-    """Whether it comes to an end: when `advance` gives back what it was given, no record will follow."""
+    """Whether the source ends: once ``advance`` returns its input positions unchanged, no record follows."""
     may_end = False
-    """Of one that is not bounded: whether it may come to an end after all, when `ends` is true of all its splits."""
+    """Whether an unbounded source can end nevertheless, once ``ends`` is true for all of its splits."""
     replayable = True
-    """Whether `read` can give an epoch's records again after a failure, in another process. If not, they are lost."""
-    why = "its positions are in every checkpoint, and it reads again from there"
-    """Why it is replayable or not: a sentence for `penstock info`."""
+    """Whether ``read`` can replay an epoch's records after a failure, in another process. If not, they are lost."""
+    why = "every checkpoint stores its positions, and it reads again from there"
+    """Why the source is or is not replayable, as a sentence for ``penstock info``."""
     not_throttled = ""
-    """Why `advance` cannot obey its limit, for `penstock info`; empty where it does."""
+    """Why ``advance`` cannot obey its limit, for ``penstock info``; empty if it does."""
     gives_time = False
-    """Whether `read` gives `Timestamped` records, and `Watermark`s between them."""
+    """Whether ``read`` yields ``Timestamped`` records, with ``Watermark`` elements between them."""
     letters: LetterBox | None = None
-    """Given to `use_letter_box` where it is read; `unreadable` is what a source uses of it."""
+    """The letter box of the task that reads; sources call ``unreadable`` instead."""
 
     def start(self, parallelism: int) -> Positions:
-        """Where reading begins; a split that is not in it begins at None. `parallelism`: how many splits are of use."""
+        """Return the initial positions; missing splits start at None. ``parallelism``: the useful number of splits."""
         return {}
 
     @abstractmethod
     def advance(self, positions: Positions, limit: int | None) -> Positions:
-        """How far the next epoch reads: the positions of all splits, new ones too; the same for nothing new.
+        """Return how far the next epoch reads: the positions of all splits, including new ones.
 
-        Where it can, an epoch should have at most `limit` records. Must not wait for records to come.
+        Must not wait for records.
+
+        Args:
+            positions: The positions reached so far. Return them unchanged if there is nothing new.
+            limit: Maximum number of records of the epoch, to obey if possible; None for no limit.
         """
 
     @abstractmethod
     def read(self, split: str, start: Any, end: Any) -> Iterable[Any]:
-        """The records of a split after `start`, up to `end`: the same, in the same order, whenever it is called.
+        """Yield the records of a split after ``start``, up to ``end``: always the same records in the same order.
 
-        In the place of one that cannot be decoded it gives what `unreadable` returns.
+        For a record that cannot be decoded, yield the result of ``unreadable`` instead.
         """
 
     def unreadable(self, split: str, position: str, raw: bytes | str, reason: str | Exception) -> DeadLetter:
-        """For `read`, which must give what this returns: `yield self.unreadable(split, "offset 17", data, error)`.
+        """Return the element that ``read`` must yield in place of a record that it cannot decode.
 
-        `raw` is the record as it came, `position` says where in the split it is, `reason` what is wrong with it. Where
-        the program did not ask for dead letters, this raises UnreadableRecord, which names them all.
+        Args:
+            split: The split.
+            position: Where in the split the record is, in words.
+            raw: The undecoded record.
+            reason: Why the record cannot be decoded.
+
+        Raises:
+            UnreadableRecord: The program does not collect dead letters. The message contains all arguments.
+
+        Example:
+            ``yield self.unreadable(split, "offset 17", data, error)``
         """
         return self.letter_box().letter(split, position, raw, reason)
 
     def use_letter_box(self, letters: LetterBox) -> None:
-        """Called before the first `read`, by the task that reads: where `unreadable` puts records."""
+        """Set the letter box that ``unreadable`` uses. The reading task calls this before the first ``read``."""
         self.letters = letters
 
     def letter_box(self) -> LetterBox:
-        """The box that it was given; without one, a box that names its class and takes no letters."""
+        """Return the letter box; if unset, create one that raises, named after the class."""
         if self.letters is None:
             self.letters = LetterBox(type(self).__name__)
         return self.letters
 
     def without_time(self) -> Source[T_co]:
-        """The source for a job in which nobody makes watermarks of timestamps: it may then leave them out.
+        """Return the source for a job that does not derive watermarks from timestamps; it can omit them.
 
-        Each costs: records go on one by one, and exchanges write their times beside them.
+        Timestamps are expensive: records are processed one by one, and exchanges write the time of each record.
         """
         return self
 
     def backlog(self, positions: Positions) -> int | None:
-        """How many records wait behind these positions, as far as can be told at little cost; None if it cannot.
+        """Return the number of records waiting after ``positions``; None if unknown or expensive to find out.
 
-        Called in the planner after each `advance` that found something, in jobs with flow control: the fuller of two
-        sources is given more credits.
+        Called in the planner after each ``advance`` that found records, in jobs with flow control: the source with the
+        larger backlog receives more credits.
         """
         return None
 
     def ends(self, split: str, position: Any) -> bool:
-        """Whether nothing will follow in this split: then event time does not wait for it any more."""
+        """Return whether the split is exhausted at ``position``; event time then no longer waits for it."""
         return False
 
     def commit(self, positions: Positions) -> None:
-        """A checkpoint holds these positions: nothing before them will be read again. May be called late or never."""
+        """Release data before ``positions``: a checkpoint holds them. Calls can come late or not at all."""
 
     def close(self) -> None:
-        """Release what the source holds in this process."""
+        """Release the resources of the source in this process."""
 
 
 def at_end(source: Source, positions: Positions) -> bool:
-    """Whether a source that is not bounded has come to an end."""
+    """Return whether an unbounded source has ended."""
     return source.may_end and bool(positions) and all(source.ends(split, at) for split, at in positions.items())
 
 
 class SplitRange(NamedTuple):
-    """What of one split an epoch reads. Positions are JSON text: so they travel, and so they are logged."""
+    """The range of one split that an epoch reads. Positions are JSON text, for transfer and logging."""
 
     split: str
     start: str
@@ -119,7 +132,7 @@ class SplitRange(NamedTuple):
 
 
 def ranges(start: Positions, end: Positions) -> list[SplitRange]:
-    """Every split whose position changes."""
+    """Return the ranges of all splits whose position changes."""
     return [
         SplitRange(split, json.dumps(start.get(split)), json.dumps(position))
         for split, position in end.items()
@@ -128,7 +141,7 @@ def ranges(start: Positions, end: Positions) -> list[SplitRange]:
 
 
 def read_split(source: Source, split: str, start: str, end: str) -> Iterator[OfSplit]:
-    """The records of a range, in chunks, and whether the split ends with them."""
+    """Yield the records of a range in chunks, then an end marker if the split ends there."""
     position = json.loads(end)
     yield from source.letter_box().chunks(split, iter(source.read(split, json.loads(start), position)))
     if source.ends(split, position):

@@ -1,9 +1,9 @@
-"""Transactions of a system of the user's as a sink: Flink's TwoPhaseCommitSinkFunction, run by our two phases.
+"""Flink's TwoPhaseCommitSinkFunction: transactions of an external system, driven by our two-phase commit.
 
-A transaction is begun in a task, and committed in the driver. What goes from one to the other is its handle, in the
-committable. Of a task that dies nobody would know the handle; so it is written down in the lineage before the first
-record goes into the transaction, where the lineage has files. Whatever is written down for an epoch that is decided,
-and was not committed, is of a lost attempt and is aborted.
+A task begins a transaction and the driver commits it. The committable carries the transaction's handle. If the lineage
+is stored in files, a task also writes the handle there before the first record, because the handle would otherwise be
+lost if the task dies. Handles of a committed epoch that were not themselves committed belong to failed attempts, and
+are aborted.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ _FOLDER = "transactions"
 
 
 class NotAborted(PenstockError):
-    """Transactions that will never be committed are still open.
+    """Transactions of a two-phase commit sink that will never be committed are still open.
 
-    Operator action: abort the transactions that the message names in the system that holds them, then delete their
-    handles, which are files of the job's checkpoints.
+    Operator action: abort the transactions named in the message in the external system, then delete their handles. The
+    handles are files next to the job's checkpoints.
     """
 
 
 class Transactions(Protocol):
-    """What `penstock.datastream.TwoPhaseCommitSinkFunction` has; its docstring is the contract."""
+    """Structural type of `penstock.datastream.TwoPhaseCommitSinkFunction`, whose docstring is the contract."""
 
     def open(self, runtime_context: RuntimeContext) -> None: ...
     def begin_transaction(self) -> Any: ...
@@ -50,18 +50,18 @@ class Transactions(Protocol):
 class _PreparedTransaction(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     handle: bytes
     noted: str
-    """Where the handle was written down; empty if it was not."""
+    """File that stores the handle; empty if the handle is not stored."""
 
 
 class _Handles:
-    """Handles as bytes and back: in the form of what `begin_transaction` is annotated to return, or of plain values."""
+    """Encodes handles by the annotated return type of `begin_transaction`, or as plain values without one."""
 
     def __init__(self, function: Transactions) -> None:
         self._whose = f"begin_transaction of {type(function).__name__}"
         try:
             hint = get_type_hints(type(function).begin_transaction).get("return", Any)
             self._serializer = None if hint in (Any, object, type(None)) else serializer_for(hint)
-        except (NameError, TypeError, UnsupportedType):  # an annotation that says nothing
+        except (NameError, TypeError, UnsupportedType):  # an annotation without a usable type
             self._serializer = None
 
     def encode(self, handle: Any) -> bytes:
@@ -71,13 +71,13 @@ class _Handles:
             data = msgspec.msgpack.encode(handle)
             if msgspec.msgpack.decode(data) == handle:
                 return data
-            reason = "It comes back as another."
+            reason = "Decoding it yields a different value."
         except (TypeError, OverflowError, NotEncodable) as error:
             reason = str(error)
         raise PenstockError(
-            f"The transaction that {self._whose} gave, {handle!r:.200}, cannot be written into a checkpoint. {reason}",
-            fix="Give a handle of strings, numbers, lists and dicts, or annotate the method with the dataclass it "
-            "returns, and keep connections and files in attributes of the function.",
+            f"The transaction returned by {self._whose}, {handle!r:.200}, cannot be written to a checkpoint. {reason}",
+            fix="Return a handle of strings, numbers, lists and dicts, or annotate the method with the dataclass it "
+            "returns. Keep connections and files in attributes of the function.",
         )
 
     def decode(self, data: bytes) -> Any:
@@ -86,7 +86,7 @@ class _Handles:
 
 class TwoPhaseCommitSink(Sink):
     guarantee = EXACTLY_ONCE
-    why = "its transactions are committed when their checkpoint is complete, and again by a driver that recovers"
+    why = "its transactions are committed when their checkpoint is complete, and again by a recovering driver"
 
     def __init__(self, function: Transactions) -> None:
         self.function = function
@@ -122,20 +122,20 @@ class TwoPhaseCommitSink(Sink):
             try:
                 handle = handles.decode(note.read())
             except MissingObject:
-                # Its task has just aborted it.
+                # Its task has just aborted the transaction.
                 continue
             try:
                 self.function.recover_and_abort(handle)
-            except Exception as error:  # the user's system; the other transactions are to be aborted too
+            except Exception as error:  # from the external system; abort the other transactions too
                 left.append((handle, error))
             else:
                 note.delete()
         if left:
             named = ", ".join(repr(handle) for handle, _ in left)
             raise NotAborted(
-                f"The sink '{context.uid}' could not abort {len(left)} transactions that will not be committed: "
-                f"{named:.2000}. The first failed with {type(left[0][1]).__name__}: {left[0][1]}.",
-                fix=f"Abort them in the system that holds them. Their handles stay in {context.wal.storage.where}, "
+                f"The sink '{context.uid}' could not abort {len(left)} transactions that will never be committed: "
+                f"{named:.2000}. The first abort failed with {type(left[0][1]).__name__}: {left[0][1]}.",
+                fix=f"Abort them in the external system. Their handles stay in {context.wal.storage.where}, "
                 f"below {_folder(context.uid)}.",
             ) from left[0][1]
 
@@ -143,7 +143,7 @@ class TwoPhaseCommitSink(Sink):
         self._abort_lost(epoch, context)
 
     def _abort_lost(self, epoch: int, context: CommitContext) -> None:
-        """Those of attempts that nobody reported, up to an epoch that is decided and committed."""
+        """Abort the transactions of lost attempts at epochs up to `epoch`, which is committed."""
         handles = _Handles(self.function)
         for note in _notes(context):
             if note.epoch <= epoch:
@@ -152,14 +152,14 @@ class TwoPhaseCommitSink(Sink):
 
 
 class _Note:
-    """A handle that was written down: `folder/epoch/hash of the handle-token of the driver`."""
+    """A stored handle: `folder/epoch/<hash of the handle>-<token of the driver>`."""
 
     def __init__(self, storage: Storage, name: str) -> None:
         self._storage = storage
         self._name = name
         _, _, epoch, rest = name.split("/")
         self.epoch = int(epoch)
-        # Before there were tokens, a name was a hash alone.
+        # Older versions wrote the hash without a token.
         self.token = rest.partition("-")[2]
 
     def read(self) -> bytes:
@@ -216,7 +216,7 @@ class _TransactionWriter(SinkWriter):
             self._begun = False
             self._function.abort(self._transaction)
             if self._noted and self._epoch.storage is not None:
-                # The driver, which may wait for it, knows then that this is done.
+                # The driver can be waiting for this deletion.
                 with suppress(StorageError, OSError):
                     self._epoch.storage.delete(self._noted)
         self._function.close()

@@ -1,28 +1,30 @@
-"""The write-ahead log of a sink: a writer puts records aside in its task, and the driver sends them at commit.
+"""Write-ahead log of a sink: a writer logs records in its task, and the driver sends them at commit.
 
-class Letters(SinkWriter):
-    def __init__(self, context):
-        self.log = WriteAhead(context)
-        self.letters = []
+::
 
-    def begin_epoch(self, epoch):
-        self.log.begin(epoch)
+    class Letters(SinkWriter):
+        def __init__(self, context):
+            self.log = WriteAhead(context)
+            self.letters = []
 
-    def write(self, value):
-        self.letters.append(value)        # and self.log.add(...) now and then, many records at a time
+        def begin_epoch(self, epoch):
+            self.log.begin(epoch)
 
-    def prepare_commit(self):
-        self.log.add(json.dumps(self.letters).encode())
-        self.letters = []
-        return self.log.seal()
+        def write(self, value):
+            self.letters.append(value)        # and call self.log.add(...) for every few thousand records
 
-def commit(self, commits, context):       # of the sink
-    for commit in commits:
-        for chunk in written_ahead(commit, context):
-            send(json.loads(chunk))
+        def prepare_commit(self):
+            self.log.add(json.dumps(self.letters).encode())
+            self.letters = []
+            return self.log.seal()
 
-What is small rides in the manifest; the rest are files beside the deltas of the lineage (`checkpoint/wal.py`). Where
-checkpoints are in the driver's memory all of it rides.
+    def commit(self, commits, context):       # of the sink
+        for commit in commits:
+            for chunk in written_ahead(commit, context):
+                send(json.loads(chunk))
+
+Small logs are stored inline in the manifest, larger ones in files next to the deltas of the lineage
+(`checkpoint/wal.py`). If checkpoints are kept in driver memory, everything is inline.
 """
 
 from __future__ import annotations
@@ -43,15 +45,15 @@ from penstock.state.files import RESTORE, CorruptFile
 from penstock.state.storage import MissingObject, Storage
 
 _HEAD = struct.Struct("<QQ")
-"""In front of each chunk: its length and its checksum."""
+"""Header of each chunk: length and checksum."""
 _IN_MEMORY = 4 << 20
-"""What waits in memory, before a temporary file takes it."""
+"""Bytes kept in memory before spooling to a temporary file."""
 PIECE = 64 << 20
-"""A file is closed behind the chunk that makes it this large: object stores give and take files as a whole."""
+"""Size at which a file is closed after the current chunk; object stores read and write complete files."""
 
 
 class Piece(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
-    """A run of chunks: in a file of the lineage, or here."""
+    """A run of chunks, stored in a file of the lineage or inline."""
 
     name: str
     size: int
@@ -64,23 +66,23 @@ _decode = msgspec.msgpack.Decoder(list[Piece]).decode
 
 
 class WriteAhead:
-    """A writer's half, for many epochs. In each: `begin`, `add` for every chunk, `seal`."""
+    """The writer's side of the log. In each epoch call ``begin``, ``add`` for every chunk, and ``seal``."""
 
     def __init__(self, context: RuntimeContext) -> None:
         self._whose = context.described()
         self._epoch: EpochInfo | None = None
 
     def begin(self, epoch: EpochInfo) -> None:
-        """An epoch begins; of one that was not sealed nothing is left."""
+        """Begin an epoch and discard an unsealed one."""
         self._epoch = epoch
         self._pieces: list[Piece] = []
         self._renew()
 
     def add(self, chunk: bytes) -> None:
-        """Put a chunk aside: the bytes of many records, for each chunk costs 16 bytes and 0.8 µs."""
+        """Append a chunk: the bytes of many records, because each chunk costs 16 bytes and 0.8 µs."""
         if self._epoch is None or not isinstance(chunk, bytes):
             raise PenstockError(
-                f"The write-ahead log of {self._whose} takes bytes, between begin(epoch) and seal(); this is "
+                f"The write-ahead log of {self._whose} accepts bytes, between begin(epoch) and seal(); got "
                 f"{type(chunk).__name__}."
             )
         head = _HEAD.pack(len(chunk), xxh3_64_intdigest(chunk))
@@ -93,9 +95,11 @@ class WriteAhead:
             self._close_piece()
 
     def seal(self) -> bytes | None:
-        """What was put aside, durable: for `written_ahead`, as the committable or within it. None if it is nothing.
+        """Make the chunks durable.
 
-        The same chunks give the same bytes, in every attempt.
+        Returns:
+            The committable for ``written_ahead``, or part of a larger one; None without chunks. The same chunks yield
+            the same bytes in every attempt.
         """
         if self._size:
             self._close_piece()
@@ -110,22 +114,22 @@ class WriteAhead:
             self._pieces.append(Piece(name="", size=self._size, chunks=self._chunks, inline=self._spool.read()))
         else:
             name = wal_name(self._epoch.number, self._hash.hexdigest())
-            storage.write_file(name, self._spool)  # type: ignore[arg-type]  # it reads and seeks as any
+            storage.write_file(name, self._spool)  # type: ignore[arg-type]  # it reads and seeks like a file
             self._pieces.append(Piece(name=name, size=self._size, chunks=self._chunks, inline=None))
         self._renew()
 
     def _renew(self) -> None:
-        # Has no name, so that nothing is left of a process that dies.
+        # An unnamed file leaves nothing behind if the process dies.
         self._spool = tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY, prefix="penstock-ahead-")  # noqa: SIM115
         self._hash = xxh3_128()
         self._size = self._chunks = 0
 
 
 def written_ahead(commit: Commit, context: CommitContext) -> Iterator[bytes]:
-    """What one subtask put aside in the epoch that is to be committed, chunk by chunk, in its order.
+    """Yield the chunks that one subtask logged in the epoch to commit, in order.
 
-    Called in the driver, by `commit` of a sink. Each chunk is given when it is verified, so the first ones before it is
-    known that the last ones are there: who must take all or nothing sends them in one transaction.
+    Call this in ``Sink.commit``, in the driver. Each chunk is yielded after its checksum matches, before later chunks
+    are known to exist. To send all or nothing, send the chunks in one transaction.
     """
     for piece in pieces_of(commit.payload):
         if piece.inline is None:
@@ -135,7 +139,7 @@ def written_ahead(commit: Commit, context: CommitContext) -> Iterator[bytes]:
 
 
 def pieces_of(payload: bytes) -> list[Piece]:
-    """What `seal` gave, in order."""
+    """Return the pieces in the output of `WriteAhead.seal`, in order."""
     return _decode(payload)
 
 
@@ -144,7 +148,7 @@ def payload_of(pieces: list[Piece]) -> bytes:
 
 
 def chunks_of(piece: Piece, storage: Storage | None, whose: str) -> Iterator[bytes]:
-    """The chunks of a piece, each verified. `whose`: for whom and what, in an error."""
+    """Yield the verified chunks of a piece. `whose`: who needs it and why, for error messages."""
     if piece.inline is not None:
         view = memoryview(piece.inline)
     else:
@@ -166,6 +170,6 @@ def chunks_of(piece: Piece, storage: Storage | None, whose: str) -> Iterator[byt
     if found != piece.chunks or place != piece.size:
         raise CorruptFile(
             f"'{piece.name or 'a piece of the manifest'}', {whose}, is damaged: it has {len(view):,} bytes and "
-            f"{found:,} chunks that are sound, of {piece.size:,} and {piece.chunks:,}.",
+            f"{found:,} valid chunks, expected {piece.size:,} bytes and {piece.chunks:,} chunks.",
             fix=RESTORE,
         )

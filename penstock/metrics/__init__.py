@@ -1,4 +1,4 @@
-"""Metrics: what a function registers with `runtime_context.get_metrics_group()`, and what a job's metrics read as."""
+"""Metrics that functions register with ``runtime_context.get_metrics_group()``, and the metrics read from a job."""
 
 from penstock.absent import explain_absent
 from penstock.driver.metrics import DistributionValue, JobMetrics, MeterValue

@@ -1,4 +1,4 @@
-"""Where PyFlink programs may import metrics from."""
+"""Import path of the metric classes in PyFlink programs."""
 
 from penstock.absent import explain_absent
 from penstock.runtime.metrics import Counter, Distribution, Meter, Metric, MetricGroup

@@ -37,10 +37,10 @@ def test_in_words_by_default(call, tmp_path):
     assert result.output.splitlines() == [
         f"Job 'my job' is at-least-once, because of sink 'never' (uid 'call'): {called}.",
         "  checkpoints: exactly-once: checkpoints outlive the driver, and the next one goes on from the last",
-        "  flow control: epochs of about 1000 ms: the checkpoint interval, 1000 ms at least",
-        "  source 'Sequence' (uid 'numbers'): replayable: its records are made of numbers, and the checkpoint has the "
-        "next one of every split",
-        "  sink 'DiscardingSink' (uid 'out'): exactly-once: it keeps nothing",
+        "  flow control: epochs of about 1000 ms: follows the checkpoint interval, at least 1000 ms",
+        "  source 'Sequence' (uid 'numbers'): replayable: it generates records from integers, and the checkpoint "
+        "stores the next one of every split",
+        "  sink 'DiscardingSink' (uid 'out'): exactly-once: it discards all records",
         f"  sink 'never' (uid 'call'): at-least-once: {called}",
     ]
     assert not (tmp_path / "checkpoints").exists()

@@ -1,4 +1,4 @@
-"""What the tests of FileSink share: a reader, a writer without a job, a clock moved by hand."""
+"""Helpers for the FileSink tests: a reader, a writer without a job, and a clock that tests set."""
 
 import os
 
@@ -15,7 +15,7 @@ LINEAGE = "4f2c9a"
 
 
 def files(base, hidden=False):
-    """Path below `base` → bytes, of all files that a reader of directories sees; or of all that it does not."""
+    """Return {path below `base`: bytes} of all files that directory readers see or, if `hidden`, skip."""
     found = {}
     for directory, _, names in os.walk(base):
         for name in names:
@@ -53,7 +53,7 @@ def rows(base, encoder, *, policy=None, assigner=BASE, config=None):
 
 
 class Attempts:
-    """Runs epochs of one sink by hand: attempts that write, and the driver that takes the report of one of them."""
+    """Runs epochs of one sink without a job: attempts that write, and the driver, which selects one of them."""
 
     def __init__(self, sink, lineage=LINEAGE, uid="out"):
         self.uid = uid
@@ -66,7 +66,7 @@ class Attempts:
         self.states = [[]]
 
     def attempt(self, values, subtask=0, end=False):
-        """(committable, state) of one attempt at the next epoch by one subtask."""
+        """Return (committable, state) of one subtask's attempt at the next epoch."""
         writer = self.sink.create_writer(context(subtask, self.uid))
         states = self.states[subtask] if subtask < len(self.states) else []
         writer.restore(states)
@@ -87,7 +87,7 @@ class Attempts:
         ]
 
     def publish(self, *reports):
-        """These reports, one of each subtask, are the epoch's."""
+        """Select these reports, one per subtask, for the epoch."""
         self.epoch += 1
         self.states = [states for _, states in reports]
         self.reports = reports
@@ -98,7 +98,7 @@ class Attempts:
             self.sink.commit(commits, self.context)
 
     def run(self, *values, end=False, after=0):
-        """A whole epoch of one subtask, `after` so many milliseconds."""
+        """Run a complete epoch of one subtask, `after` milliseconds after the previous one."""
         self.now += after
         self.publish(self.attempt(values, end=end))
         self.commit()

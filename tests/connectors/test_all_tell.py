@@ -1,4 +1,4 @@
-"""Whatever comes with Penstock says of itself what it guarantees, in words of its own."""
+"""Every connector states its guarantee, with its own reason."""
 
 import importlib
 import inspect
@@ -24,10 +24,10 @@ def below(base: type) -> Iterator[type]:
 
 
 @pytest.mark.parametrize("kind", [*below(Source), *below(Sink)], ids=lambda kind: kind.__name__)
-def test_every_connector_says_why(kind: Any) -> None:
+def test_every_connector_gives_a_reason_for_its_guarantee(kind: Any) -> None:
     bases = [each for each in kind.__mro__ if each not in (Source, Sink) and issubclass(each, (Source, Sink))]
     said = [each.why for each in bases if "why" in vars(each)]
-    # Some are one thing or the other as they are built.
+    # Some connectors choose the reason in their constructor.
     assert said or "self.why" in inspect.getsource(kind)
     assert all(sentence and not sentence.endswith(".") for sentence in said)
     if issubclass(kind, Sink):

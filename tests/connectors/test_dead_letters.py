@@ -1,4 +1,4 @@
-"""Records that a source cannot decode: an error that shows them, or letters in a side output; nothing is lost."""
+"""Records that a source cannot decode fail the job with a message, or go to a side output; none is lost."""
 
 import json
 from typing import Any
@@ -30,7 +30,7 @@ BROKEN = OutputTag("broken")
 
 
 class Messages(Source):
-    """JSON values in partitions, as a topic has them. What begins with "at" has a timestamp."""
+    """JSON values in partitions, like a topic. With `gives_time`, each value is its own timestamp."""
 
     def __init__(self, *partitions: list[str], gives_time: bool = False) -> None:
         self.partitions = partitions
@@ -64,7 +64,7 @@ def read(*partitions, env=None, strategy=None, **options):
 
 
 def seen(stream, letters):
-    """Both as one stream of what there was and where."""
+    """Return a stream of (kind, value or position) for both streams."""
     return stream.map(lambda value: ("good", value)).union(letters.map(lambda letter: ("dead", letter.position)))
 
 
@@ -80,17 +80,17 @@ class TestWithoutLetters:
         assert "dead_letters=" in caught.value.fix
         assert caught.value.locations[0].file == __file__
 
-    def test_a_long_record_is_cut(self):
+    def test_a_long_record_is_truncated_in_the_error(self):
         with pytest.raises(UnreadableRecord, match=r"The record: x{200}… \(10,000 bytes\)"):
             JobHarness(environment().from_source(Messages(["x" * 10_000]))).run()
 
-    def test_in_a_task_the_source_has_failed_and_no_restart_is_tried(self):
+    def test_an_unreadable_record_fails_the_source_and_is_not_retried(self):
         with pytest.raises(UnreadableRecord) as caught:
             list(Messages(["x"]).read("0", None, 1))
         failure = describe_failure(caught.value, [], Party("orders", "orders-uid", is_source=True), 0)
         failed = UserFunctionFailed((failure,), 3)
         assert failed.context() == "Source 'orders' (uid 'orders-uid') failed in subtask 0 of epoch 3."
-        # The record would only come again.
+        # A retry would read the same record again.
         assert not failed.retryable
 
     def test_a_source_can_be_read_without_a_job(self):
@@ -99,7 +99,7 @@ class TestWithoutLetters:
 
 
 class TestLetters:
-    def test_hold_the_record_as_it_came_its_place_and_the_reason(self):
+    def test_a_letter_holds_the_raw_record_its_position_and_the_reason(self):
         stream, letters = read(["1", "{oops", "3"])
         stream.print()
         assert JobHarness(letters).run() == [
@@ -112,22 +112,22 @@ class TestLetters:
             )
         ]
 
-    def test_the_stream_goes_on_without_them(self):
+    def test_the_main_stream_continues_without_letters(self):
         stream, letters = read(["1", "x", "2"], ["y", "3"])
         letters.print()
         assert sorted(JobHarness(stream).run()) == [1, 2, 3]
 
-    def test_are_shown_as_text(self):
+    def test_a_letter_shows_invalid_utf_8_as_escapes(self):
         assert DeadLetter("s", "f", "line 1", b"caf\xe9", "not UTF-8").text == "caf\\xe9"
 
     @pytest.mark.parametrize("records", [1, 2, 3, None])
-    def test_are_the_same_whatever_the_epochs(self, records):
+    def test_letters_do_not_depend_on_epoch_boundaries(self, records):
         job = JobHarness(seen(*read(["1", "x", "2", "y", "3"], ["z"])))
         found = sorted(job.run(records), key=str)
         assert found == [*(("dead", f"offset {n}") for n in (0, 1, 3)), ("good", 1), ("good", 2), ("good", 3)]
 
     @pytest.mark.parametrize("point", ["source.processed", "level1.snapshot", "driver.collected"])
-    def test_come_once_whatever_crashes(self, point):
+    def test_each_letter_arrives_once_after_a_crash(self, point):
         stream, letters = read(["1", "x", "2", "y", "3"])
         job = JobHarness(seen(stream, letters).key_by(lambda each: each[0]).process(Pass()))
         job.epoch(2)
@@ -143,7 +143,7 @@ class TestLetters:
 
     @pytest.mark.parametrize("chaining", [True, False])
     @pytest.mark.parametrize("parallelism", [1, 3])
-    def test_go_through_exchanges(self, parallelism, chaining):
+    def test_letters_pass_through_exchanges(self, parallelism, chaining):
         env = environment()
         if not chaining:
             env.disable_operator_chaining()
@@ -156,23 +156,23 @@ class TestLetters:
             ("topic/1", 1),
         ]
 
-    def test_may_be_read_by_several(self):
+    def test_several_operators_can_read_the_letters(self):
         stream, letters = read(["x", "1"])
         stream.print()
         both = letters.map(lambda letter: "a").union(letters.rebalance().map(lambda letter: "b"))
         assert sorted(JobHarness(both).run()) == ["a", "b"]
 
-    def test_in_a_batch(self):
+    def test_a_batch_job_collects_letters(self):
         env = environment().set_runtime_mode(RuntimeExecutionMode.BATCH)
         job = JobHarness(seen(*read(["1", "x", "2"], env=env)))
         assert sorted(job.run(), key=str) == [("dead", "offset 1"), ("good", 1), ("good", 2)]
 
-    def test_a_split_of_nothing_else_is_worked_off(self):
+    def test_a_split_with_only_letters_is_processed(self):
         stream, letters = read(["x"] * 2500)
         stream.print()
         assert len(JobHarness(letters).run()) == 2500
 
-    def test_count_as_records_of_the_source(self):
+    def test_letters_count_as_records_of_the_source(self):
         stream, letters = read(["1", "x"])
         letters.print()
         job = JobHarness(stream)
@@ -180,7 +180,7 @@ class TestLetters:
         assert statistics is not None
         assert statistics.records == 2
 
-    def test_written_as_json_lines_are_read_back(self, tmp_path):
+    def test_json_lines_preserve_all_fields_of_a_letter(self, tmp_path):
         stream, letters = read(["1", "x"])
         stream.print()
         sink = FileSink.for_row_format(str(tmp_path), Encoder.json_lines()).with_bucket_assigner(BASE).build()
@@ -195,7 +195,7 @@ class TestLetters:
             "reason": "Expecting value: line 1 column 1 (char 0)",
         }
 
-    def test_written_as_csv_have_columns(self, tmp_path):
+    def test_a_csv_sink_writes_fields_of_a_letter_as_columns(self, tmp_path):
         stream, letters = read(["x"])
         stream.print()
         sink = FileSink.for_row_format(str(tmp_path), Encoder.csv(["position", "reason"])).with_bucket_assigner(BASE)
@@ -232,7 +232,7 @@ MONOTONOUS = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assign
 
 class TestEventTime:
     @pytest.mark.parametrize("chaining", [True, False])
-    def test_letters_are_found_behind_the_watermarks_of_from_source(self, chaining):
+    def test_letters_are_available_after_watermarks_of_from_source(self, chaining):
         env = environment()
         if not chaining:
             env.disable_operator_chaining()
@@ -241,7 +241,7 @@ class TestEventTime:
         assert [letter.position for letter in JobHarness(letters).run()] == ["offset 1"]
 
     @pytest.mark.parametrize("gives_time", [True, False])
-    def test_a_letter_moves_no_watermark_and_holds_none_back(self, gives_time):
+    def test_a_letter_neither_advances_nor_holds_back_the_watermark(self, gives_time):
         strategy = None if gives_time else MONOTONOUS
         messages = ["1000", "x", "12000", "y", "25000"]
         stream, letters = read(messages, strategy=strategy, gives_time=gives_time)
@@ -255,11 +255,11 @@ class TestEventTime:
         letters.print()
         job = JobHarness(summed)
         job.epoch()
-        # Before the input has ended: the united stream waits for no letter.
+        # Before the input has ended: the union does not wait for the letters.
         assert job.output == [("k", 1000), ("k", 12000)]
         assert job.end().output == [("k", 1000), ("k", 12000), ("k", 25000)]
 
-    def test_a_letter_has_no_time(self):
+    def test_a_letter_has_no_timestamp(self):
         stream, letters = read(["1000", "x", "2000"], strategy=MONOTONOUS)
         stream.print()
         ((letter, timestamp, watermark),) = JobHarness(letters.process(Watermark())).run()
@@ -267,7 +267,7 @@ class TestEventTime:
         assert timestamp is None
         assert watermark < 0
 
-    def test_may_be_given_one_of_their_own(self):
+    def test_a_program_can_assign_timestamps_to_letters(self):
         stream, letters = read(["1000", "x", "y"], ["z"])
         stream.print()
         arrival = WatermarkStrategy.for_bounded_out_of_orderness(Duration.of_seconds(1)).with_timestamp_assigner(
@@ -285,19 +285,17 @@ class TestEventTime:
 
 
 class TestRefused:
-    def test_letters_that_nobody_reads(self):
+    def test_unread_dead_letters_are_rejected(self):
         stream = environment().from_source(Messages(["1"]), source_name="orders", dead_letters=BROKEN)
-        with pytest.raises(
-            GraphError, match=r"'orders' .* but nothing reads that side output.*get_side_output"
-        ) as caught:
+        with pytest.raises(GraphError, match=r"'orders' .*get_side_output") as caught:
             JobHarness(stream)
         assert caught.value.locations[0].file == __file__
 
-    def test_a_tag_that_is_none(self):
+    def test_a_dead_letter_tag_must_be_an_output_tag(self):
         with pytest.raises(GraphError, match="dead_letters is an OutputTag, not str"):
             environment().from_source(Messages(), dead_letters="broken")
 
-    def test_a_side_output_that_the_source_does_not_have(self):
+    def test_an_unknown_side_output_of_a_source_is_rejected(self):
         stream, _ = read(["1"])
         with pytest.raises(
             GraphError, match=r"'messages' has no side output .*'other'.*: its dead letters are .*'broken'"
@@ -306,7 +304,7 @@ class TestRefused:
         with pytest.raises(GraphError, match=r"'Messages' has no side output .* dead_letters=OutputTag\('broken'\)"):
             environment().from_source(Messages(), MONOTONOUS).get_side_output(BROKEN)
 
-    def test_a_source_that_keeps_a_letter_to_itself(self):
+    def test_a_source_that_drops_a_letter_fails(self):
         class Careless(Messages):
             def read(self, split, start, end):
                 for record in super().read(split, start, end):
@@ -315,5 +313,5 @@ class TestRefused:
 
         stream = environment().from_source(Careless(["1", "x"]), dead_letters=BROKEN)
         stream.get_side_output(BROKEN).print()
-        with pytest.raises(PenstockError, match=r"'Careless' lost 1 dead letters of 0: its read\(\) must give"):
+        with pytest.raises(PenstockError, match=r"'Careless' lost 1 dead letters of 0: its read\(\) must yield"):
             JobHarness(stream).run()

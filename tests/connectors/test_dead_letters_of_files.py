@@ -1,4 +1,4 @@
-"""What cannot be decoded in a file: letters with file, line and bytes; the rest of the file is read."""
+"""Undecodable records in files become letters with file, line and bytes; the rest of the file is read."""
 
 import bz2
 import gzip
@@ -33,7 +33,7 @@ class Order:
 
 
 def job_over(format, path, letters=True):
-    """Everything a job gives over a file: records, and letters where they are asked for."""
+    """Return a job that outputs all records of a file and, with `letters`, the dead letters."""
     build = FileSource.for_bulk_file_format if isinstance(format, BulkFormat) else FileSource.for_record_stream_format
     env = StreamExecutionEnvironment.get_execution_environment()
     source = build(format, str(path)).build()
@@ -44,7 +44,7 @@ def job_over(format, path, letters=True):
 
 
 def read(format, path):
-    """The records, and the letters."""
+    """Return the records and the letters."""
     given = job_over(format, path).run()
     letters = [each for each in given if isinstance(each, DeadLetter)]
     assert all(letter.source == "orders" and letter.split == str(path) for letter in letters)
@@ -68,7 +68,7 @@ class TestJson:
         ]
         assert letters[0].reason.startswith("JSON is malformed")
 
-    def test_a_value_of_another_type_is_one_too(self, tmp_path):
+    def test_a_value_of_the_wrong_type_is_a_letter(self, tmp_path):
         path = stored(tmp_path, b'{"id": 1, "name": "a"}\n{"id": "x", "name": "b"}\n{"id": 2}\n')
         records, letters = read(StreamFormat.json_lines(Order), path)
         assert records == [Order(1, "a")]
@@ -78,14 +78,14 @@ class TestJson:
         ]
 
     @pytest.mark.parametrize("ending", ["", ".gz", ".deflate"])
-    def test_bytes_are_counted_in_what_was_decompressed(self, tmp_path, ending):
+    def test_byte_positions_count_decompressed_bytes(self, tmp_path, ending):
         data = b"1\n" * 50_000 + b"x\n2\n"
         compress = {"": bytes, ".gz": gzip.compress, ".deflate": zlib.compress}[ending]
         records, letters = read(StreamFormat.json_lines(), stored(tmp_path, compress(data), f"in.json{ending}"))
         assert len(records) == 50_001
         assert [each.position for each in letters] == ["line 50001, byte 100000"]
 
-    def test_without_letters_the_job_fails_with_file_line_record_and_source(self, tmp_path):
+    def test_a_broken_json_line_fails_the_job_if_letters_are_off(self, tmp_path):
         path = stored(tmp_path, b"1\n{oops\n2\n")
         with pytest.raises(UnreadableRecord) as caught:
             job_over(StreamFormat.json_lines(), path, letters=False).run()
@@ -96,37 +96,37 @@ class TestJson:
 
 
 class TestText:
-    def test_a_line_in_another_charset_is_a_letter(self, tmp_path):
+    def test_a_line_with_invalid_bytes_is_a_letter(self, tmp_path):
         path = stored(tmp_path, b"one\rtwo\r\ncaf\xe9\n\nlast")
         records, letters = read(StreamFormat.text_line_format(), path)
         assert records == ["one", "two", "", "last"]
         assert [(each.position, each.raw) for each in letters] == [("line 3, byte 9", b"caf\xe9")]
         assert "can't decode byte 0xe9" in letters[0].reason
 
-    def test_without_letters_the_bytes_are_replaced_as_in_flink(self, tmp_path):
+    def test_invalid_bytes_are_replaced_as_in_flink_if_letters_are_off(self, tmp_path):
         path = stored(tmp_path, b"caf\xe9\n")
         assert job_over(StreamFormat.text_line_format(), path, letters=False).run() == ["caf\ufffd"]
 
     @quick
     @given(st.lists(st.text().map(lambda line: "".join(line.split("\n")).replace("\r", ""))), st.sampled_from("\n\r"))
-    def test_good_lines_are_the_same_with_letters_and_without(self, tmp_path, lines, end):
+    def test_valid_lines_are_the_same_with_and_without_letters(self, tmp_path, lines, end):
         path = stored(tmp_path, "".join(line + end for line in lines).encode(errors="ignore"))
         records, letters = read(StreamFormat.text_line_format(), path)
         assert (records, letters) == (job_over(StreamFormat.text_line_format(), path, letters=False).run(), [])
 
-    def test_of_utf_16_is_read_as_without_letters(self, tmp_path):
+    def test_utf_16_lines_are_read_with_letters_enabled(self, tmp_path):
         path = stored(tmp_path, "é\nü\n".encode("utf-16"))
         assert read(StreamFormat.text_line_format("UTF-16"), path) == (["é", "ü"], [])
 
 
 def celsius(line):
-    """`Oslo 12.5` or a ValueError."""
+    """Parse `Oslo 12.5`, or raise ValueError."""
     city, degrees = line.split(" ")
     return city, float(degrees)
 
 
 class TestParsedLines:
-    def test_are_what_a_function_makes_of_each_line(self, tmp_path):
+    def test_a_function_parses_each_line(self, tmp_path):
         path = stored(tmp_path, b"Oslo 12.5\n\nParis warm\r\nRome\nBern 9\nD\xfcren 11\n")
         records, letters = read(StreamFormat.parsed_lines(celsius), path)
         assert records == [("Oslo", 12.5), ("Bern", 9.0)]
@@ -137,20 +137,20 @@ class TestParsedLines:
         ]
         assert letters[0].reason == "could not convert string to float: 'warm'"
 
-    def test_without_letters_the_first_that_cannot_be_parsed_fails_the_job(self, tmp_path):
+    def test_the_first_unparsable_line_fails_the_job_if_letters_are_off(self, tmp_path):
         path = stored(tmp_path, b"Oslo 12.5\nParis warm\n")
         with pytest.raises(UnreadableRecord, match=r"line 2, byte 10: could not convert .*\nThe record: Paris warm"):
             job_over(StreamFormat.parsed_lines(celsius), path, letters=False).run()
 
-    def test_another_error_is_the_functions_own(self, tmp_path):
+    def test_an_error_other_than_value_error_is_raised_unchanged(self, tmp_path):
         path = stored(tmp_path, b"Oslo\n")
         with pytest.raises(IndexError):
             job_over(StreamFormat.parsed_lines(lambda line: line.split(" ")[1]), path).run()
 
-    def test_need_a_function_and_lines_that_can_be_told_apart(self):
+    def test_parsed_lines_reject_a_non_function_and_utf_16(self):
         with pytest.raises(PenstockError, match="needs a function of a line, not str"):
             StreamFormat.parsed_lines("celsius")
-        with pytest.raises(PenstockError, match="cannot read UTF-16"):
+        with pytest.raises(PenstockError, match="does not support the charset UTF-16"):
             StreamFormat.parsed_lines(celsius, "UTF-16")
 
 
@@ -175,24 +175,24 @@ class TestCsv:
         assert (letter.position, letter.raw) == ("line 3", broken)
         assert reason in letter.reason
 
-    def test_a_quote_that_is_never_closed_takes_the_rest_along(self, tmp_path):
+    def test_an_unclosed_quote_consumes_the_rest_of_the_file(self, tmp_path):
         records, letters = read(self.format, stored(tmp_path, b'1,a\n2,"b\n3,c\n'))
         assert records == [Row(id=1, name="a")]
         assert [(each.position, each.raw) for each in letters] == [("line 2", b'2,"b\n3,c')]
 
-    def test_a_record_that_its_class_refuses(self, tmp_path):
+    def test_a_csv_record_that_its_class_rejects_is_a_letter(self, tmp_path):
         records, letters = read(StreamFormat.csv(value_type=Order), stored(tmp_path, b"id,name\n1,a\nx,b\n"))
         assert records == [Order(1, "a")]
         assert [each.raw for each in letters] == [b"x,b"]
 
-    def test_a_file_with_other_columns_is_one_letter(self, tmp_path):
+    def test_a_file_with_different_columns_is_one_letter(self, tmp_path):
         path = stored(tmp_path, b"name,id\na,1\n")
         records, letters = read(StreamFormat.csv(["id", "name"], header=True), path)
         assert records == []
         assert [(each.position, each.raw) for each in letters] == [("from line 1 on", b"name,id")]
-        assert letters[0].reason == "it begins with the columns name, id; expected id, name"
+        assert letters[0].reason == "the header has the columns name, id; expected id, name"
 
-    def test_a_record_that_is_cut_off_with_its_file_is_whole_in_the_letter(self, tmp_path):
+    def test_a_letter_for_a_truncated_file_contains_the_complete_record_so_far(self, tmp_path):
         data = b"1,a\n" + b'2,"' + bytes(range(65, 91)) * 4000 + b'\nmore"\n'
         cut = gzip.compress(data, mtime=0)[:-12]
         records, letters = read(self.format, stored(tmp_path, cut, "in.csv.gz"))
@@ -209,7 +209,7 @@ class TestAFileThatIsCutOff:
         [(".gz", gzip.compress), (".bz2", bz2.compress), (".xz", lzma.compress), (".deflate", zlib.compress)],
     )
     @pytest.mark.parametrize("format", [StreamFormat.text_line_format(), StreamFormat.json_lines()])
-    def test_gives_what_can_be_read_and_the_rest_as_one_letter(self, tmp_path, ending, compress, format):
+    def test_a_truncated_file_yields_its_readable_records_and_one_letter(self, tmp_path, ending, compress, format):
         lines = [str(zlib.crc32(str(number).encode())) for number in range(40_000)]
         data = "".join(line + "\n" for line in lines).encode()
         path = stored(tmp_path, compress(data)[:-100], f"in{ending}")
@@ -222,14 +222,14 @@ class TestAFileThatIsCutOff:
         with pytest.raises(UnreadableRecord, match=rf"'orders' \(uid 'orders'\) cannot read {path}, from line"):
             job_over(format, path, letters=False).run()
 
-    def test_that_is_no_gzip_at_all(self, tmp_path):
+    def test_a_file_that_is_not_gzip_is_one_letter(self, tmp_path):
         records, letters = read(StreamFormat.json_lines(), stored(tmp_path, b"[1]\n", "in.json.gz"))
         assert records == []
         assert [(each.position, each.reason) for each in letters] == [
             ("from line 1, byte 0 on", "Not a gzipped file (b'[1')")
         ]
 
-    def test_what_the_system_says_of_a_file_is_never_a_letter(self, tmp_path, monkeypatch):
+    def test_an_operating_system_error_is_never_a_letter(self, tmp_path, monkeypatch):
         path = stored(tmp_path, b"1\n")
 
         def refused(path):
@@ -241,7 +241,7 @@ class TestAFileThatIsCutOff:
 
 
 class TestParquet:
-    def test_a_row_that_its_class_refuses(self, tmp_path):
+    def test_a_parquet_row_that_its_class_rejects_is_a_letter(self, tmp_path):
         path = tmp_path / "in.parquet"
         pq.write_table(pa.table({"id": [1, None, 3], "name": ["a", "b", "c"]}), path)
         records, letters = read(BulkFormat.parquet(value_type=Order, batch_size=2), path)
@@ -250,13 +250,13 @@ class TestParquet:
             ("row 2", b'{"id":null,"name":"b"}', "Expected `int`, got `null` - at `$.id`")
         ]
 
-    def test_a_file_that_is_none(self, tmp_path):
+    def test_a_file_that_is_not_parquet_is_one_letter(self, tmp_path):
         records, letters = read(BulkFormat.parquet(), stored(tmp_path, b"no Parquet at all"))
         assert records == []
         assert [each.position for each in letters] == ["from row 1 on"]
         assert letters[0].reason.startswith("It cannot be read as Parquet: ")
 
-    def test_a_file_that_is_damaged_in_the_middle(self, tmp_path):
+    def test_a_damaged_row_group_ends_a_parquet_file_with_a_letter(self, tmp_path):
         path = tmp_path / "in.parquet"
         pq.write_table(pa.table({"n": list(range(6000))}), path, row_group_size=3000, compression="gzip")
         group = pq.ParquetFile(path).metadata.row_group(1).column(0)
@@ -270,7 +270,7 @@ class TestParquet:
 
 
 class Meddled(StreamFormat):
-    """JSON lines; after the first record somebody else does something to the file."""
+    """JSON lines of a file that is modified after its first record is read."""
 
     def __init__(self, meddle):
         self.meddle = meddle
@@ -307,14 +307,14 @@ class TestAFileThatChangesInTheMiddle:
     @pytest.mark.parametrize(
         ("meddle", "what"),
         [
-            (appended, "it had 40,004 bytes, now 40,006"),
-            (touched, r"it was modified at 1970-01-01 00:00:01.000\+00:00, before at 20"),
-            (overwritten, "it was modified at 1970-01-01"),
-            (broken_and_longer, "it had 40,004 bytes, now 40,018"),
-            (os.unlink, "is gone"),
+            (appended, "its size was 40,004 bytes and is now 40,006"),
+            (touched, r"its modification time was 20.* and is now 1970-01-01 00:00:01.000\+00:00"),
+            (overwritten, "is now 1970-01-01"),
+            (broken_and_longer, "its size was 40,004 bytes and is now 40,018"),
+            (os.unlink, "is missing"),
         ],
     )
-    def test_fails_the_epoch_and_nothing_of_it_is_given(self, tmp_path, meddle, what, letters):
+    def test_a_file_that_changes_while_it_is_read_fails_the_epoch_without_output(self, tmp_path, meddle, what, letters):
         path = stored(tmp_path, b"1\n" + b"2\n" * 20_000 + b"x\n")
         job = job_over(Meddled(meddle), path, letters=letters)
         with pytest.raises(UnreadableFile, match=rf"'orders' \(uid 'orders'\): The file {path} .*{what}"):

@@ -1,4 +1,4 @@
-"""A keyed job into files: whatever crashes, every record is in one finished part, and a reader sees only such."""
+"""A keyed job that writes files: after any crash, every record is in one finished part, and readers see only those."""
 
 import functools
 import os
@@ -22,9 +22,9 @@ from penstock.testing.harness import SimulatedCrash
 WORDS = [f"{'abcdefg'[i * 3 % 7]}{i * i % 31}" for i in range(120)]
 POLICIES = {
     "on checkpoint": RollingPolicy.on_checkpoint_rolling_policy(),
-    # In 40 lines an epoch: some parts end in the middle, some go on for epochs.
+    # With 40 lines per epoch, some parts end within an epoch and some span several.
     "by size": RollingPolicy.default_rolling_policy(part_size=150, rollover_interval=10**9, inactivity_interval=10**9),
-    # Of epochs 5 seconds apart.
+    # With epochs 5 seconds apart.
     "by age": RollingPolicy.default_rolling_policy(rollover_interval=12_000, inactivity_interval=10**9),
 }
 BEGINNING = 10**12
@@ -36,7 +36,7 @@ POINTS = [
 
 
 class Number(KeyedProcessFunction):
-    """`word n` for the nth time a word comes."""
+    """Yields `word n` for the n-th occurrence of a word."""
 
     def open(self, runtime_context):
         self.n = runtime_context.get_state(ValueStateDescriptor("n", int))
@@ -52,12 +52,12 @@ def expected(words):
 
 
 def leftovers(base, job):
-    """A driver that crashed before any checkpoint has left a run of the job that nobody goes on with."""
+    """Return whether the job left hidden files; a driver that crashed before any checkpoint leaves another lineage."""
     return os.path.exists(hidden_directory(base, token_of(job._driver.lineage, "out")))
 
 
 class Reader:
-    """Looks at the directory again and again, as a consumer would. What it has seen must stay as it was."""
+    """Reads the directory repeatedly, like a consumer. Files that it has seen must not change."""
 
     def __init__(self, base):
         self.base = base
@@ -66,13 +66,13 @@ class Reader:
     def look(self):
         now = files(self.base)
         for path, data in now.items():
-            assert data.endswith(b"\n"), f"{path} was seen half written"
-            assert self.seen.setdefault(path, data) == data, f"{path} was changed after it was seen"
-        assert self.seen.keys() <= now.keys(), "a file was taken back"
+            assert data.endswith(b"\n"), f"{path} was visible before it was complete"
+            assert self.seen.setdefault(path, data) == data, f"{path} changed after it was visible"
+        assert self.seen.keys() <= now.keys(), "a visible file disappeared"
 
 
 class WatchedHarness(JobHarness):
-    """A reader looks at the directory at every point of every epoch."""
+    """Runs the reader at every point of every epoch."""
 
     def __init__(self, *args, reader, **options):
         self.reader = reader
@@ -90,7 +90,7 @@ def base(tmp_path):
 
 @pytest.fixture(autouse=True)
 def clock(monkeypatch):
-    """Five seconds pass from one look at it to the next epoch."""
+    """Advance the clock by five seconds before each epoch."""
     now = [1_000_000.0]
 
     class Driver(epochs.EpochDriver):
@@ -112,7 +112,7 @@ def start(base, policy, parallelism, storage=None):
 class TestCrashes:
     @pytest.mark.parametrize("parallelism", [1, 2])
     @pytest.mark.parametrize("point", POINTS)
-    def test_at_any_point_put_every_record_into_one_finished_part(self, base, point, parallelism, policy):
+    def test_a_crash_at_any_point_leaves_every_record_in_one_finished_part(self, base, point, parallelism, policy):
         with start(base, policy, parallelism) as job:
             job.push(*WORDS)
             for crashing in (True, False, True):
@@ -128,7 +128,7 @@ class TestCrashes:
         assert not leftovers(base, job)
 
     @pytest.mark.parametrize("point", POINTS)
-    def test_while_the_input_ends(self, base, point, policy):
+    def test_a_crash_while_the_input_ends_loses_nothing(self, base, point, policy):
         with start(base, policy, 2) as job:
             job.push(*WORDS).epochs(40)
             job.crash_at(point)
@@ -138,7 +138,7 @@ class TestCrashes:
         assert not os.path.exists(f"{base}/.penstock")
 
     @pytest.mark.parametrize(("before", "after"), [(1, 3), (2, 3), (3, 1)])
-    def test_and_a_restart_at_another_parallelism(self, base, before, after, policy):
+    def test_a_crash_and_a_rescaled_restart_lose_nothing(self, base, before, after, policy):
         with start(base, policy, before) as job:
             job.push(*WORDS[:60]).epochs(20)
             job.push(*WORDS[60:]).crash_at("driver.published")
@@ -152,10 +152,10 @@ class TestCrashes:
         assert lines(base) == expected(WORDS)
         assert not os.path.exists(f"{base}/.penstock")
 
-    def test_of_the_power_at_any_step_to_the_disk(self, base, policy, monkeypatch):
-        """Every rename, sync, delete and new directory of the whole job is, in one of the runs, the last thing done.
+    def test_a_power_failure_at_any_disk_operation_loses_nothing(self, base, policy, monkeypatch):
+        """Every rename, sync, delete and mkdir of the job is, in one of the runs, the last operation.
 
-        The power fails once more soon after, when the new driver may still be recovering.
+        The power fails again soon afterwards, when the new driver can still be recovering.
         """
         monkeypatch.setattr(writer, "_FEW", 2)
         power = Power(monkeypatch)
@@ -182,11 +182,11 @@ class TestCrashes:
 
 
 class Consumer(Reader):
-    """Takes each part away as soon as it sees it."""
+    """Takes each part away when it becomes visible."""
 
     def look(self):
         for path, data in files(self.base).items():
-            assert path not in self.seen, f"{path} was shown twice"
+            assert path not in self.seen, f"{path} became visible twice"
             self.seen[path] = data
             TAKE(os.path.join(self.base, path))
 
@@ -195,11 +195,11 @@ class Consumer(Reader):
 
 
 TAKE = os.unlink
-"""Without the power failing over it."""
+"""Not subject to power failures."""
 
 
 @pytest.mark.parametrize("policy", ["on checkpoint", "by size"])
-def test_the_power_fails_at_any_step_while_a_consumer_takes_the_parts(base, policy, monkeypatch):
+def test_a_power_failure_loses_nothing_while_a_consumer_takes_parts(base, policy, monkeypatch):
     power = Power(monkeypatch)
     runs = 0
     while True:
@@ -224,7 +224,7 @@ def test_the_power_fails_at_any_step_while_a_consumer_takes_the_parts(base, poli
 
 
 class Power:
-    """Counts what is done to the disk, and fails when so many steps have been taken, before the next."""
+    """Counts disk operations, and fails before the operation after the given number of them."""
 
     def __init__(self, monkeypatch):
         self.fails_after = []
@@ -248,10 +248,10 @@ class Power:
         return step
 
 
-def test_a_cancelled_job_shows_what_its_last_checkpoint_holds(base):
+def test_a_cancelled_job_commits_its_last_checkpoint(base):
     with start(base, "by size", 2) as job:
         job.push(*WORDS[:40]).epochs(20)
-        job.push("of no checkpoint").crash_at("level1.snapshot")
+        job.push("in no checkpoint").crash_at("level1.snapshot")
         job.epoch()
         job._driver.finish_sinks()
         job._driver.finish_sinks()
@@ -261,7 +261,7 @@ def test_a_cancelled_job_shows_what_its_last_checkpoint_holds(base):
 
 
 class TestOlderSavepoints:
-    """A job goes back to a savepoint whose open part the first run has finished since."""
+    """A job is restored from a savepoint whose open part was finished afterwards."""
 
     def start(self, base, **options):
         env = StreamExecutionEnvironment.get_execution_environment()
@@ -273,7 +273,9 @@ class TestOlderSavepoints:
     @pytest.mark.parametrize("consumed", [False, True])
     @pytest.mark.parametrize("pieces", [1, 2])
     @pytest.mark.parametrize("backend", ["memory", "filesystem"])
-    def test_are_refused_for_good_if_the_part_was_finished_since(self, base, tmp_path, backend, pieces, consumed):
+    def test_a_savepoint_is_rejected_permanently_if_its_open_part_was_finished(
+        self, base, tmp_path, backend, pieces, consumed
+    ):
         with self.start(base, backend=backend) as first:
             for _ in range(pieces):
                 first.epoch(5)
@@ -288,15 +290,17 @@ class TestOlderSavepoints:
         for _ in range(2):
             with (
                 self.start(base, backend=backend, from_savepoint=savepoint) as second,
-                pytest.raises(EpochFailed, match=r"\.chunk', a piece of an unfinished part file .* is gone") as refused,
+                pytest.raises(
+                    EpochFailed, match=r"\.chunk', a piece of an unfinished part file .* is missing"
+                ) as refused,
             ):
                 second.run(5)
             assert not refused.value.retryable
             assert second.restarts == 0
-            assert second._driver.last.parent == b"", "an epoch was decided"
+            assert second._driver.last.parent == b"", "an epoch was completed"
             assert files(base) == before
 
-    def test_go_on_with_a_part_that_is_still_open(self, base, tmp_path):
+    def test_a_savepoint_continues_a_part_that_is_still_open(self, base, tmp_path):
         with self.start(base) as first:
             first.epoch(5)
             savepoint = first.savepoint(tmp_path / "savepoints")
@@ -307,7 +311,7 @@ class TestOlderSavepoints:
         assert files(base, hidden=True) == {}
 
 
-def test_a_fenced_driver_that_commits_late_stops_as_fenced(base):
+def test_a_fenced_driver_that_commits_late_fails_as_fenced(base):
     first = start(base, "on checkpoint", 1)
     first.push(*WORDS[:20])
     published, commit = [], first._driver._committer.commit
@@ -341,13 +345,13 @@ def test_two_sinks_of_one_job_share_a_directory(base):
     assert not os.path.exists(f"{base}/.penstock")
 
 
-def test_a_record_that_cannot_be_written_names_the_sink(base):
+def test_an_error_for_an_unwritable_record_names_the_sink(base):
     env = StreamExecutionEnvironment.get_execution_environment()
     env.from_collection([{1, 2}, object()]).sink_to(rows(base, Encoder.json_lines(), assigner=BASE)).uid("out").name(
         "o"
     )
     with (
         JobHarness(env) as job,
-        pytest.raises(UserFunctionFailed, match=r"(?s)'o'.*JSON has no form for <obj"),
+        pytest.raises(UserFunctionFailed, match=r"(?s)'o'.*JSON.* <obj"),
     ):
         job.run()

@@ -1,4 +1,4 @@
-"""FileSource in plain Python: which files, in which order, each read once and only as it was planned."""
+"""FileSource in plain Python: which files it reads, in which order, each once and unchanged since planning."""
 
 import os
 
@@ -30,32 +30,32 @@ def lines(*paths):
 
 
 class TestFindsFiles:
-    def test_below_directories_by_age_and_name(self, tmp_path):
+    def test_files_in_directories_are_ordered_by_age_and_name(self, tmp_path):
         young = write(tmp_path / "a", at=2000)
         old = write(tmp_path / "sub" / "dir" / "z")
         same_age = write(tmp_path / "b", at=2000)
         assert list(lines(tmp_path).build().start(1)) == [old, young, same_age]
 
-    def test_that_are_not_hidden(self, tmp_path):
+    def test_hidden_files_are_skipped(self, tmp_path):
         seen = write(tmp_path / "a")
         for name in (".a", "_a", ".dir/a", "_SUCCESS/a", "x/.penstock/1/a"):
             write(tmp_path / name)
         assert list(lines(tmp_path).build().start(1)) == [seen]
 
-    def test_by_pattern_by_name_and_by_uri_each_once(self, tmp_path):
+    def test_patterns_names_and_uris_find_each_file_once(self, tmp_path):
         one, two = write(tmp_path / "1" / "a.txt"), write(tmp_path / "2" / "a.txt")
         write(tmp_path / "2" / "b.csv")
         source = lines(tmp_path / "*" / "a.txt", f"file://{one}", tmp_path / "1").build()
         assert list(source.start(1)) == [one, two]
         assert source.paths[1] == f"file://{one}"
 
-    def test_whose_names_look_like_patterns_or_uris(self, tmp_path):
+    def test_names_that_look_like_patterns_or_uris_are_found(self, tmp_path):
         odd = write(tmp_path / "a[1]%20.txt")
         assert list(lines(f"file:{odd}").build().start(1)) == [odd]
 
 
 class TestEpochs:
-    def test_of_a_bounded_source_read_what_was_there_at_the_start(self, tmp_path):
+    def test_a_bounded_source_reads_the_files_that_exist_at_the_start(self, tmp_path):
         paths = [write(tmp_path / f"{number}", at=number) for number in range(3)]
         source = lines(tmp_path).set_max_files_per_epoch(2).build()
         positions = source.start(1)
@@ -68,7 +68,7 @@ class TestEpochs:
         assert source.advance(second, None) == second
         assert source.bounded
 
-    def test_of_one_that_goes_on_read_what_has_appeared(self, tmp_path):
+    def test_an_unbounded_source_reads_files_as_they_appear(self, tmp_path):
         source = lines(tmp_path / "in").monitor_continuously(Duration.of_seconds(5)).build()
         assert (source.bounded, source.discovery_interval_ms) == (False, 5000)
         none = source.advance(source.start(1), None)
@@ -79,74 +79,75 @@ class TestEpochs:
         write(tmp_path / "in" / "b")
         assert len(source.advance(one, None)) == 2
 
-    def test_read_the_records(self, tmp_path):
+    def test_an_epoch_yields_the_records_of_its_files(self, tmp_path):
         path = write(tmp_path / "a", "x\ny\n")
         assert list(lines(path).build().read(path, None, [4, 1_000_000])) == ["x", "y"]
         assert list(lines(path).build().read(f"file:{path}", None, [4, 1_000_000])) == ["x", "y"]
 
 
 class TestAFileThatChanges:
-    def test_before_it_is_read(self, tmp_path):
+    def test_a_file_that_changes_before_it_is_read_is_rejected(self, tmp_path):
         path = write(tmp_path / "a", "x\ny\n")
-        with pytest.raises(UnreadableFile, match=rf"{path} has changed .* had 3 bytes, now 4"):
+        with pytest.raises(UnreadableFile, match=rf"{path} changed .* size was 3 bytes and is now 4"):
             list(lines(path).build().read(path, None, [3, 1_000_000]))
         with pytest.raises(
-            UnreadableFile, match=r"modified at 1970-01-01 00:16:40.000\+00:00, before at 1970-01-01 00:16:39.000"
+            UnreadableFile,
+            match=r"time was 1970-01-01 00:16:39.000\+00:00 and is now 1970-01-01 00:16:40.000",
         ):
             list(lines(path).build().read(path, None, [4, 999_000]))
 
-    def test_while_it_is_read(self, tmp_path):
+    def test_a_file_that_changes_while_it_is_read_is_rejected(self, tmp_path):
         path = write(tmp_path / "a", "x\ny\n")
         records = lines(path).build().read(path, None, [4, 1_000_000])
         assert next(records) == "x"
         with open(path, "a") as file:
             file.write("z\n")
-        with pytest.raises(UnreadableFile, match="had 4 bytes, now 6"):
+        with pytest.raises(UnreadableFile, match="size was 4 bytes and is now 6"):
             list(records)
 
-    def test_by_going_away(self, tmp_path):
+    def test_a_deleted_file_is_reported(self, tmp_path):
         path = write(tmp_path / "a")
         source = lines(path).build()
         positions = source.advance(source.start(1), None)
         os.unlink(path)
         for act in (lambda: source.advance({path: None}, None), lambda: list(source.read(path, None, positions[path]))):
-            with pytest.raises(UnreadableFile, match=rf"{path} is gone"):
+            with pytest.raises(UnreadableFile, match=rf"{path} is missing"):
                 act()
 
 
 class TestRefuses:
-    def test_a_path_with_nothing_at_it(self, tmp_path):
-        with pytest.raises(PenstockError, match=rf"nothing at '{tmp_path}/x\*'.*monitor_continuously"):
+    def test_a_path_without_files_is_rejected(self, tmp_path):
+        with pytest.raises(PenstockError, match=rf"no file matches '{tmp_path}/x\*'.*monitor_continuously"):
             lines(tmp_path / "x*").build()
 
     @pytest.mark.parametrize("path", ["s3://bucket/a", "hdfs://host/a"])
-    def test_other_file_systems(self, path):
-        with pytest.raises(PenstockError, match="only local paths and mounts shared by all hosts"):
+    def test_paths_of_other_file_systems_are_rejected(self, path):
+        with pytest.raises(PenstockError, match="only local paths and shared mounts"):
             lines(path).build()
 
-    def test_braces(self, tmp_path):
-        with pytest.raises(PenstockError, match="has braces"):
+    def test_a_path_with_braces_is_rejected(self, tmp_path):
+        with pytest.raises(PenstockError, match="contains braces"):
             lines(tmp_path / "{a,b}").build()
 
-    def test_what_it_cannot_do(self, tmp_path):
+    def test_non_default_enumerators_and_assigners_are_rejected(self, tmp_path):
         builder = lines(tmp_path)
         builder.set_file_enumerator(FileEnumeratorProvider.default_non_splittable_file_enumerator())
         builder.set_split_assigner(FileSplitAssignerProvider.locality_aware_split_assigner())
-        with pytest.raises(PenstockError, match="Files are not split here"):
+        with pytest.raises(PenstockError, match="Files cannot be split"):
             FileEnumeratorProvider.default_splittable_file_enumerator()
         for wrong in (lambda: builder.set_file_enumerator(len), lambda: builder.set_split_assigner(len)):
-            with pytest.raises(PenstockError, match="takes File"):
+            with pytest.raises(PenstockError, match="accepts only File"):
                 wrong()
 
-    def test_settings_that_make_no_sense(self, tmp_path):
+    def test_invalid_settings_are_rejected(self, tmp_path):
         with pytest.raises(PenstockError, match="at least one path"):
             lines()
-        with pytest.raises(PenstockError, match="above 0"):
+        with pytest.raises(PenstockError, match="needs a positive int"):
             lines(tmp_path).set_max_files_per_epoch(0)
-        with pytest.raises(PenstockError, match="interval above 0"):
+        with pytest.raises(PenstockError, match="needs a positive interval"):
             lines(tmp_path).monitor_continuously(Duration.of_millis(0))
 
-    def test_formats_of_the_other_kind(self, tmp_path):
+    def test_a_format_of_the_wrong_kind_is_rejected(self, tmp_path):
         with pytest.raises(PenstockError, match="needs a BulkFormat"):
             FileSource.for_bulk_file_format(TEXT, str(tmp_path))
         with pytest.raises(PenstockError, match="needs a StreamFormat"):

@@ -1,4 +1,4 @@
-"""When flow control holds sources back, and how long epochs should take."""
+"""When flow control throttles sources, and the target epoch time."""
 
 from typing import Any
 
@@ -19,36 +19,36 @@ def settings(given: dict[str, str], *, endless: bool = False, single_epoch: bool
     return flow_settings(env._graph, env.get_configuration(), single_epoch)
 
 
-def test_an_endless_job_has_it_and_its_epochs_take_the_interval() -> None:
+def test_an_unbounded_job_has_flow_control_with_the_checkpoint_interval() -> None:
     assert settings(INTERVAL, endless=True).target_ms == 5000
     assert settings({}, endless=True).target_ms == 1000
     assert settings({"execution.checkpointing.interval": "50 ms"}, endless=True).target_ms == 1000
 
 
-def test_input_that_ends_is_held_back_only_for_the_sake_of_checkpoints() -> None:
+def test_a_bounded_source_is_throttled_only_with_a_checkpoint_interval() -> None:
     assert settings({}) is None
     assert settings(INTERVAL).target_ms == 5000
     assert settings(INTERVAL, single_epoch=True) is None
 
 
-def test_who_says_how_much_an_epoch_takes_is_obeyed() -> None:
+def test_a_record_limit_replaces_flow_control_unless_it_is_enabled() -> None:
     most = {"penstock.epoch.max-records": "100"}
     assert settings(INTERVAL | most, endless=True) is None
     both = settings(INTERVAL | most | {"penstock.flow.enabled": "true"}, endless=True)
     assert (both.target_ms, both.most) == (5000, 100)
 
 
-def test_it_can_be_asked_for_and_refused() -> None:
+def test_flow_control_can_be_enabled_and_disabled() -> None:
     assert settings({"penstock.flow.target-epoch-time": "300 ms"}).target_ms == 300
     assert settings(INTERVAL | {"penstock.flow.enabled": "false"}, endless=True) is None
 
 
-def test_a_job_without_a_source_that_can_be_held_back_has_none() -> None:
+def test_a_job_without_throttled_sources_has_no_flow_control() -> None:
     env = StreamExecutionEnvironment.get_execution_environment(Configuration.from_dict(INTERVAL))
     env.from_collection([1]).print()
     assert flow_settings(env._graph, env.get_configuration(), single_epoch=False) is None
 
 
-def test_no_time_at_all_is_no_target() -> None:
+def test_a_target_time_of_zero_is_rejected() -> None:
     with pytest.raises(BadSetting, match=r"penstock\.flow\.target-epoch-time"):
         settings({"penstock.flow.target-epoch-time": "0 ms"})

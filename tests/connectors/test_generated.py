@@ -1,4 +1,4 @@
-"""Sources that make their records, in the harness and by their contract."""
+"""Sources that generate their records, in the harness and by their contract."""
 
 import json
 
@@ -15,7 +15,7 @@ from penstock.testing import JobHarness
 
 
 def drain(source, parallelism, limit):
-    """Epoch after epoch as a driver would read them, positions passing through JSON; [[records of an epoch], …]."""
+    """Read all epochs like a driver, with positions as JSON. Return [[records of an epoch], …]."""
     positions = json.loads(json.dumps(source.start(parallelism)))
     epochs = []
     while True:
@@ -33,7 +33,7 @@ def drain(source, parallelism, limit):
     parallelism=st.integers(1, 9),
     limit=st.none() | st.integers(1, 50),
 )
-def test_a_sequence_gives_every_number_once_and_no_epoch_more_than_the_limit(first, length, parallelism, limit):
+def test_a_sequence_yields_every_number_once_and_respects_the_limit(first, length, parallelism, limit):
     last = min(first + length - 1, 2**63 - 1)
     epochs = drain(NumberSequenceSource(first, last), parallelism, limit)
     assert sorted(number for epoch in epochs for number in epoch) == list(range(first, last + 1))
@@ -41,16 +41,16 @@ def test_a_sequence_gives_every_number_once_and_no_epoch_more_than_the_limit(fir
 
 
 @given(count=st.integers(1, 300), parallelism=st.integers(1, 9), limit=st.none() | st.integers(1, 50))
-def test_a_generator_is_asked_once_for_every_number(count, parallelism, limit):
+def test_a_generator_is_called_once_for_every_number(count, parallelism, limit):
     epochs = drain(DataGeneratorSource(lambda n: n * n, count), parallelism, limit)
     assert sorted(number for epoch in epochs for number in epoch) == [n * n for n in range(count)]
 
 
-def test_at_parallelism_one_a_sequence_is_in_order():
+def test_a_sequence_is_in_order_at_parallelism_one():
     assert drain(NumberSequenceSource(-3, 3), 1, 3) == [[-3, -2, -1], [0, 1, 2], [3]]
 
 
-def test_the_whole_64_bit_range_can_be_begun():
+def test_a_sequence_can_span_all_64_bit_integers():
     source = NumberSequenceSource(-(2**63), 2**63 - 1)
     positions = source.start(2)
     ahead = source.advance(positions, 4)
@@ -58,7 +58,7 @@ def test_the_whole_64_bit_range_can_be_begun():
     assert read == [[[-(2**63), -(2**63) + 1]], [[0, 1]]]
 
 
-def test_an_endless_generator_begins_with_the_first_numbers_and_is_paced_by_the_epoch():
+def test_an_unbounded_generator_starts_at_zero_and_is_paced_per_epoch():
     source = DataGeneratorSource(lambda n: n, records_per_epoch=6)
     positions = source.start(3)
     ahead = source.advance(positions, None)
@@ -71,19 +71,19 @@ def test_an_endless_generator_begins_with_the_first_numbers_and_is_paced_by_the_
     ("make", "message"),
     [
         (lambda: NumberSequenceSource(5, 4), "start 5 is after end 4"),
-        (lambda: NumberSequenceSource(0, 2**63), "end must be a whole number of 64 bits"),
-        (lambda: DataGeneratorSource("x"), "needs a function of one number, not str"),
-        (lambda: DataGeneratorSource(str, 0), "count must be a whole number from 1 on, not 0"),
-        (lambda: DataGeneratorSource(str, records_per_epoch=0), "records_per_epoch must be a whole number from 1 on"),
+        (lambda: NumberSequenceSource(0, 2**63), "end must be a 64-bit int"),
+        (lambda: DataGeneratorSource("x"), "needs a function of one int, not str"),
+        (lambda: DataGeneratorSource(str, 0), "count must be an int of at least 1, not 0"),
+        (lambda: DataGeneratorSource(str, records_per_epoch=0), "records_per_epoch must be an int of at least 1"),
     ],
 )
-def test_what_cannot_be_generated_is_refused_at_once(make, message):
+def test_invalid_arguments_are_rejected_immediately(make, message):
     with pytest.raises(PenstockError, match=message):
         make()
 
 
 class Letters(Source):
-    """Two splits; the second appears when the first has been read up to its half."""
+    """Two splits; the second appears when half of the first has been read."""
 
     def advance(self, positions, limit):
         first = positions.get("lower", 0)
@@ -103,11 +103,11 @@ def env_of(source, **options):
 
 
 class TestInTheHarness:
-    def test_a_source_of_the_user_s_own_is_read_to_its_end(self):
+    def test_a_user_defined_source_is_read_to_its_end(self):
         with JobHarness(env_of(Letters())) as job:
             assert "".join(job.run(5)) == "abcdefghijklmnopqrstABCuvwxyz"
 
-    def test_what_a_crash_took_back_is_read_again(self):
+    def test_a_crash_replays_uncommitted_records(self):
         with JobHarness(env_of(NumberSequenceSource(1, 20)).key_by(lambda n: n % 3).sum(), parallelism=2) as job:
             job.epoch(6)
             job.crash_at("driver.collected")
@@ -116,7 +116,7 @@ class TestInTheHarness:
             assert sorted(job.output)[-3:] == [63, 70, 77]
             assert len(job.output) == 20
 
-    def test_another_harness_goes_on_where_the_checkpoint_is(self):
+    def test_another_harness_resumes_from_the_checkpoint(self):
         first = JobHarness(env_of(NumberSequenceSource(1, 10)).uid("numbers").map(lambda n: n))
         first.epoch(4)
         with JobHarness(
@@ -125,12 +125,12 @@ class TestInTheHarness:
             assert job.run() == [5, 6, 7, 8, 9, 10]
         assert first.output == [1, 2, 3, 4]
 
-    def test_an_endless_source_goes_on_epoch_by_epoch(self):
+    def test_an_unbounded_source_continues_epoch_by_epoch(self):
         with JobHarness(env_of(DataGeneratorSource(lambda n: n))) as job:
             job.epoch(3)
             job.epoch(2)
             assert job.output == [0, 1, 2, 3, 4]
 
-    def test_what_is_no_source_is_refused(self):
+    def test_an_object_that_is_not_a_source_is_rejected(self):
         with pytest.raises(PenstockError, match=r"from_source needs a Source, not list.*env\.from_spark"):
             env_of([1, 2, 3])

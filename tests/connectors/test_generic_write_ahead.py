@@ -1,4 +1,4 @@
-"""Flink's GenericWriteAheadSink: records wait until their checkpoint is complete, and until they are acknowledged."""
+"""GenericWriteAheadSink: records wait until their checkpoint is complete, and until they are acknowledged."""
 
 import pytest
 from dying import Died, Dying
@@ -20,7 +20,7 @@ POINTS = [
 
 
 class LastOnly(CheckpointCommitter):
-    """Knows the last epoch of each subtask: whatever is sent out of order would be lost with it."""
+    """Remembers only the last epoch of each subtask, so an epoch sent out of order would be lost."""
 
     def __init__(self):
         self.last = {}
@@ -45,7 +45,7 @@ class LastOnly(CheckpointCommitter):
 
 
 class ToAList(GenericWriteAheadSink):
-    """`refuse`: how many times it does not acknowledge, by epoch."""
+    """`refuse`: how many times to return False, by epoch."""
 
     def __init__(self, refuse=None, type_info=None):
         super().__init__(LastOnly(), type_info)
@@ -69,7 +69,7 @@ def storage(request, tmp_path):
 
 
 class TestAlone:
-    def test_a_missed_completion_loses_nothing(self, storage):
+    def test_a_missed_completion_loses_no_records(self, storage):
         sink = ToAList()
         with SinkHarness(sink, storage) as harness:
             harness.process(*range(1, 21)).snapshot(0).notify_complete(0)
@@ -79,7 +79,7 @@ class TestAlone:
             harness.notify_complete(2)
         assert sink.sent == list(range(1, 61))
 
-    def test_what_a_crash_took_before_its_snapshot_is_not_sent(self, storage):
+    def test_records_without_a_snapshot_are_not_sent_after_a_crash(self, storage):
         sink = ToAList()
         with SinkHarness(sink, storage) as harness:
             harness.process(*range(1, 21)).snapshot(0).notify_complete(0)
@@ -87,7 +87,7 @@ class TestAlone:
             harness.process(*range(41, 61)).snapshot(1).notify_complete(1)
         assert sink.sent == [*range(1, 21), *range(41, 61)]
 
-    def test_what_is_not_acknowledged_is_sent_before_the_next(self, storage):
+    def test_unacknowledged_records_are_sent_before_the_next_epoch(self, storage):
         sink = ToAList({0: 2})
         with SinkHarness(sink, storage) as harness:
             harness.clock = 7
@@ -95,13 +95,13 @@ class TestAlone:
             harness.clock = 8
             harness.process(3).snapshot(1).notify_complete(1)
             assert sink.sent == []
-            # Without records it is told too that an epoch is complete.
+            # The sink is also notified of an epoch without records.
             harness.snapshot(2).notify_complete(2)
             assert sink.sent == [1, 2, 3]
             assert sink.times == [7, 8, 8]
             assert harness.storage.list("pending/") == []
 
-    def test_what_is_not_acknowledged_survives_crashes(self, storage):
+    def test_unacknowledged_records_survive_crashes(self, storage):
         sink = ToAList({0: 3})
         with SinkHarness(sink, storage) as harness:
             harness.process(1, 2).snapshot(0).notify_complete(0)
@@ -110,47 +110,47 @@ class TestAlone:
             harness.process(4).snapshot(2).notify_complete(2)
         assert sink.sent == [1, 2, 3, 4]
 
-    def test_what_is_owed_at_the_end_is_an_error(self, storage):
+    def test_unacknowledged_records_at_the_end_are_an_error(self, storage):
         sink = ToAList({0: 2, 1: 2})
         with SinkHarness(sink, storage) as harness:
             harness.process(1).snapshot(0).notify_complete(0)
             harness.process(2).snapshot(1, end_of_input=True)
             with pytest.raises(NotAcknowledged, match=r"sink 'sink' has not acknowledged the records of epochs \[0, 1"):
                 harness.notify_complete(1)
-            # As the restart strategy would have it: the last checkpoint is committed again.
+            # A restart commits the last checkpoint again.
             with pytest.raises(NotAcknowledged, match=r"\[1\]"):
                 harness.crash()
             harness.crash()
         assert sink.sent == [1, 2]
 
-    def test_the_committer_is_opened_once_and_closed(self):
+    def test_the_committer_is_opened_and_closed_once(self):
         sink = ToAList()
         with SinkHarness(sink) as harness:
             harness.process(1).snapshot(0).notify_complete(0).process(2).snapshot(1).notify_complete(1)
         assert sink.committer.calls == ["create_resource", "open", "close"]
         assert sink.committer.operator_id == "sink"
 
-    def test_records_come_back_as_they_are_declared(self):
+    def test_records_have_their_declared_type(self):
         sink = ToAList(type_info=Types.TUPLE([Types.INT(), Types.STRING()]))
         with SinkHarness(sink) as harness:
             harness.process((1, "a"), (2, "b")).snapshot(0).notify_complete(0)
         assert sink.sent == [(1, "a"), (2, "b")]
 
-    def test_records_declared_as_any_object_come_back_as_they_were(self):
+    def test_pickled_records_are_sent_unchanged(self):
         sink = ToAList(type_info=Types.PICKLED_BYTE_ARRAY())
         records = [{"a": (1, None)}, None, b"bytes", [2], 1j, LastOnly]
         with SinkHarness(sink) as harness:
             harness.process(*records).snapshot(0).notify_complete(0)
         assert sink.sent == records
 
-    def test_a_record_that_would_come_back_as_another_is_refused_in_the_task(self):
-        with pytest.raises(Exception, match=r"The record \(1, 'a'\) cannot wait .* Declare the type"):
+    def test_a_record_that_does_not_round_trip_is_rejected_in_the_task(self):
+        with pytest.raises(Exception, match=r"The record \(1, 'a'\) cannot be written .* Declare the record type"):
             SinkHarness(ToAList()).process((1, "a"))
 
-    def test_another_answer_than_yes_or_no_is_refused(self):
+    def test_send_values_must_return_a_bool(self):
         sink = ToAList()
         sink.send_values = lambda values, checkpoint_id, timestamp: None
-        with pytest.raises(Exception, match="send_values of sink 'sink' gave None"):
+        with pytest.raises(Exception, match="send_values of sink 'sink' returned None"):
             SinkHarness(sink).process(1).snapshot(0).notify_complete(0)
 
 
@@ -162,7 +162,7 @@ def job(sink, **options):
 
 class TestInAJob:
     @pytest.mark.parametrize("point", POINTS)
-    def test_every_record_is_sent_once_wherever_it_crashes(self, point, storage):
+    def test_every_record_is_sent_once_after_a_crash_at_any_point(self, point, storage):
         sink = ToAList({2: 3})
         with job(sink, storage=storage, settings=FILES) as harness:
             harness.epoch(10)
@@ -172,7 +172,7 @@ class TestInAJob:
             assert harness.storage.list("pending/") == []
         assert sorted(sink.sent) == list(range(40))
 
-    def test_a_driver_may_die_at_any_write(self, tmp_path):
+    def test_a_driver_can_die_at_any_write(self, tmp_path):
         left, died = 0, True
         while died:
             sink = ToAList({1: 1, 2: 3, 3: 2})
@@ -193,7 +193,7 @@ class TestInAJob:
             left += 1
         assert left > 20
 
-    def test_a_job_that_cannot_end_is_restarted_until_all_is_taken(self, storage):
+    def test_a_job_restarts_at_its_end_until_all_records_are_acknowledged(self, storage):
         sink = ToAList({3: 2, 4: 6})
         env = StreamExecutionEnvironment.get_execution_environment()
         env.set_restart_strategy(RestartStrategies.fixed_delay_restart(9, 1))
@@ -204,7 +204,7 @@ class TestInAJob:
             assert isinstance(harness.last_failure, NotAcknowledged)
         assert sorted(sink.sent) == list(range(40))
 
-    def test_a_job_that_is_stopped_says_what_nobody_took(self, storage):
+    def test_a_stopped_job_reports_unacknowledged_records(self, storage):
         with job(ToAList({1: 9}), storage=storage, settings=FILES) as harness:
             harness.epoch(10)
             with pytest.raises(NotAcknowledged, match=r"sink 'list' has not acknowledged the records of epochs \[1\]"):

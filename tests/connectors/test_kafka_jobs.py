@@ -36,11 +36,11 @@ def sink(kafka, topic):
 
 
 def numbered(word):
-    """Counts of a keyed reduce, as text."""
+    """Format a (word, count) pair."""
     return f"{word[0]} {word[1]}"
 
 
-def test_words_are_counted_from_one_topic_to_another_wherever_the_job_crashes(kafka):
+def test_word_counts_are_exactly_once_from_topic_to_topic_across_crashes(kafka):
     words, counts = kafka.topic(3), kafka.topic()
     for number in range(30):
         kafka.send(words, f"word{number % 4}", partition=number % 3)
@@ -59,7 +59,7 @@ def test_words_are_counted_from_one_topic_to_another_wherever_the_job_crashes(ka
     assert sorted(shown) == sorted(f"word{w} {n}" for w, total in enumerate((8, 8, 7, 7)) for n in range(1, total + 1))
 
 
-def test_event_time_is_that_of_kafka_where_the_strategy_assigns_no_other(kafka):
+def test_event_time_is_the_kafka_timestamp_by_default(kafka):
     topic = kafka.topic(2)
     for partition, timestamp in [(0, 1000), (1, 2000), (0, 11_000), (1, 12_000), (0, 3000)]:
         kafka.send(topic, "x", partition=partition, timestamp=timestamp)
@@ -73,7 +73,7 @@ def test_event_time_is_that_of_kafka_where_the_strategy_assigns_no_other(kafka):
         assert sorted(harness.run()) == [("x", 2), ("x", 3)]
 
 
-def test_a_job_that_goes_on_reads_what_comes_later(kafka):
+def test_an_unbounded_job_reads_later_records(kafka):
     topic = kafka.topic()
     kafka.send(topic, "a")
     env = StreamExecutionEnvironment.get_execution_environment()
@@ -84,7 +84,7 @@ def test_a_job_that_goes_on_reads_what_comes_later(kafka):
         assert harness.output == ["a", "b"]
 
 
-def test_a_record_that_cannot_be_decoded_goes_aside_where_the_program_asks_for_it(kafka):
+def test_an_undecodable_record_becomes_a_dead_letter(kafka):
     topic = kafka.topic()
     kafka.send(topic, '{"n": 1}', "nonsense", '{"n": 3}', timestamp=5)
     broken = OutputTag("broken")
@@ -97,7 +97,7 @@ def test_a_record_that_cannot_be_decoded_goes_aside_where_the_program_asks_for_i
     assert harness.output == [{"n": 1}, {"n": 3}, (f"{topic}/0", "offset 1", b"nonsense")]
 
 
-def test_a_record_that_cannot_be_decoded_else_fails_the_job_and_is_named(kafka):
+def test_an_undecodable_record_fails_the_job_without_dead_letters(kafka):
     topic = kafka.topic()
     kafka.send(topic, '{"n": 1}', "nonsense")
     env = StreamExecutionEnvironment.get_execution_environment()
@@ -108,19 +108,19 @@ def test_a_record_that_cannot_be_decoded_else_fails_the_job_and_is_named(kafka):
         harness.run()
 
 
-def test_what_retention_removed_before_it_was_read_fails_the_job_and_is_named(kafka):
+def test_records_removed_by_retention_fail_the_job(kafka):
     topic = kafka.topic()
     kafka.send(topic, *"abcd")
     env = StreamExecutionEnvironment.get_execution_environment()
     with JobHarness(env.from_source(source(kafka, topic), None, "in").uid("in")) as harness:
         harness.epoch(1)
         kafka.delete_records(topic, 0, before=3)
-        wanted = rf"Source 'in' \(uid 'in'\): topic '{topic}', partition 0: offset 1 is gone: .* holds offsets 3 to 3"
+        wanted = rf"Source 'in' \(uid 'in'\): topic '{topic}', partition 0: offset 1 no longer .* holds offsets 3 to 3"
         with pytest.raises(OffsetGone, match=wanted):
             harness.epoch(1)
 
 
-def test_a_job_without_watermarks_pays_for_no_timestamps(kafka):
+def test_a_job_without_watermarks_has_no_timestamps(kafka):
     topic = kafka.topic()
     env = StreamExecutionEnvironment.get_execution_environment()
     stream = env.from_source(source(kafka, topic), WatermarkStrategy.no_watermarks(), "in")

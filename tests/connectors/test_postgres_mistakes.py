@@ -1,4 +1,4 @@
-"""What a user may get wrong with PostgreSQL: refused before a record is read, in words that help, without passwords."""
+"""User errors with PostgreSQL are rejected before a record is read, with helpful messages and without passwords."""
 
 import datetime as dt
 import pickle
@@ -35,19 +35,19 @@ class TestASourceRefuses:
     @pytest.mark.parametrize(
         ("made", "table", "key", "said", "fix"),
         [
-            ("", "evens", "id", "there is no table 'evens' in PostgreSQL at ", "Did you mean 'events'?"),
-            ("", "a table; --", "id", "there is no table 'a table; --'", "schema.a table"),
+            ("", "evens", "id", "table 'evens' does not exist in PostgreSQL at ", "Did you mean 'events'?"),
+            ("", "a table; --", "id", "table 'a table; --' does not exist", "schema.a table"),
             ("", "events", "ids", "table 'public.events' .* has no column 'ids'; it has 'id', 'word'", "mean 'id'"),
             ("", "events", "word", "column 'word' of table 'public.events' .* is text", "bigint GENERATED ALWAYS"),
-            ("CREATE VIEW seen AS TABLE events", "seen", "id", "'public.seen' .* is no table", "Name a table"),
+            ("CREATE VIEW seen AS TABLE events", "seen", "id", "'public.seen' .* is not a table", "Use a table"),
             ("ALTER SEQUENCE events_id_seq CACHE 20", "events", "id", "'events_id_seq', which has CACHE 20", "CACHE 1"),
             ("ALTER SEQUENCE events_id_seq CYCLE", "events", "id", "'events_id_seq', which has CYCLE", "NO CYCLE"),
-            ("CREATE TABLE t (n int PRIMARY KEY)", "t", "n", "gets its numbers from its writers", "trust_numbers=True"),
+            ("CREATE TABLE t (n int PRIMARY KEY)", "t", "n", "is numbered by its writers", "trust_numbers=True"),
             ("CREATE TABLE t (n serial)", "t", "n", "column 'n' of table 'public.t' .* no index", "CREATE INDEX"),
             ("CREATE UNLOGGED TABLE t (n serial PRIMARY KEY)", "t", "n", "is unlogged", "SET LOGGED"),
         ],
     )
-    def test_what_it_could_not_read_soundly(self, db, postgres, made, table, key, said, fix):
+    def test_a_source_rejects_tables_it_cannot_read_reliably(self, db, postgres, made, table, key, said, fix):
         db.execute(made)
         with pytest.raises(PenstockError, match=said) as caught:
             begin(PostgresSource(postgres, table, key))
@@ -55,28 +55,28 @@ class TestASourceRefuses:
         assert not caught.value.retryable
         assert str(caught.value).startswith("PostgresSource: ")
 
-    def test_a_column_that_is_not_there(self, db, postgres):
+    def test_a_missing_column_of_a_source_is_reported(self, db, postgres):
         with pytest.raises(PenstockError, match="has no column 'wort'") as caught:
             begin(PostgresSource(postgres, "events", "id", columns=["id", "wort"]))
         assert caught.value.fix == "Did you mean 'word'?"
 
-    def test_a_wrong_password_at_once(self, postgres_server):
+    def test_a_wrong_password_fails_a_source_immediately(self, postgres_server):
         conninfo = postgres_server.tcp_conninfo(password="not-the-right-one")
-        with pytest.raises(PenstockError, match=r"127\.0\.0\.1:.*'postgres' refuses the user 'postgres'") as caught:
+        with pytest.raises(PenstockError, match=r"127\.0\.0\.1:.*'postgres' rejects the user 'postgres'") as caught:
             begin(PostgresSource(conninfo, "events", "id"))
         assert not caught.value.retryable
         assert "Correct the connection" in caught.value.fix
 
-    def test_a_database_that_is_not_there(self, postgres_server):
+    def test_a_missing_database_is_reported(self, postgres_server):
         with pytest.raises(PenstockError, match='database "shop" does not exist'):
             begin(PostgresSource(postgres_server.conninfo("shop"), "events", "id"))
 
-    def test_options_that_cannot_be(self, postgres):
+    def test_invalid_options_are_rejected(self, postgres):
         for options, said in [
             ({"records": "list"}, "records must be 'row', 'tuple' or 'dict', not 'list'"),
-            ({"splits": 0}, "splits must be a whole number from 1 on, not 0"),
-            ({"columns": []}, "columns must be different names"),
-            ({"columns": ["a", "a"]}, "columns must be different names"),
+            ({"splits": 0}, "splits must be an int of at least 1, not 0"),
+            ({"columns": []}, "columns must be distinct column names"),
+            ({"columns": ["a", "a"]}, "columns must be distinct column names"),
             ({"retry_seconds": "1"}, "retry_seconds must be a number"),
         ]:
             with pytest.raises(PenstockError, match=said):
@@ -84,13 +84,13 @@ class TestASourceRefuses:
 
 
 class TestNumbersThatTheUserVouchesFor:
-    def test_are_read_though_writers_give_them(self, db, postgres):
+    def test_trusted_numbers_of_writers_are_read(self, db, postgres):
         db.execute("CREATE TABLE t (n int PRIMARY KEY); INSERT INTO t VALUES (5), (7)")
         assert begin(PostgresSource(postgres, "t", "n", trust_numbers=True)) == {"0/1": 7}
 
 
 def job(sink, records=(), kind=None):
-    """Made, and so its sinks have been looked at, but no record has been read."""
+    """Return a job that has validated its sinks but read no record."""
     env = StreamExecutionEnvironment.get_execution_environment()
     env.from_collection(list(records), type_info=kind).sink_to(sink).uid("out")
     return JobHarness(env)
@@ -100,20 +100,20 @@ class TestASinkRefusesBeforeARecordIsRead:
     @pytest.mark.parametrize(
         ("made", "options", "said", "fix"),
         [
-            ("", {"table": "evens"}, "there is no table 'evens'", "Did you mean 'events'?"),
+            ("", {"table": "evens"}, "table 'evens' does not exist", "Did you mean 'events'?"),
             ("", {"columns": ["word", "amuont"]}, "has no column 'amuont'", "ADD COLUMN"),
-            ("", {"columns": ["id", "word"]}, "column 'id' of .* is filled by the server", r"columns=['word']"),
-            ("", {"key": "word"}, "column 'word' of .* is in the key and may be NULL", "SET NOT NULL"),
+            ("", {"columns": ["id", "word"]}, "column 'id' of .* is generated by the server", r"columns=['word']"),
+            ("", {"key": "word"}, "column 'word' of .* is part of the key but nullable", "SET NOT NULL"),
             (
                 "ALTER TABLE events ALTER word SET NOT NULL",
                 {"key": "word"},
-                r"no unique index on \(word\)",
+                r"no unique index on the key \(word\)",
                 "ADD UNIQUE (word)",
             ),
             (
                 "CREATE TABLE t (a int, b int, PRIMARY KEY (a, b))",
                 {"table": "t", "key": "a"},
-                r"no unique index on \(a\)",
+                r"no unique index on the key \(a\)",
                 "ADD UNIQUE (a)",
             ),
             (
@@ -124,7 +124,7 @@ class TestASinkRefusesBeforeARecordIsRead:
             ),
         ],
     )
-    def test_what_it_could_not_write_to(self, db, postgres, made, options, said, fix):
+    def test_a_sink_rejects_tables_it_cannot_write_to(self, db, postgres, made, options, said, fix):
         db.execute(made)
         with pytest.raises(PenstockError, match=said) as caught:
             job(PostgresSink(postgres, **{"table": "events", **options}))
@@ -132,27 +132,27 @@ class TestASinkRefusesBeforeARecordIsRead:
         assert not caught.value.retryable
         assert "PostgresSink (uid 'out')" in str(caught.value)
 
-    def test_a_wrong_password(self, postgres_server):
-        with pytest.raises(PenstockError, match="refuses the user 'postgres'"):
+    def test_a_wrong_password_fails_a_sink(self, postgres_server):
+        with pytest.raises(PenstockError, match="rejects the user 'postgres'"):
             job(PostgresSink(postgres_server.tcp_conninfo(password="wrong"), "events"))
 
-    def test_records_that_are_declared_to_be_of_other_types(self, db, postgres):
+    def test_records_declared_with_other_types_are_rejected(self, db, postgres):
         db.execute("CREATE TABLE typed (n int, at timestamptz)")
         kind = Types.ROW_NAMED(["n", "at"], [Types.STRING(), Types.SQL_TIMESTAMP()])
-        with pytest.raises(PenstockError, match=r"column 'n' of table 'public.typed' .* is integer, .* hold string"):
+        with pytest.raises(PenstockError, match=r"column 'n' of table 'public.typed' .* is integer, .* declare string"):
             job(PostgresSink(postgres, "typed"), kind=kind)
 
-    def test_a_table_that_the_user_may_not_write_to(self, db, postgres):
+    def test_a_missing_insert_privilege_is_reported(self, db, postgres):
         db.execute("DROP ROLE IF EXISTS guest; CREATE ROLE guest LOGIN; GRANT SELECT ON events TO guest")
         guest = psycopg.conninfo.make_conninfo(postgres, user="guest")
-        with pytest.raises(PenstockError, match="may not INSERT column 'word'") as caught:
+        with pytest.raises(PenstockError, match="no INSERT privilege on column 'word'") as caught:
             job(PostgresSink(guest, "events"))
         assert caught.value.fix == "GRANT INSERT ON public.events TO guest."
 
-    def test_a_ledger_that_the_user_may_not_create(self, db, postgres):
+    def test_a_missing_privilege_to_create_the_ledger_is_reported(self, db, postgres):
         db.execute("DROP ROLE IF EXISTS writer; CREATE ROLE writer LOGIN; GRANT INSERT ON events TO writer")
         writer = psycopg.conninfo.make_conninfo(postgres, user="writer")
-        with pytest.raises(PenstockError, match='may not create the table "public"') as caught:
+        with pytest.raises(PenstockError, match='not allowed to create the table "public"') as caught:
             job(PostgresSink(writer, "events"))
         db.execute(caught.value.fix.partition(":")[2])
         db.execute("GRANT SELECT, INSERT, UPDATE ON penstock_ledger TO writer")
@@ -162,7 +162,7 @@ class TestASinkRefusesBeforeARecordIsRead:
 
 
 class TestADeferrableKey:
-    """PostgreSQL does not take it in ON CONFLICT, and says so only when the first epoch is committed."""
+    """PostgreSQL does not support one in ON CONFLICT, and reports it only when the first epoch is committed."""
 
     @pytest.mark.parametrize(
         "made",
@@ -172,7 +172,7 @@ class TestADeferrableKey:
             "CREATE TABLE t (n int NOT NULL UNIQUE DEFERRABLE, w text); CREATE UNIQUE INDEX ON t (n)",
         ],
     )
-    def test_is_refused_at_the_start_with_its_name(self, db, postgres, made):
+    def test_a_deferrable_key_is_rejected_by_name_at_the_start(self, db, postgres, made):
         db.execute(made)
         (name,) = db.execute(
             "SELECT conname FROM pg_constraint WHERE conrelid = 't'::regclass AND condeferrable"
@@ -186,7 +186,7 @@ class TestADeferrableKey:
         assert not caught.value.retryable
         assert f"DROP CONSTRAINT {name}, ADD UNIQUE (n)" in caught.value.fix
 
-    def test_on_other_columns_does_no_harm(self, db, postgres):
+    def test_a_deferrable_constraint_on_other_columns_is_accepted(self, db, postgres):
         db.execute("CREATE TABLE t (n int PRIMARY KEY, w text UNIQUE DEFERRABLE)")
         env = StreamExecutionEnvironment.get_execution_environment()
         env.from_collection([(1, "x"), (1, "y")]).uid("s").sink_to(PostgresSink(postgres, "t", key="n")).uid("out")
@@ -194,11 +194,11 @@ class TestADeferrableKey:
             job.run(1)
         assert db.execute("TABLE t").fetchall() == [(1, "y")]
 
-    def test_without_overlaps_is_no_unique_key(self, db, postgres):
+    def test_a_without_overlaps_constraint_does_not_count_as_a_unique_key(self, db, postgres):
         db.execute("CREATE TABLE t (n int4range NOT NULL, d int4range NOT NULL, UNIQUE (n, d WITHOUT OVERLAPS))")
         env = StreamExecutionEnvironment.get_execution_environment()
         env.from_collection([]).uid("s").sink_to(PostgresSink(postgres, "t", key=["n", "d"])).uid("out")
-        with pytest.raises(PenstockError, match=r"no unique index on \(n, d\)"):
+        with pytest.raises(PenstockError, match=r"no unique index on the key \(n, d\)"):
             JobHarness(env)
 
 
@@ -206,31 +206,31 @@ class TestARecordThatDoesNotFit:
     @pytest.mark.parametrize(
         ("kind", "value", "said"),
         [
-            ("int", 2**31, "not within -2147483648 and 2147483647"),
-            ("int", "5", "of type str, not int"),
-            ("int", True, "of type bool, not int"),
+            ("int", 2**31, "outside -2147483648 to 2147483647"),
+            ("int", "5", "type is str, not int"),
+            ("int", True, "type is bool, not int"),
             ("real", 1e39, "too large"),
-            ("double precision", "1", "of type str, not float"),
-            ("numeric(4, 1)", Decimal("999.95"), "more than 3 digits before the point"),
-            ("numeric(4, 1)", Decimal("1E+99999"), "more than 3 digits before the point"),
+            ("double precision", "1", "type is str, not float"),
+            ("numeric(4, 1)", Decimal("999.95"), "more than 3 digits before the decimal point"),
+            ("numeric(4, 1)", Decimal("1E+99999"), "more than 3 digits before the decimal point"),
             ("numeric(2, 4)", Decimal("0.1"), "more than 0 digits"),
-            ("boolean", 1, "of type int, not bool"),
-            ("text", "a\0b", "a character of code 0"),
+            ("boolean", 1, "type is int, not bool"),
+            ("text", "a\0b", "a NUL character"),
             ("text", "\ud800", "half of a surrogate pair"),
-            ("text", 5, "of type int, not str"),
-            ("varchar(3)", "abcd", "it has 4 characters, and the column takes 3"),
-            ("bytea", "a", "of type str, not bytes"),
-            ("date", dt.datetime(2026, 1, 1), "of type datetime, not date"),
+            ("text", 5, "type is int, not str"),
+            ("varchar(3)", "abcd", "it has 4 characters, but the column holds 3"),
+            ("bytea", "a", "type is str, not bytes"),
+            ("date", dt.datetime(2026, 1, 1), "type is datetime, not date"),
             ("timestamp", dt.datetime(2026, 1, 1, tzinfo=dt.UTC), "it has a time zone"),
             ("timestamptz", dt.datetime(2026, 1, 1), "it has no time zone"),
-            ("uuid", "abc", "it is no UUID"),
-            ("jsonb", {"a": {1, 2}}, "it is no JSON"),
-            ("jsonb", float("nan"), "it is no JSON"),
-            ("mood", "angry", "it is none of 'sad', 'glad'"),
-            ("int not null", None, "it is None, and the column is NOT NULL"),
+            ("uuid", "abc", "it is not a UUID"),
+            ("jsonb", {"a": {1, 2}}, "it is not JSON"),
+            ("jsonb", float("nan"), "it is not JSON"),
+            ("mood", "angry", "it is not one of 'sad', 'glad'"),
+            ("int not null", None, "it is None, but the column is NOT NULL"),
         ],
     )
-    def test_is_named_by_the_task_with_its_column(self, db, postgres, kind, value, said):
+    def test_a_mismatched_value_is_reported_by_the_task_with_its_column(self, db, postgres, kind, value, said):
         db.execute(f"CREATE TYPE mood AS ENUM ('sad', 'glad'); CREATE TABLE t (place int, v {kind})")
         good = [(n, None if "not null" not in kind else 0) for n in range(3)]
         with job(PostgresSink(postgres, "t"), [*good, (3, value), *good]) as harness:
@@ -240,7 +240,7 @@ class TestARecordThatDoesNotFit:
             assert "Operator 'PostgresSink' (uid 'out')" in str(caught.value)
         assert db.execute("SELECT count(*) FROM t").fetchone() == (0,)
 
-    def test_is_named_at_commit_where_only_the_server_knows_and_the_job_goes_on_when_it_fits(self, db, postgres):
+    def test_a_record_rejected_at_commit_is_reported_and_written_once_it_is_valid(self, db, postgres):
         db.execute("ALTER TABLE events ADD CONSTRAINT short CHECK (length(word) < 5)")
         with job(PostgresSink(postgres, "events"), [("a",), ("too long",), ("b",)]) as harness:
             with pytest.raises(PenstockError, match="violates check constraint") as caught:
@@ -254,14 +254,14 @@ class TestARecordThatDoesNotFit:
             harness.run()
         assert db.execute("SELECT word FROM events ORDER BY id").fetchall() == [("a",), ("too long",), ("b",)]
 
-    def test_of_a_type_that_the_server_alone_reads_is_named_with_its_column(self, db, postgres):
+    def test_a_value_that_the_server_cannot_parse_is_reported_with_its_column(self, db, postgres):
         db.execute("CREATE TABLE t (n int, net inet)")
         said = pytest.raises(PenstockError, match=r"Column 'net' is inet\. The record: n=2, net=no net")
         with job(PostgresSink(postgres, "t"), [(1, "10.0.0.1"), (2, "no net")]) as harness, said:
             harness.epoch()
 
-    def test_that_takes_one_back_is_refused(self, db, postgres):
-        said = pytest.raises(PenstockError, match=r"adds rows, and the record .* says that one is taken back")
+    def test_a_record_that_retracts_a_row_is_rejected(self, db, postgres):
+        said = pytest.raises(PenstockError, match=r"inserts rows, but the record .* retracts one")
         with job(PostgresSink(postgres, "events"), [Row.of_kind(RowKind.DELETE, "a")]) as harness, said:
             harness.epoch()
 
@@ -277,7 +277,7 @@ class TestAPassword:
             {"host": "127.0.0.1", "port": 1, "dbname": "shop", "user": "flow", "password": SECRET},
         ],
     )
-    def test_is_shown_by_nothing(self, connection):
+    def test_a_password_is_never_shown(self, connection):
         source = pickle.loads(pickle.dumps(PostgresSource(connection, "events", "id", retry_seconds=0)))
         with pytest.raises(PenstockError) as caught:
             begin(source)
@@ -286,8 +286,8 @@ class TestAPassword:
         assert "127.0.0.1:1, database 'shop'" in shown
 
     @pytest.mark.parametrize("connection", [f"host=db {SECRET}", f"postgresql://flow:{SECRET}%zz@db", {SECRET: 1}, 5])
-    def test_is_not_shown_where_the_connection_cannot_be_understood(self, connection):
-        with pytest.raises(PenstockError, match="PostgresSource: the connection cannot be understood") as caught:
+    def test_a_password_is_not_shown_if_the_connection_is_invalid(self, connection):
+        with pytest.raises(PenstockError, match="PostgresSource: the connection settings are invalid") as caught:
             PostgresSource(connection, "events", "id")
         assert self.SECRET not in str(caught.value)
         assert caught.value.__suppress_context__

@@ -1,4 +1,4 @@
-"""Errors of PostgreSQL that pass are waited for or left to the restart strategy; others end the job."""
+"""Transient PostgreSQL errors are retried or left to the restart strategy; permanent ones end the job."""
 
 import psycopg
 import pytest
@@ -15,7 +15,7 @@ from penstock.state.driver_storage import DriverStorage
 from penstock.testing import JobHarness
 
 KNOWN = sorted(code for code in errors._sqlcodes if len(code) == 5)
-"""Every code that psycopg has a class for: all of PostgreSQL's."""
+"""All SQLSTATE codes for which psycopg has a class, which are all of PostgreSQL's."""
 COME_AGAIN = [
     *("0A000", "21000", "22001", "22003", "22007", "22P02", "23502", "23503", "23505", "23514", "23P01", "25001"),
     *("28000", "28P01", "2BP01", "3D000", "3F000", "40002", "42501", "42601", "42703", "42804", "42883", "42P01"),
@@ -29,26 +29,26 @@ PASS = [
 
 class TestSqlstates:
     @pytest.mark.parametrize("code", PASS)
-    def test_that_pass(self, code):
+    def test_a_transient_sqlstate_is_recognized(self, code):
         assert passes(code)
 
     @pytest.mark.parametrize("code", COME_AGAIN)
-    def test_that_come_again(self, code):
+    def test_a_permanent_sqlstate_is_recognized(self, code):
         assert not passes(code)
 
     @pytest.mark.parametrize("code", KNOWN)
-    def test_of_data_syntax_rights_and_functions_never_pass(self, code):
+    def test_sqlstates_of_data_syntax_and_privileges_are_permanent(self, code):
         if code[:2] in ("21", "22", "23", "28", "2B", "38", "39", "3D", "3F", "44", "54", "P0"):
             assert not passes(code)
         if code[:2] == "42":
             assert passes(code) == (code == "42P05")
 
-    def test_without_a_code_are_about_connections(self):
+    def test_an_error_without_a_sqlstate_is_a_connection_error(self):
         assert passes(None)
         assert not is_brief(None)
 
-    def test_of_the_table_are_real(self):
-        # Two that older servers had, and one of foreign servers.
+    def test_listed_sqlstates_exist(self):
+        # Two codes of older servers, and one of foreign servers.
         assert {*RETRYABLE, *NOT_RETRYABLE} - set(KNOWN) <= {"72000", "HV00N", "25P04"}
 
 
@@ -61,13 +61,13 @@ def db(postgres):
 
 
 def configured(db, setting):
-    """Let sessions from now on have this setting."""
+    """Apply a setting to new sessions."""
     db.execute(f"ALTER DATABASE {db.info.dbname} {setting}")
     db.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'penstock%'")
 
 
 class Sometimes(PostgresSink):
-    """When its server refuses, something is done about it, before the sink may try again."""
+    """Runs a cure after its server has rejected a commit, before the sink can retry."""
 
     cures = []
 
@@ -93,7 +93,7 @@ def job(sink, **options):
 
 class TestASink:
     @pytest.mark.parametrize("setting", ["lock_timeout", "statement_timeout", "transaction_timeout"])
-    def test_waits_for_a_lock(self, db, postgres, setting):
+    def test_a_sink_waits_for_a_lock(self, db, postgres, setting):
         with psycopg.connect(postgres) as other, job(Sometimes.cured_by(other.rollback, postgres, "t")) as harness:
             configured(db, f"SET {setting} = 100")
             other.execute("LOCK TABLE t IN ACCESS EXCLUSIVE MODE")
@@ -101,7 +101,7 @@ class TestASink:
             assert harness.restarts == 0
         assert db.execute("SELECT count(*) FROM t").fetchone() == (20,)
 
-    def test_waits_for_a_server_that_is_read_only_for_a_moment(self, db, postgres):
+    def test_a_sink_waits_for_a_temporarily_read_only_server(self, db, postgres):
         def promoted():
             db.execute(f"ALTER DATABASE {db.info.dbname} RESET default_transaction_read_only")
 
@@ -119,7 +119,7 @@ class TestASink:
             ("SET lock_timeout = 50", "lock timeout.*55P03", "pg_locks"),
         ],
     )
-    def test_that_has_waited_long_enough_leaves_it_to_the_restart_strategy(self, db, postgres, setting, said, fix):
+    def test_a_sink_leaves_a_lasting_transient_error_to_the_restart_strategy(self, db, postgres, setting, said, fix):
         with psycopg.connect(postgres) as other, job(PostgresSink(postgres, "t", retry_seconds=0.2)) as harness:
             configured(db, setting)
             if "lock" in setting:
@@ -129,7 +129,7 @@ class TestASink:
             assert caught.value.retryable
             assert fix in caught.value.fix
 
-    def test_is_restarted_until_it_passes(self, db, postgres):
+    def test_a_sink_is_restarted_until_a_transient_error_is_over(self, db, postgres):
         env = StreamExecutionEnvironment.get_execution_environment()
         env.set_restart_strategy(RestartStrategies.fixed_delay_restart(3, 0))
         with psycopg.connect(postgres) as other:
@@ -139,19 +139,19 @@ class TestASink:
                 configured(db, "SET lock_timeout = 50")
                 other.execute("LOCK TABLE t IN ACCESS EXCLUSIVE MODE")
                 harness.run(10)
-                # One of them because its session was ended.
+                # One restart is due to its terminated session.
                 assert harness.restarts == 2
         assert db.execute("SELECT count(*) FROM t").fetchone() == (20,)
 
-    def test_whose_table_is_gone_ends_for_good(self, db, postgres):
+    def test_a_dropped_table_fails_a_sink_permanently(self, db, postgres):
         with job(PostgresSink(postgres, "t")) as harness:
             harness.epoch(10)
             db.execute("DROP TABLE t")
             with pytest.raises(PostgresRefused, match=r'"public\.t" does not exist'):
                 harness.run(10)
 
-    def test_waits_at_the_start_too(self, db, postgres):
-        """Another session has just created the ledger, and has not committed."""
+    def test_a_sink_waits_for_a_lock_at_the_start(self, db, postgres):
+        """Another session has created the ledger and has not committed yet."""
         configured(db, "SET lock_timeout = 50")
         sink = PostgresSink(postgres, "t")
         connect, tries = sink._server.connect, []
@@ -170,7 +170,7 @@ class TestASink:
 
 
 class TestASource:
-    def test_that_has_waited_long_enough_leaves_it_to_the_restart_strategy(self, db, postgres):
+    def test_a_source_leaves_a_lasting_transient_error_to_the_restart_strategy(self, db, postgres):
         source = PostgresSource(postgres, "events", "id", retry_seconds=0.2)
         source.advance(source.start(1), None)
         configured(db, "SET lock_timeout = 50")
@@ -181,7 +181,7 @@ class TestASource:
         source.close()
         assert caught.value.retryable
 
-    def test_whose_table_is_gone_ends_for_good(self, db, postgres):
+    def test_a_dropped_table_fails_a_source_permanently(self, db, postgres):
         source = PostgresSource(postgres, "events", "id")
         positions = source.advance(source.start(1), None)
         db.execute("DROP TABLE events")
@@ -190,7 +190,7 @@ class TestASource:
         source.close()
 
 
-def test_a_session_gives_up_at_once_what_comes_again(postgres):
+def test_a_session_does_not_retry_a_permanent_error(postgres):
     session = Session(PostgresEndpoint(postgres, "PostgresSink"), "penstock test")
     calls = []
 

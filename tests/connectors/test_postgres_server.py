@@ -1,4 +1,4 @@
-"""The server that tests of PostgreSQL rely on: what was committed outlives its death, and passwords are asked for."""
+"""The server of the PostgreSQL tests: commits survive a kill, and connections need a password."""
 
 import psycopg
 import pytest
@@ -6,7 +6,7 @@ import pytest
 from chaos.servers.postgres import PostgresServer
 
 
-def test_a_killed_server_has_what_was_committed_and_no_more():
+def test_a_killed_server_keeps_exactly_the_committed_rows():
     server = PostgresServer().start()
     try:
         with psycopg.connect(server.conninfo()) as connection:
@@ -24,14 +24,14 @@ def test_a_killed_server_has_what_was_committed_and_no_more():
         server.close()
 
 
-def test_a_password_is_asked_for_on_loopback(postgres_server):
+def test_loopback_connections_need_a_password(postgres_server):
     with psycopg.connect(postgres_server.tcp_conninfo()) as connection:
         assert connection.execute("SELECT 1").fetchone() == (1,)
     with pytest.raises(psycopg.OperationalError, match="password authentication failed"):
         psycopg.connect(postgres_server.tcp_conninfo(password="wrong"))
 
 
-def test_each_test_has_a_database_of_its_own(postgres, postgres_server):
+def test_each_test_has_a_separate_database(postgres, postgres_server):
     for conninfo in (postgres, postgres_server.conninfo(postgres_server.new_database())):
         with psycopg.connect(conninfo) as connection:
             connection.execute("CREATE TABLE same (n int)")

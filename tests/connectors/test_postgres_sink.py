@@ -1,4 +1,4 @@
-"""PostgresSink: every record is in the table once, whatever dies around the commit."""
+"""PostgresSink: every record is in the table once, whatever crashes around the commit."""
 
 import datetime as dt
 import decimal
@@ -51,7 +51,7 @@ def job(sink, records=range(40), **options):
 class TestAJobThatCrashes:
     @pytest.mark.parametrize("point", POINTS)
     @pytest.mark.parametrize(("backend", "late"), [("memory", False), ("filesystem", False), ("filesystem", True)])
-    def test_writes_every_record_once_wherever_that_is(self, db, postgres, point, backend, late):
+    def test_every_record_is_written_once_after_a_crash_at_any_point(self, db, postgres, point, backend, late):
         sink = PostgresSink(postgres, "numbers")
         with job(sink, parallelism=3, backend=backend, commits_late=late) as harness:
             harness.epoch(10)
@@ -62,7 +62,7 @@ class TestAJobThatCrashes:
         assert rows(db) == list(range(40))
 
     @pytest.mark.parametrize("point", POINTS)
-    def test_leaves_the_last_value_of_every_key(self, db, postgres, point):
+    def test_each_key_has_its_last_value_after_a_crash_at_any_point(self, db, postgres, point):
         records = [(f"word {n % 7}", n) for n in range(40)]
         with job(PostgresSink(postgres, "totals", key="word"), records) as harness:
             harness.epoch(10)
@@ -71,24 +71,24 @@ class TestAJobThatCrashes:
             harness.run(10)
         assert rows(db, "totals", "word, total") == sorted(dict(records).items())
 
-    def test_has_one_row_in_the_ledger_whatever_the_number_of_epochs(self, db, postgres):
+    def test_the_ledger_has_one_row_for_any_number_of_epochs(self, db, postgres):
         with job(PostgresSink(postgres, "numbers")) as harness:
             harness.run(5)
             [(sink, epoch, target)] = db.execute("SELECT sink, epoch, target FROM penstock_ledger").fetchall()
-            # The last one only ends the input.
+            # The last epoch only ends the input.
             assert (sink, epoch, target) == ("out", 8, "public.numbers")
             assert harness.checkpoint == 9
 
 
 class TestAnotherLineage:
-    def test_begun_anew_writes_again_what_its_own_epochs_hold(self, db, postgres):
+    def test_a_job_that_starts_over_writes_its_epochs_again(self, db, postgres):
         for _ in range(2):
             with job(PostgresSink(postgres, "numbers"), range(4)) as harness:
                 harness.run(2)
         assert rows(db) == sorted([*range(4), *range(4)])
         assert db.execute("SELECT count(*) FROM penstock_ledger").fetchone() == (2,)
 
-    def test_that_begins_with_a_savepoint_goes_on_behind_it(self, db, postgres, tmp_path):
+    def test_a_job_restored_from_a_savepoint_continues_after_it(self, db, postgres, tmp_path):
         first = job(PostgresSink(postgres, "numbers"))
         first.epoch(10)
         first.epoch(10)
@@ -97,8 +97,8 @@ class TestAnotherLineage:
             second.epochs(5)
         assert rows(db) == list(range(40))
 
-    def test_that_begins_with_an_old_savepoint_is_not_taken_for_the_one_that_went_further(self, db, postgres, tmp_path):
-        """Its epochs have numbers that the other lineage has written, and other records."""
+    def test_a_job_restored_from_an_old_savepoint_writes_its_own_epochs(self, db, postgres, tmp_path):
+        """Its epoch numbers were already written by the other lineage, with different records."""
         first = job(PostgresSink(postgres, "numbers"))
         first.epoch(10)
         saved = first.savepoint(tmp_path)
@@ -120,7 +120,7 @@ class Seen(PostgresSink):
 
 
 class TestADriverThatWasThoughtDead:
-    def test_cannot_put_an_older_epoch_behind_a_newer_one(self, db, postgres):
+    def test_a_stale_driver_cannot_commit_an_older_epoch(self, db, postgres):
         Seen.commits.clear()
         with job(Seen(postgres, "totals", key="word"), [("a", 1), ("a", 2)]) as harness:
             harness.run(1)
@@ -128,7 +128,7 @@ class TestADriverThatWasThoughtDead:
             old.commit(*Seen.commits[0])
         assert rows(db, "totals", "word, total") == [("a", 2)]
 
-    def test_and_stands_in_the_middle_of_a_commit_is_not_waited_for(self, db, postgres, monkeypatch):
+    def test_a_stale_driver_that_hangs_in_a_commit_is_terminated(self, db, postgres, monkeypatch):
         monkeypatch.setattr(ledger, "STALLED_SECONDS", 0.05)
         with job(PostgresSink(postgres, "numbers")) as harness, psycopg.connect(postgres) as stopped:
             harness.epoch(10)
@@ -141,14 +141,14 @@ class TestADriverThatWasThoughtDead:
                 stopped.commit()
         assert rows(db) == list(range(20))
 
-    def test_and_commits_the_same_epoch_at_the_same_time_leaves_one_of_them(self, db, postgres):
+    def test_a_concurrent_commit_of_the_same_epoch_is_written_once(self, db, postgres):
         with job(PostgresSink(postgres, "numbers")) as harness:
             harness.epoch(10)
             book = ledger.Ledger("public", "numbers")
             with psycopg.connect(postgres) as other:
                 assert book.enter(other, harness._driver.lineage, "out", 2)
             harness.epoch(10)
-        # The other one brought no rows, so there are none of the second epoch.
+        # The other commit wrote no rows, so the table has none of the second epoch.
         assert rows(db) == list(range(10))
 
 
@@ -162,7 +162,7 @@ def own_server():
 
 
 class Dying(PostgresSink):
-    """Its server is killed once, at a point of the second commit, and started again."""
+    """Kills and restarts its server once, at a point of the second commit."""
 
     server = None
     at = None
@@ -178,7 +178,7 @@ class Dying(PostgresSink):
         super()._write(connection, target, commits, context)
         if Dying.at == "answered" and commits[0].epoch == 2:
             self._passes("answered", commits)
-            # The server had committed, and all that the driver hears is that it is gone.
+            # The server has committed, but the driver only sees a lost connection.
             connection.execute("SELECT 1")
 
     def _copy(self, cursor, statement, commits, context):
@@ -194,7 +194,7 @@ class Dying(PostgresSink):
 
 class TestAServerThatIsKilled:
     @pytest.mark.parametrize("at", ["before", "entered", "copying", "copied", "answered"])
-    def test_around_a_commit_has_every_record_once(self, own_server, at):
+    def test_every_record_is_written_once_if_the_server_is_killed_around_a_commit(self, own_server, at):
         Dying.server, Dying.at = own_server, at
         with job(Dying(own_server.conninfo(), "numbers"), parallelism=2) as harness:
             harness.run(10)
@@ -202,7 +202,7 @@ class TestAServerThatIsKilled:
         with psycopg.connect(own_server.conninfo()) as db:
             assert rows(db) == list(range(40))
 
-    def test_and_stays_away_fails_the_job_which_goes_on_later(self, own_server):
+    def test_a_server_that_stays_down_fails_the_job_which_resumes_later(self, own_server):
         sink = PostgresSink(own_server.conninfo(), "numbers", retry_seconds=0)
         with job(sink) as harness:
             harness.epoch(10)
@@ -215,7 +215,7 @@ class TestAServerThatIsKilled:
         with psycopg.connect(own_server.conninfo()) as db:
             assert rows(db) == list(range(40))
 
-    def test_with_a_restart_strategy_is_waited_for_by_restarts(self, own_server):
+    def test_a_restart_strategy_waits_for_the_server(self, own_server):
         sink = PostgresSink(own_server.conninfo(), "numbers", retry_seconds=0)
         env = StreamExecutionEnvironment.get_execution_environment()
         env.get_configuration().set_string("restart-strategy.type", "fixed-delay")
@@ -232,7 +232,7 @@ class TestAServerThatIsKilled:
 
 
 class Forgetful(PostgresSink):
-    """Fails when its first commit is done, as if the answer had been lost for longer than it waits."""
+    """Fails after its first commit, as if the response had been lost for longer than it waits."""
 
     failed = False
 
@@ -243,7 +243,7 @@ class Forgetful(PostgresSink):
             raise ConnectionError("no answer")
 
 
-def test_a_batch_that_is_run_again_does_not_write_again(db, postgres):
+def test_a_repeated_batch_job_does_not_write_twice(db, postgres):
     Forgetful.failed = False
     env = StreamExecutionEnvironment.get_execution_environment()
     env.set_runtime_mode(RuntimeExecutionMode.BATCH)
@@ -272,12 +272,12 @@ class TestRecords:
         with JobHarness(env) as harness:
             harness.run()
 
-    def test_may_have_any_shape_with_the_columns_names(self, db, postgres):
+    def test_records_can_have_any_shape_with_the_column_names(self, db, postgres):
         records = [(1, "a"), Row(2, "b"), Row(word="c", n=3), {"word": "d", "n": 4, "more": 0}, Number(5, "e")]
         self.write(PostgresSink(postgres, "numbers"), *records)
         assert rows(db, columns="n, word") == [(n, "abcde"[n - 1]) for n in range(1, 6)]
 
-    def test_of_a_declared_type_fill_the_columns_of_that(self, db, postgres):
+    def test_records_fill_the_columns_of_their_declared_type(self, db, postgres):
         db.execute("ALTER TABLE numbers ADD COLUMN id serial PRIMARY KEY, ADD COLUMN at timestamptz DEFAULT now()")
         env = StreamExecutionEnvironment.get_execution_environment()
         stream = env.from_collection(
@@ -288,7 +288,7 @@ class TestRecords:
             harness.run()
         assert rows(db, columns="id, word, n") == [(1, "a", 1)]
 
-    def test_are_what_they_were_when_they_were_given(self, db, postgres):
+    def test_a_record_is_written_with_the_value_it_had_at_write(self, db, postgres):
         db.execute("CREATE TABLE documents (n int, document jsonb)")
 
         def changing(n):
@@ -301,7 +301,7 @@ class TestRecords:
             harness.run()
         assert rows(db, "documents", "n, document->>'n'") == [(0, "0"), (1, "1"), (2, "2")]
 
-    def test_come_back_as_they_were(self, db, postgres):
+    def test_values_of_all_types_round_trip(self, db, postgres):
         db.execute(
             """CREATE TYPE mood AS ENUM ('sad', 'glad');
             CREATE DOMAIN short AS text CHECK (length(VALUE) < 9);
@@ -321,7 +321,7 @@ class TestRecords:
         [found] = db.execute("SELECT * FROM typed").fetchall()
         assert found == (*record[:19], "glad", *record[20:])
 
-    def test_come_back_as_they_were_whatever_they_hold(self, db, postgres):
+    def test_generated_values_round_trip(self, db, postgres):
         db.execute(
             "CREATE TABLE typed (place int, t text, i int8, f float8, d date, b bool, u uuid, ts timestamp, ti time, "
             "num numeric, raw bytea, tz timestamptz, iv interval, j jsonb, words text[])"
@@ -362,7 +362,7 @@ class TestRecords:
                 with db.cursor() as cursor, cursor.copy(f"COPY typed ({names}) FROM STDIN ({FORMAT})") as copy:
                     copy.write(written)
                 assert db.execute(f"SELECT {names} FROM typed ORDER BY place").fetchall() == records
-                # As the error shows it that names the line where the server stopped.
+                # An error for the line at which the server stopped shows this record.
                 assert record_at(written.count(b"\n"), [written])[0] == str(records[-1][0])
 
             run()
@@ -370,7 +370,7 @@ class TestRecords:
         run(common)
         run(common + rare)
 
-    def test_are_the_same_beside_common_ones_and_alone(self, db, postgres):
+    def test_unusual_types_are_encoded_the_same_in_every_batch(self, db, postgres):
         class Word(str):
             def __str__(self):
                 return "no"
@@ -391,7 +391,7 @@ class TestRecords:
                         self.write(PostgresSink(postgres, "others"), (w, n, f, tz), ("a", 1, 1.0, tz))
         assert rows(db, "others", "DISTINCT w, n, f, tz AT TIME ZONE 'UTC'") == [("a", 1, 1.0, dt.datetime(2026, 1, 1))]
 
-    def test_of_other_numeric_types_are_taken_if_they_mean_the_same(self, db, postgres):
+    def test_equivalent_numeric_types_are_accepted(self, db, postgres):
         db.execute("CREATE TABLE others (f8 float8, num numeric(4, 1), u uuid)")
         text = str(uuid.UUID(int=9))
         self.write(
@@ -400,28 +400,28 @@ class TestRecords:
         found = [(repr(f), n) for f, n in db.execute("SELECT f8, num FROM others")]
         assert found == [("1.0", decimal.Decimal("2.3")), ("inf", decimal.Decimal("3.0")), ("nan", None)]
 
-    def test_of_one_key_in_two_subtasks_leave_that_of_the_higher_one(self, db, postgres):
+    def test_the_higher_subtask_wins_if_two_write_the_same_key(self, db, postgres):
         with job(
             PostgresSink(postgres, "totals", key=["word"]), [("a", 1), ("a", 2), ("a", 3)], parallelism=2
         ) as harness:
-            # Dealt out in turn: 1 and 3 to the first subtask, 2 to the second.
+            # Round-robin: 1 and 3 go to the first subtask, 2 to the second.
             harness.epoch()
         assert rows(db, "totals", "total") == [2]
 
-    def test_of_one_key_that_are_further_apart_than_a_task_remembers_leave_the_last(self, db, postgres, monkeypatch):
+    def test_the_last_record_of_a_key_wins_beyond_the_memory_of_a_task(self, db, postgres, monkeypatch):
         monkeypatch.setattr(postgres_sink, "_KEYS", 3)
         records = [(f"word {n % 4}", n) for n in range(40)]
         with job(PostgresSink(postgres, "totals", key="word"), records) as harness:
             harness.epoch()
         assert rows(db, "totals", "word, total") == [(f"word {n}", 36 + n) for n in range(4)]
 
-    def test_with_nothing_but_a_key_are_there_once(self, db, postgres):
+    def test_a_table_with_only_a_key_holds_each_key_once(self, db, postgres):
         db.execute("CREATE TABLE seen (n int PRIMARY KEY)")
         with job(PostgresSink(postgres, "seen", key="n", columns=["n"]), [{"n": 1}, {"n": 2}, {"n": 1}]) as harness:
             harness.run(2)
         assert rows(db, "seen") == [1, 2]
 
-    def test_replace_only_the_columns_that_they_fill(self, db, postgres):
+    def test_an_upsert_replaces_only_the_columns_of_the_record(self, db, postgres):
         db.execute("ALTER TABLE totals ADD COLUMN note text; INSERT INTO totals VALUES ('a', 1, 'keep')")
         sink = PostgresSink(postgres, "totals", key="word", columns=["word", "total"])
         self.write(sink, ("a", 5))

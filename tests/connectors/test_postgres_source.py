@@ -1,4 +1,4 @@
-"""PostgresSource: every row of an append table once, however transactions overlap, and the same at every replay."""
+"""PostgresSource: every row of an append-only table once, for any overlap of transactions, and the same on replay."""
 
 import pickle
 from concurrent.futures import ThreadPoolExecutor
@@ -25,7 +25,7 @@ TABLE = "CREATE TABLE events (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY
 
 @pytest.fixture
 def db(postgres):
-    """A connection that commits each statement, to a database with an empty table `events`."""
+    """A connection in autocommit mode, to a database with an empty table `events`."""
     with psycopg.connect(postgres, autocommit=True) as connection:
         connection.execute(TABLE)
         yield connection
@@ -37,7 +37,7 @@ def insert(connection, *words):
 
 
 class Reader:
-    """Plans epochs and reads them, as a job does."""
+    """Plans and reads epochs like a job."""
 
     def __init__(self, source, parallelism=1):
         self.source = pickle.loads(pickle.dumps(source))
@@ -71,19 +71,19 @@ def reader(db, postgres):
 
 
 class TestRows:
-    def test_become_rows_with_the_names_of_their_columns(self, db, reader):
+    def test_records_are_rows_with_the_column_names(self, db, reader):
         insert(db, "a")
         assert reader().epoch() == [Row(id=1, word="a", amount=None)]
 
-    def test_become_tuples_of_the_columns_that_are_wanted(self, db, reader):
+    def test_records_can_be_tuples_of_selected_columns(self, db, reader):
         insert(db, "a", "b")
         assert reader(records="tuple", columns=["word", "id"]).epoch() == [("a", 1), ("b", 2)]
 
-    def test_become_dicts_without_the_key_if_it_is_not_wanted(self, db, reader):
+    def test_records_can_be_dicts_without_the_key(self, db, reader):
         insert(db, "a")
         assert reader(records="dict", columns=["word"]).epoch() == [{"word": "a"}]
 
-    def test_have_the_types_that_python_has_for_them(self, db, postgres):
+    def test_values_have_their_python_types(self, db, postgres):
         db.execute(
             """CREATE TYPE mood AS ENUM ('sad', 'glad');
             CREATE TABLE typed (n serial PRIMARY KEY, m mood, j jsonb, a int[], t timestamptz);
@@ -95,19 +95,19 @@ class TestRows:
         assert time.timestamp() == 1767225600
         reader.source.close()
 
-    def test_are_read_some_at_a_time(self, db, reader):
+    def test_rows_are_fetched_in_batches(self, db, reader):
         db.execute("INSERT INTO events (word) SELECT 'w' || n FROM generate_series(1, 5001) n")
         assert reader().words() == [f"w{n}" for n in range(1, 5002)]
 
 
 class TestEpochs:
-    def test_have_no_more_rows_than_the_limit_though_numbers_are_missing(self, db, reader):
+    def test_epochs_respect_the_limit_despite_gaps_in_the_numbers(self, db, reader):
         insert(db, *"abcdefg")
         db.execute("DELETE FROM events WHERE word IN ('b', 'c')")
         read = reader()
         assert [read.words(2), read.words(2), read.words(2), read.words(2)] == [["a", "d"], ["e", "f"], ["g"], []]
 
-    def test_come_again_with_the_same_rows_though_others_were_added(self, db, reader):
+    def test_a_replayed_epoch_has_the_same_rows_although_others_were_added(self, db, reader):
         insert(db, "a", "b")
         read = reader()
         first = read.epoch()
@@ -116,7 +116,7 @@ class TestEpochs:
         assert [read.replay(epoch) for epoch in read.epochs] == [first, read.replay(read.epochs[1])]
         assert [record.word for record in first] == ["a", "b"]
 
-    def test_go_on_from_a_position_in_another_process(self, db, reader):
+    def test_another_process_resumes_from_a_position(self, db, reader):
         insert(db, "a")
         read = reader()
         read.epoch()
@@ -125,14 +125,14 @@ class TestEpochs:
         assert read.words() == ["b"]
         read.source.close()
 
-    def test_of_several_splits_share_the_rows(self, db, reader):
+    def test_several_splits_share_the_rows(self, db, reader):
         insert(db, *"abcdefg")
         read = reader(splits=3)
         assert sorted(read.words(5)) == list("abcde")
         assert [part.split for part in read.epochs[0]] == ["0/3", "1/3", "2/3"]
         assert sorted(read.words(5)) == ["f", "g"]
 
-    def test_keep_their_splits_though_the_program_has_others(self, db, reader, postgres):
+    def test_splits_stay_the_same_if_the_program_changes_them(self, db, reader, postgres):
         insert(db, *"abc")
         read = reader(splits=2)
         read.epoch()
@@ -141,7 +141,7 @@ class TestEpochs:
         insert(db, *"defg")
         assert sorted(read.words()) == list("defg")
 
-    def test_do_not_come_where_there_is_nothing_new(self, db, reader):
+    def test_nothing_is_read_without_new_rows(self, db, reader):
         read = reader()
         read.epoch()
         assert read.epochs == [[]]
@@ -153,18 +153,18 @@ class TestEpochs:
 
 
 class TestTransactionsThatCommitOutOfOrder:
-    def test_are_all_read_though_the_first_number_appears_last(self, db, reader, postgres):
+    def test_rows_committed_out_of_order_are_all_read(self, db, reader, postgres):
         read = reader()
         with psycopg.connect(postgres) as slow:
             insert(slow, "slow")
             insert(db, "fast")
-            # A source that went by the largest number would pass over the first row for good.
+            # A source that went by the largest number would skip the first row permanently.
             assert read.words() == []
             slow.commit()
             assert read.words() == ["slow", "fast"]
 
-    def test_do_not_hold_up_rows_before_them_for_ever(self, db, reader, postgres):
-        """Rows that were there when the slow one began wait for it once, and not for those that began later."""
+    def test_a_slow_transaction_delays_earlier_rows_only_once(self, db, reader, postgres):
+        """Rows that existed when the slow transaction began wait for it, but not for transactions that began later."""
         read = reader()
         with psycopg.connect(postgres) as slow, psycopg.connect(postgres) as later:
             insert(db, "a")
@@ -176,7 +176,7 @@ class TestTransactionsThatCommitOutOfOrder:
             later.commit()
             assert read.words() == ["slow", "later"]
 
-    def test_that_are_rolled_back_leave_only_a_gap(self, db, reader, postgres):
+    def test_a_rolled_back_transaction_leaves_only_a_gap(self, db, reader, postgres):
         read = reader()
         with psycopg.connect(postgres) as slow:
             insert(slow, "never")
@@ -185,7 +185,7 @@ class TestTransactionsThatCommitOutOfOrder:
             slow.rollback()
         assert read.words() == ["a"]
 
-    def test_are_waited_for_while_they_are_prepared(self, db, reader, postgres):
+    def test_a_prepared_transaction_is_waited_for(self, db, reader, postgres):
         read = reader()
         with psycopg.connect(postgres) as slow:
             insert(slow, "slow")
@@ -196,7 +196,7 @@ class TestTransactionsThatCommitOutOfOrder:
             db.execute("COMMIT PREPARED 'in doubt'")
         assert read.words() == ["slow", "a"]
 
-    def test_are_waited_for_if_they_write_to_a_partition(self, db, postgres):
+    def test_a_transaction_on_a_partition_is_waited_for(self, db, postgres):
         db.execute(
             """CREATE TABLE parts (id bigint GENERATED ALWAYS AS IDENTITY, day int, PRIMARY KEY (id, day))
                PARTITION BY LIST (day);
@@ -211,7 +211,7 @@ class TestTransactionsThatCommitOutOfOrder:
         assert read.epoch() == [(1,), (2,)]
         read.source.close()
 
-    def test_hold_up_nobody_who_only_reads_or_writes_elsewhere(self, db, reader, postgres):
+    def test_transactions_that_do_not_write_to_the_table_are_ignored(self, db, reader, postgres):
         db.execute("CREATE TABLE elsewhere (n int)")
         insert(db, "a")
         with psycopg.connect(postgres) as other:
@@ -221,7 +221,7 @@ class TestTransactionsThatCommitOutOfOrder:
 
 
 class Interrupted:
-    """A connection; behind its first query others do something."""
+    """A connection that runs a step of other sessions after its first query."""
 
     def __init__(self, connection, step):
         self.connection, self.step = connection, step
@@ -233,7 +233,7 @@ class Interrupted:
         return found
 
 
-def test_what_others_do_between_two_questions_is_not_missed(db, postgres):
+def test_concurrent_writes_between_two_queries_are_not_missed(db, postgres):
     insert(db, "before")
     with psycopg.connect(postgres) as slow:
 
@@ -259,7 +259,7 @@ STEPS = st.lists(
 
 
 class Writers:
-    """Four sessions, each with a transaction that may be open, and those that were prepared and not decided."""
+    """Four sessions, each with an optional open transaction, and the undecided prepared transactions."""
 
     def __init__(self, conninfo):
         self.sessions = [psycopg.connect(conninfo) for _ in range(4)]
@@ -316,7 +316,7 @@ def writers(db, postgres):
     made.close()
 
 
-def test_every_committed_row_is_read_once_and_in_order_whatever_the_interleaving(writers, reader, postgres):
+def test_every_committed_row_is_read_once_in_order_for_any_interleaving(writers, reader, postgres):
     @settings(max_examples=150)
     @given(STEPS)
     def run(steps):
@@ -328,7 +328,7 @@ def test_every_committed_row_is_read_once_and_in_order_whatever_the_interleaving
                 if step == "epoch":
                     words += read.words(detail)
                 elif step == "forget":
-                    # A planner that dies keeps its positions, and nothing else.
+                    # A planner that dies leaves only its positions.
                     read.source.close()
                     read.source = pickle.loads(pickle.dumps(read.source))
                 else:
@@ -346,13 +346,13 @@ def test_every_committed_row_is_read_once_and_in_order_whatever_the_interleaving
     run()
 
 
-def test_every_row_is_read_once_while_threads_write_them(db, reader, postgres):
+def test_every_row_is_read_once_while_threads_write(db, reader, postgres):
     def write(number):
         random = Random(number)
         with psycopg.connect(postgres) as session:
             for place in range(150):
                 if place % 10 == 0:
-                    # So that there are epochs in between.
+                    # Leave room for epochs in between.
                     turns.acquire()
                 for part in range(random.randrange(1, 4)):
                     insert(session, f"{number}.{place}.{part}")
@@ -377,31 +377,31 @@ def test_every_row_is_read_once_while_threads_write_them(db, reader, postgres):
 
 
 class TestABoundedSource:
-    def test_reads_what_is_there_when_it_starts(self, db, reader):
+    def test_a_bounded_source_reads_the_rows_that_exist_at_its_start(self, db, reader):
         insert(db, "a", "b")
         read = reader(bounded=True)
         insert(db, "c")
         assert [read.words(1), read.words(1), read.words(1)] == [["a"], ["b"], []]
         assert read.source.ends("0/1", read.positions["0/1"])
 
-    def test_waits_for_transactions_under_way_and_then_says_who_they_are(self, db, postgres):
+    def test_a_bounded_source_waits_for_open_transactions_and_names_them(self, db, postgres):
         source = PostgresSource(postgres, "events", "id", bounded=True, retry_seconds=0)
         with psycopg.connect(postgres) as slow:
             insert(slow, "slow")
             insert(db, "a")
-            with pytest.raises(PenstockError, match=r"table 'events' .* transactions that do not end: \d+/\d+"):
+            with pytest.raises(PenstockError, match=r"table 'events' .* open transactions .* for 0 s: \d+/\d+"):
                 source.start(1)
         assert source.start(1) == {"0/1": [None, 2]}
         source.close()
 
-    def test_of_an_empty_table_ends_at_once(self, reader):
+    def test_a_bounded_source_of_an_empty_table_ends_immediately(self, reader):
         read = reader(bounded=True)
         assert read.epoch() == []
         assert read.epochs == [[]]
 
 
 class TestWhatWaits:
-    def test_is_counted_by_numbers(self, db, reader):
+    def test_the_backlog_counts_numbers(self, db, reader):
         read = reader()
         assert read.source.backlog(read.positions) == 0
         insert(db, *"abcde")
@@ -411,7 +411,7 @@ class TestWhatWaits:
         read.words()
         assert read.source.backlog(read.positions) == 0
 
-    def test_of_a_bounded_source_ends_where_it_ends(self, db, reader):
+    def test_the_backlog_of_a_bounded_source_ends_at_its_goal(self, db, reader):
         insert(db, "a", "b")
         read = reader(bounded=True)
         insert(db, "c")
@@ -428,7 +428,7 @@ def own_server():
 
 
 class TestAServerThatDies:
-    def test_and_comes_back_gives_the_rest_of_the_rows(self, own_server):
+    def test_a_read_continues_after_a_server_restart(self, own_server):
         with psycopg.connect(own_server.conninfo(), autocommit=True) as db:
             db.execute("INSERT INTO events (word) SELECT 'w' || n FROM generate_series(1, 5000) n")
         read = Reader(PostgresSource(own_server.conninfo(), "events", "id"))
@@ -440,7 +440,7 @@ class TestAServerThatDies:
         assert words + [row.word for row in rows] == [f"w{n}" for n in range(1, 5001)]
         read.source.close()
 
-    def test_with_a_prepared_transaction_still_has_it_under_another_name(self, own_server):
+    def test_a_prepared_transaction_is_waited_for_after_a_server_restart(self, own_server):
         read = Reader(PostgresSource(own_server.conninfo(), "events", "id"))
         with psycopg.connect(own_server.conninfo()) as slow:
             insert(slow, "slow")
@@ -456,16 +456,16 @@ class TestAServerThatDies:
         assert read.words() == ["slow", "fast"]
         read.source.close()
 
-    def test_for_good_is_named_with_what_to_do(self, own_server):
+    def test_an_unavailable_server_is_reported_with_a_fix(self, own_server):
         source = PostgresSource(own_server.conninfo("shop"), "events", "id", retry_seconds=0)
         own_server.stop()
-        with pytest.raises(PenstockError, match="database 'shop' was not to be reached for 0 s") as caught:
+        with pytest.raises(PenstockError, match="database 'shop' was unavailable for 0 s") as caught:
             source.advance(source.start(1), None)
         assert "Start the server" in caught.value.fix
 
 
 class TestAJob:
-    def test_counts_rows_once_wherever_it_crashes(self, db, postgres):
+    def test_a_job_counts_rows_once_after_crashes(self, db, postgres):
         insert(db, *"abacad")
         env = StreamExecutionEnvironment.get_execution_environment()
         stream = env.from_source(PostgresSource(postgres, "events", "id", bounded=True), source_name="events")

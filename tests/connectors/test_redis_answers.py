@@ -1,4 +1,4 @@
-"""Which answers of Redis are waited for."""
+"""Which error replies of Redis are retried."""
 
 import pickle
 
@@ -43,7 +43,7 @@ FOR_GOOD = [
 
 @pytest.fixture
 def server(monkeypatch):
-    """One whose answers are what the test gives, and whose clock goes on by itself."""
+    """Return an endpoint with simulated time, for questions that the test answers."""
     now = [0.0]
     monkeypatch.setattr(server_module, "monotonic", lambda: now[0])
     monkeypatch.setattr(server_module, "sleep", lambda seconds: now.__setitem__(0, now[0] + seconds))
@@ -52,15 +52,15 @@ def server(monkeypatch):
 
 class TestAnswers:
     @pytest.mark.parametrize("answer", FOR_NOW)
-    def test_that_may_be_another_soon(self, answer):
+    def test_a_transient_reply_is_recognized(self, answer):
         assert is_for_now(answer)
 
     @pytest.mark.parametrize("answer", FOR_GOOD)
-    def test_that_stay(self, answer):
+    def test_a_permanent_reply_is_recognized(self, answer):
         assert not is_for_now(answer)
 
     @pytest.mark.parametrize("answer", FOR_NOW)
-    def test_that_may_be_another_soon_are_asked_for_again_with_a_new_connection(self, server, answer):
+    def test_a_transient_reply_is_retried_on_a_new_connection(self, server, answer):
         clients = []
 
         def question(client):
@@ -73,23 +73,23 @@ class TestAnswers:
         assert len(set(map(id, clients))) == 4
 
     @pytest.mark.parametrize("answer", FOR_NOW)
-    def test_that_stay_for_too_long_are_for_the_restart_strategy(self, server, answer):
+    def test_a_lasting_transient_reply_is_left_to_the_restart_strategy(self, server, answer):
         def question(client):
             raise exceptions.ResponseError(answer)
 
-        with pytest.raises(RedisUnavailable, match=r"did not serve for 5\.0 s, for the key 'k'") as caught:
+        with pytest.raises(RedisUnavailable, match=r"was unavailable for 5\.0 s \(the key 'k'\)") as caught:
             server.ask(question, "the key 'k'")
         assert caught.value.retryable
 
     @pytest.mark.parametrize("answer", FOR_GOOD)
-    def test_that_stay_are_not_asked_for_again(self, server, answer):
+    def test_a_permanent_reply_is_not_retried(self, server, answer):
         asked = []
 
         def question(client):
             asked.append(client)
             raise exceptions.ResponseError(answer)
 
-        with pytest.raises(RedisRefused, match="refuses the key 'k'") as caught:
+        with pytest.raises(RedisRefused, match="rejects the key 'k'") as caught:
             server.ask(question, "the key 'k'")
         assert not caught.value.retryable
         assert len(asked) == 1

@@ -1,4 +1,4 @@
-"""Redis to Redis through a keyed job, while server and driver die at random moments: every entry counts once."""
+"""Redis to Redis through a keyed job, while server and driver die at random: every entry counts once."""
 
 import random
 
@@ -20,7 +20,7 @@ POINTS = [
 
 
 class Fate:
-    """Lets the server die in one of `every` questions, before it or after it; it comes back when it is waited for."""
+    """Kills the server at one of `every` requests, before or after it; the server restarts when it is waited for."""
 
     def __init__(self, server, seed, every):
         self._server = server
@@ -35,7 +35,7 @@ class Fate:
         return self._chance.choice(things)
 
     def over(self, ask):
-        """The same question, which may not be answered."""
+        """Return the same request, which can fail to be answered."""
 
         def asked(*arguments):
             if not self.strikes():
@@ -50,7 +50,7 @@ class Fate:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_every_entry_counts_once(mortal_redis, monkeypatch, seed):
+def test_every_entry_counts_once_despite_random_deaths(mortal_redis, monkeypatch, seed):
     pipeline = mortal_redis.client().pipeline(transaction=False)
     for n in NUMBERS:
         pipeline.xadd(STREAMS[n % 2], {"n": n}, id=f"{n}-0")

@@ -1,4 +1,4 @@
-"""The Redis server of the tests is real: it dies, comes back with what it acknowledged, wants its password."""
+"""The Redis server of the tests is real: it can die, keeps acknowledged writes and checks its password."""
 
 import pytest
 import redis
@@ -6,7 +6,7 @@ import redis
 from chaos.servers.redis import RedisServer
 
 
-def test_a_killed_server_comes_back_with_what_it_acknowledged(mortal_redis):
+def test_a_killed_server_keeps_acknowledged_writes(mortal_redis):
     mortal_redis.client().set("kept", 1)
     mortal_redis.kill()
     with pytest.raises(redis.ConnectionError):
@@ -15,7 +15,7 @@ def test_a_killed_server_comes_back_with_what_it_acknowledged(mortal_redis):
     assert mortal_redis.client().get("kept") == b"1"
 
 
-def test_a_server_without_a_log_comes_back_empty(tmp_path):
+def test_a_server_without_a_log_restarts_empty(tmp_path):
     with RedisServer(tmp_path) as server:
         server.client().set("lost", 1)
         server.kill()
@@ -23,7 +23,7 @@ def test_a_server_without_a_log_comes_back_empty(tmp_path):
         assert server.client().get("lost") is None
 
 
-def test_a_wrong_password_is_refused(tmp_path):
+def test_a_wrong_password_is_rejected(tmp_path):
     with RedisServer(tmp_path, password="right") as server:
         assert server.client().ping()
         with pytest.raises(redis.AuthenticationError):

@@ -1,4 +1,4 @@
-"""RedisSink against a real server: every command has the effect of once, whoever dies in the middle."""
+"""RedisSink against a real server: every command takes effect once, whatever dies in the middle."""
 
 import pytest
 import redis
@@ -27,7 +27,7 @@ POINTS = [
 
 
 def effects(n):
-    """Commands whose repetition would show, and one whose repetition does not."""
+    """Return commands that are not idempotent, and one that is."""
     return [
         ("HSET", f"number:{n}", "square", n * n),
         ("INCRBY", "sum", n),
@@ -71,7 +71,7 @@ def job(sink, parallelism=1, restarts=0, **options):
 
 @pytest.fixture
 def small_chunks(monkeypatch):
-    """So that an epoch has many, and a commit several steps."""
+    """Split an epoch into many chunks, and a commit into several steps."""
     monkeypatch.setattr(redis_sink, "_CHUNK_COMMANDS", 3)
     monkeypatch.setattr(redis_sink, "_AT_ONCE", 2)
 
@@ -79,7 +79,7 @@ def small_chunks(monkeypatch):
 class TestAJob:
     @pytest.mark.parametrize("point", POINTS)
     @pytest.mark.parametrize("late", [False, True])
-    def test_has_every_effect_once_wherever_it_crashes(self, redis_server, point, late):
+    def test_every_command_takes_effect_once_after_a_crash_at_any_point(self, redis_server, point, late):
         with job(RedisSink(redis_server.url, effects), parallelism=2, commits_late=late) as harness:
             harness.epoch(10)
             harness.crash_at(point)
@@ -87,34 +87,34 @@ class TestAJob:
             harness.run(10)
         assert seen(redis_server) == EVERYTHING_ONCE
 
-    def test_goes_on_at_another_parallelism(self, redis_server):
+    def test_a_job_resumes_at_another_parallelism(self, redis_server):
         first = job(RedisSink(redis_server.url, effects), parallelism=3)
         first.epoch(20)
         with job(RedisSink(redis_server.url, effects), parallelism=1, storage=first.storage) as harness:
             harness.run(7)
         assert seen(redis_server) == EVERYTHING_ONCE
 
-    def test_has_nothing_to_see_before_its_checkpoint_is_complete(self, redis_server):
+    def test_nothing_is_written_before_the_checkpoint_is_complete(self, redis_server):
         with job(RedisSink(redis_server.url, effects)) as harness:
             harness.crash_at("driver.collected")
             harness.epoch(10)
             assert redis_server.client().keys() == []
 
-    def test_has_a_ledger_by_lineage_and_uid(self, redis_server):
+    def test_the_ledger_is_kept_by_lineage_and_uid(self, redis_server):
         with job(RedisSink(redis_server.url, effects, ledger="app:ledger")) as harness:
             harness.epoch(4)
             harness.epoch(4)
             [ledger] = redis_server.client().keys("app:ledger:*:out")
             assert redis_server.client().hget(ledger, "0").startswith(b"2:")
 
-    def test_may_write_nothing_for_a_record(self, redis_server):
+    def test_a_record_can_produce_no_command(self, redis_server):
         with job(RedisSink(redis_server.url, lambda n: ("SET", "last", n) if n % 2 else None)) as harness:
             harness.run()
         assert int(redis_server.client().get("last")) % 2 == 1
 
 
 class DyingServer:
-    """Kills the server at the n-th sending of a commit, before it or after it and so without an answer."""
+    """Kills the server at the n-th request of a commit, before it or after it, when the response is lost."""
 
     def __init__(self, server, monkeypatch, at, after):
         self.calls = 0
@@ -141,7 +141,7 @@ class DyingServer:
 class TestAServerThatDiesInTheMiddleOfACommit:
     @pytest.mark.parametrize("after", [False, True])
     @pytest.mark.parametrize("at", [1, 2, 5, 9])
-    def test_is_waited_for(self, mortal_redis, monkeypatch, at, after):
+    def test_a_server_that_dies_during_a_commit_is_waited_for(self, mortal_redis, monkeypatch, at, after):
         dying = DyingServer(mortal_redis, monkeypatch, at, after)
         monkeypatch.setattr("penstock.connectors.redis.server.sleep", lambda _: mortal_redis.start())
         with job(RedisSink(mortal_redis.url, effects)) as harness:
@@ -151,7 +151,7 @@ class TestAServerThatDiesInTheMiddleOfACommit:
 
     @pytest.mark.parametrize("after", [False, True])
     @pytest.mark.parametrize("at", [2, 9])
-    def test_for_longer_than_it_is_tried_makes_the_job_restart_and_commit_the_rest(
+    def test_a_server_that_stays_down_restarts_the_job_which_commits_the_rest(
         self, mortal_redis, monkeypatch, at, after
     ):
         DyingServer(mortal_redis, monkeypatch, at, after)
@@ -163,7 +163,7 @@ class TestAServerThatDiesInTheMiddleOfACommit:
             assert isinstance(harness.last_failure, RedisUnavailable)
         assert seen(mortal_redis) == EVERYTHING_ONCE
 
-    def test_and_a_driver_that_dies_with_it_leave_nothing_out_and_nothing_twice(self, mortal_redis, monkeypatch):
+    def test_a_server_and_a_driver_that_die_together_lose_and_duplicate_nothing(self, mortal_redis, monkeypatch):
         DyingServer(mortal_redis, monkeypatch, 3, after=True)
         first = job(RedisSink(mortal_redis.url, effects, retry_for=0))
         with pytest.raises(RedisUnavailable):
@@ -173,20 +173,20 @@ class TestAServerThatDiesInTheMiddleOfACommit:
             harness.run(20)
         assert seen(mortal_redis) == EVERYTHING_ONCE
 
-    def test_and_forgets_what_it_acknowledged_is_an_error(self, tmp_path):
+    def test_a_server_that_loses_acknowledged_writes_is_an_error(self, tmp_path):
         with RedisServer(tmp_path) as forgetful, job(RedisSink(forgetful.url, effects)) as harness:
             harness.epoch(10)
             forgetful.kill()
             forgetful.start()
             with pytest.raises(
-                RedisRefused, match=r"'out': Redis at 127.* has lost what it acknowledged.*epoch 1,"
+                RedisRefused, match=r"'out': Redis at 127.* has lost acknowledged writes.*epoch 1,"
             ) as e:
                 harness.epoch(10)
             assert not e.value.retryable
 
 
 def commit(epoch, *chunks, subtask=0):
-    """Of a writer that put these chunks of commands aside."""
+    """Return the commit of a writer that logged these chunks of commands."""
     log = WriteAhead(context(subtask))
     log.begin(EpochInfo("lineage", epoch, 0))
     for chunk in chunks:
@@ -202,7 +202,7 @@ def sink_of(server, **options):
 
 
 class TestACommit:
-    def test_of_an_old_driver_changes_nothing(self, redis_server):
+    def test_a_commit_of_an_old_driver_changes_nothing(self, redis_server):
         old, new = sink_of(redis_server), sink_of(redis_server)
         first, second = (
             commit(1, [("SET", "a", 1), ("INCRBY", "n", 1)]),
@@ -213,13 +213,13 @@ class TestACommit:
         old.commit([first], OUT)
         assert redis_server.client().mget("a", "n") == [b"2", b"2"]
 
-    def test_of_one_subtask_does_not_stand_for_another(self, redis_server):
+    def test_commits_of_different_subtasks_are_independent(self, redis_server):
         sink = sink_of(redis_server)
         sink.commit([commit(1, [("INCRBY", "n", 1)]), commit(1, [("INCRBY", "n", 1)], subtask=1)], OUT)
         sink.commit([commit(1, [("INCRBY", "n", 1)]), commit(1, [("INCRBY", "n", 1)], subtask=1)], OUT)
         assert redis_server.client().get("n") == b"2"
 
-    def test_that_finds_a_key_of_another_kind_names_it_and_goes_on_behind_what_it_did(self, redis_server):
+    def test_a_failed_command_is_named_and_a_retry_resumes_after_the_completed_ones(self, redis_server):
         redis_server.client().rpush("user:7", "x")
         sink = sink_of(redis_server)
         chunk = [("INCRBY", "n", 1), ("INCRBY", "n", 1), ("HSET", "user:7", "name", "Ann"), ("INCRBY", "n", 1)]
@@ -227,9 +227,9 @@ class TestACommit:
             with pytest.raises(RedisRefused) as caught:
                 sink.commit([commit(1, [("INCRBY", "n", 1)], chunk, [("INCRBY", "n", 1)])], OUT)
             assert str(caught.value) == (
-                f"RedisSink 'out': Redis at 127.0.0.1:{redis_server.port}/0 refuses HSET of key 'user:7': WRONGTYPE "
-                f"Operation against a key holding the wrong kind of value. The key holds another kind of value than "
-                f"this needs: use another key, or remove it (DEL)."
+                f"RedisSink 'out': Redis at 127.0.0.1:{redis_server.port}/0 rejects HSET of key 'user:7': WRONGTYPE "
+                f"Operation against a key holding the wrong kind of value. The key holds a value of another type: use "
+                f"another key, or remove it (DEL)."
             )
             assert not caught.value.retryable
         redis_server.client().delete("user:7")
@@ -245,9 +245,7 @@ class TestACommit:
             ("replicaof", "127.0.0.1 1", "no one", "READONLY"),
         ],
     )
-    def test_that_the_server_refuses_for_a_moment_is_tried_again(
-        self, redis_server, monkeypatch, setting, bad, good, said
-    ):
+    def test_a_temporarily_rejected_commit_is_retried(self, redis_server, monkeypatch, setting, bad, good, said):
         client = redis_server.client()
 
         def change(value):
@@ -275,13 +273,13 @@ class TestACommit:
         assert client.get("n") == b"20"
         assert client.lrange("list", 0, -1) == [b"%d" % number for number in range(20)]
 
-    def test_that_a_server_without_memory_refuses_is_for_the_restart_strategy(self, redis_server):
+    def test_a_server_without_memory_is_left_to_the_restart_strategy(self, redis_server):
         client = redis_server.client()
         client.config_set("maxmemory", 1)
         sink, waiting = sink_of(redis_server, retry_for=100), commit(1, [("INCRBY", "n", 1)])
         try:
             with pytest.raises(
-                RedisUnavailable, match=r"did not serve .* INCRBY of key 'n': OOM command not"
+                RedisUnavailable, match=r"was unavailable .*INCRBY of key 'n'\): OOM command not"
             ) as caught:
                 sink.commit([waiting], OUT)
         finally:
@@ -290,24 +288,24 @@ class TestACommit:
         sink.commit([waiting], OUT)
         assert client.get("n") == b"1"
 
-    def test_of_another_run_of_a_batch_is_refused(self, redis_server):
+    def test_a_repeated_batch_job_is_rejected(self, redis_server):
         sink_of(redis_server).commit([commit(1, [("INCRBY", "n", 1)])], OUT)
-        with pytest.raises(RedisRefused, match=r"another run of epoch 1 of subtask 0.*Remove that key"):
+        with pytest.raises(RedisRefused, match=r"another run of epoch 1 of subtask 0.*Delete that key"):
             sink_of(redis_server).commit([commit(1, [("INCRBY", "n", 2)])], OUT)
         assert redis_server.client().get("n") == b"1"
 
-    def test_with_a_wrong_password_is_refused_without_it(self, tmp_path):
+    def test_a_wrong_password_is_rejected_without_being_shown(self, tmp_path):
         with RedisServer(tmp_path, password="right-one") as server:
             sink = RedisSink(f"redis://:wrong-one@127.0.0.1:{server.port}", effects)
             with pytest.raises(
-                RedisRefused, match=r"RedisSink 'out': Redis at 127.0.0.1.* refuses the login"
+                RedisRefused, match=r"RedisSink 'out': Redis at 127.0.0.1.* rejects the login"
             ) as caught:
                 sink.commit([commit(1, [("INCRBY", "n", 1)])], OUT)
             assert "wrong-one" not in str(caught.value) + repr(sink)
 
 
 class TestACommand:
-    def test_may_have_text_bytes_and_numbers(self, redis_server):
+    def test_a_command_accepts_text_bytes_and_numbers(self, redis_server):
         sink = RedisSink(
             redis_server.url, lambda n: ("hset", b"k\xff", "text", "ü", "float", 0.5, "int", 2**70, "b", b"\0")
         )
@@ -323,17 +321,17 @@ class TestACommand:
     @pytest.mark.parametrize(
         ("command", "message"),
         [
-            ("SET a 1", "gave str, which is no command"),
-            ((), "gave tuple, which is no command"),
-            (("FLUSHALL",), "does not send the command 'FLUSHALL'"),
-            (("EVAL", "return 1", 0), "does not send the command 'EVAL'"),
-            (("SET", "a"), "SET with 1 arguments; it takes 2 to 999"),
+            ("SET a 1", "returned str, not a command"),
+            ((), "returned tuple, not a command"),
+            (("FLUSHALL",), "does not support the command 'FLUSHALL'"),
+            (("EVAL", "return 1", 0), "does not support the command 'EVAL'"),
+            (("SET", "a"), "SET with 1 arguments; expected 2 to 999"),
             (("SADD", "a", *range(1000)), "SADD with 1,001 arguments"),
             (("SET", "a", True), "an argument of SET is of type bool"),
             (("SET", "a", {"b": 1}), "an argument of SET is of type dict.*json.dumps"),
         ],
     )
-    def test_that_cannot_be_sent_fails_its_task_with_the_record(self, redis_server, command, message):
+    def test_an_invalid_command_fails_its_task(self, redis_server, command, message):
         with (
             job(RedisSink(redis_server.url, lambda n: command)) as harness,
             pytest.raises(PenstockError, match=message),
@@ -341,6 +339,6 @@ class TestACommand:
             harness.epoch(1)
         assert redis_server.client().keys() == []
 
-    def test_needs_a_function(self):
+    def test_a_sink_needs_a_function(self):
         with pytest.raises(PenstockError, match="needs a function of a record, not str"):
             RedisSink("redis://h", "SET")

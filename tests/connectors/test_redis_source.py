@@ -1,4 +1,4 @@
-"""Redis Streams as a source, against a real server: in order, once, and never without what was to be read."""
+"""Redis Streams as a source, against a real server: entries arrive once, in order, and losses are detected."""
 
 import json
 import pickle
@@ -25,7 +25,7 @@ def facts_of(entry):
 
 
 def fill(server, stream, numbers):
-    """Entries n=…, with ids 1-0, 2-0, … by their numbers."""
+    """Add entries n=… with ids 1-0, 2-0, … by their number."""
     pipeline = server.client().pipeline(transaction=False)
     for n in numbers:
         pipeline.xadd(stream, {"n": n}, id=f"{n}-0")
@@ -41,7 +41,7 @@ def numbers_source(server, *streams, **options):
 
 
 class Reader:
-    """Epoch by epoch as a driver and its tasks would read, each on a copy of the source."""
+    """Reads epochs like a driver and its tasks, each with a copy of the source."""
 
     def __init__(self, source):
         self.planner = pickle.loads(pickle.dumps(source))
@@ -49,7 +49,7 @@ class Reader:
         self.positions = logged(self.planner.start(2))
 
     def plan(self, limit=None):
-        """The ranges of the next epoch; [] for nothing new."""
+        """Return the ranges of the next epoch; [] if there is nothing new."""
         ahead = logged(self.planner.advance(dict(self.positions), limit))
         planned, self.positions = ranges(self.positions, ahead), ahead
         return planned
@@ -66,14 +66,14 @@ class Reader:
 
 class TestReading:
     @pytest.mark.parametrize("limit", [None, 1, 7, 1000, 1001, 5000])
-    def test_gives_every_entry_once_in_order_and_no_epoch_more_than_the_limit(self, redis_server, limit):
+    def test_every_entry_is_read_once_in_order_within_the_limit(self, redis_server, limit):
         fill(redis_server, "numbers", range(1, 2503 if limit != 1 else 12))
         epochs = Reader(numbers_source(redis_server, "numbers")).epochs(limit)
         total = 2502 if limit != 1 else 11
         assert [n for epoch in epochs for n in epoch] == list(range(1, total + 1))
         assert all(len(epoch) <= (limit or total) for epoch in epochs)
 
-    def test_shares_the_limit_between_streams_and_starves_none(self, redis_server):
+    def test_streams_share_the_limit_and_none_starves(self, redis_server):
         fill(redis_server, "busy", range(1, 31))
         fill(redis_server, "quiet", range(101, 104))
         reader = Reader(numbers_source(redis_server, "busy", "quiet"))
@@ -82,21 +82,21 @@ class TestReading:
         assert all(len(epoch) <= 4 for epoch in epochs)
         assert sorted(n for epoch in epochs for n in epoch) == [*range(1, 31), 101, 102, 103]
 
-    def test_a_bounded_one_ends_with_what_was_there_when_it_started(self, redis_server):
+    def test_a_bounded_source_ends_with_the_entries_that_exist_at_its_start(self, redis_server):
         fill(redis_server, "numbers", range(1, 4))
         reader = Reader(numbers_source(redis_server, "numbers"))
         fill(redis_server, "numbers", range(4, 6))
         assert reader.epochs(2) == [[1, 2], [3]]
         assert reader.planner.ends("numbers", reader.positions["numbers"])
 
-    def test_a_bounded_one_ends_though_the_last_entry_is_deleted_before_it_is_planned(self, redis_server):
+    def test_a_bounded_source_ends_although_its_last_entry_was_deleted(self, redis_server):
         fill(redis_server, "numbers", range(1, 4))
         reader = Reader(numbers_source(redis_server, "numbers"))
         redis_server.client().xdel("numbers", "3-0")
         assert reader.epochs(None) == [[1, 2]]
         assert reader.planner.ends("numbers", reader.positions["numbers"])
 
-    def test_an_unbounded_one_goes_on_with_what_is_added(self, redis_server):
+    def test_an_unbounded_source_continues_with_added_entries(self, redis_server):
         fill(redis_server, "numbers", [1])
         reader = Reader(numbers_source(redis_server, "numbers", bounded=False))
         assert reader.epochs(None) == [[1]]
@@ -105,13 +105,13 @@ class TestReading:
         assert not reader.planner.ends("numbers", reader.positions["numbers"])
 
     @pytest.mark.parametrize(("start", "expected"), [("beginning", [1, 2, 3, 4]), ("end", [4]), ("2", [3, 4])])
-    def test_starts_where_it_is_told(self, redis_server, start, expected):
+    def test_reading_starts_at_the_configured_position(self, redis_server, start, expected):
         fill(redis_server, "numbers", range(1, 4))
         reader = Reader(numbers_source(redis_server, "numbers", start=start, bounded=False))
         fill(redis_server, "numbers", [4])
         assert [n for epoch in reader.epochs(None) for n in epoch] == expected
 
-    def test_a_stream_that_is_new_in_the_program_is_read_from_its_start(self, redis_server):
+    def test_a_stream_added_to_the_program_is_read_from_its_start(self, redis_server):
         fill(redis_server, "old", [1])
         fill(redis_server, "new", [2])
         before = Reader(numbers_source(redis_server, "old", bounded=False))
@@ -120,7 +120,7 @@ class TestReading:
         after.positions = before.positions
         assert [n for epoch in after.epochs(None) for n in epoch] == [2]
 
-    def test_that_was_bounded_goes_on_unbounded_and_the_other_way_round(self, redis_server):
+    def test_a_source_can_change_between_bounded_and_unbounded(self, redis_server):
         fill(redis_server, "numbers", range(1, 4))
         reader = Reader(numbers_source(redis_server, "numbers"))
         assert reader.epochs(None) == [[1, 2, 3]]
@@ -134,7 +134,7 @@ class TestReading:
         assert [n for epoch in reader.epochs(1) for n in epoch] == [6, 7]
         assert reader.planner.ends("numbers", reader.positions["numbers"])
 
-    def test_knows_how_many_entries_wait(self, redis_server):
+    def test_the_backlog_counts_waiting_entries(self, redis_server):
         fill(redis_server, "a", range(1, 1501))
         fill(redis_server, "b", range(1, 11))
         reader = Reader(numbers_source(redis_server, "a", "b", bounded=False))
@@ -145,7 +145,7 @@ class TestReading:
         assert reader.planner.backlog(reader.positions) == 1413
         assert pickle.loads(pickle.dumps(reader.planner)).backlog(reader.positions) == 1413
 
-    def test_trims_what_a_checkpoint_holds_only_when_asked(self, redis_server):
+    def test_checkpointed_entries_are_trimmed_only_if_configured(self, redis_server):
         fill(redis_server, "kept", range(1, 501))
         fill(redis_server, "trimmed", range(1, 501))
         for stream, trim in (("kept", False), ("trimmed", True)):
@@ -154,7 +154,7 @@ class TestReading:
             reader.planner.commit(reader.positions)
             assert reader.epochs(None) == [list(range(401, 501))]
         assert redis_server.client().xlen("kept") == 500
-        # Redis trims whole nodes of entries, so a few older ones may stay.
+        # Redis trims complete nodes, so some older entries can remain.
         assert 100 < redis_server.client().xlen("trimmed") < 300
 
 
@@ -165,12 +165,12 @@ class TestDecoding:
             [{"name": "Zoë", "n": "1"}]
         ]
 
-    def test_one_field_may_be_json_of_a_type(self, redis_server):
+    def test_a_json_field_is_decoded_to_a_type(self, redis_server):
         redis_server.client().xadd("s", {"order": '{"id": 7, "price": 1.5}'})
         source = RedisStreamSource(redis_server.url, "s", bounded=True, decode=json_field("order", Order))
         assert Reader(source).epochs(None) == [[Order(7, 1.5)]]
 
-    def test_a_function_sees_stream_id_and_time(self, redis_server):
+    def test_a_decoder_sees_the_stream_the_id_and_the_time(self, redis_server):
         redis_server.client().xadd("s", {"n": 1}, id="1700000000123-4")
         source = RedisStreamSource(redis_server.url, "s", bounded=True, decode=facts_of)
         assert Reader(source).epochs(None) == [[("s", "1700000000123-4", 1700000000123)]]
@@ -184,7 +184,7 @@ class TestDecoding:
             ({"n": "one"}, number_of, "invalid literal for int"),
         ],
     )
-    def test_what_cannot_be_decoded_is_named(self, redis_server, fields, decode, reason):
+    def test_an_undecodable_entry_is_reported(self, redis_server, fields, decode, reason):
         redis_server.client().xadd("orders", {"order": "1", "n": 1}, id="1-1")
         redis_server.client().xadd("orders", fields, id="5-1")
         reader = Reader(RedisStreamSource(redis_server.url, "orders", bounded=True, decode=decode))
@@ -194,7 +194,7 @@ class TestDecoding:
         assert "Source 'RedisStreamSource' cannot read orders, entry 5-1: " in str(caught.value)
         assert f'The record: {{"{next(iter(fields))}":"' in str(caught.value)
 
-    def test_what_cannot_be_decoded_may_go_aside(self, redis_server):
+    def test_an_undecodable_entry_becomes_a_dead_letter(self, redis_server):
         client = redis_server.client()
         client.xadd("orders", {"order": '{"id": 1, "price": 2}'}, id="1-0")
         client.xadd("orders", {"order": "{broken", "from": b"\xff"}, id="2-0")
@@ -218,59 +218,59 @@ class Order:
 
 
 class TestWhatIsGone:
-    def test_before_a_planned_range_was_read_again_is_an_error_that_names_the_range(self, redis_server):
+    def test_entries_deleted_before_a_replay_are_an_error(self, redis_server):
         fill(redis_server, "numbers", range(1, 11))
         reader = Reader(numbers_source(redis_server, "numbers"))
         planned = reader.plan(5)
         redis_server.client().xtrim("numbers", minid="4", approximate=False)
-        with pytest.raises(EntriesMissing, match=r"'numbers' at 127.* 5 entries after 0-0 up to 5-0 .* 2 are left"):
+        with pytest.raises(EntriesMissing, match=r"'numbers' at 127.* only 2 of the 5 entries .* after 0-0 up to 5-0"):
             reader.read(planned)
 
-    def test_in_the_middle_of_a_planned_range_is_an_error_too(self, redis_server):
+    def test_an_entry_deleted_within_a_planned_range_is_an_error(self, redis_server):
         fill(redis_server, "numbers", range(1, 11))
         reader = Reader(numbers_source(redis_server, "numbers"))
         planned = reader.plan()
         redis_server.client().xdel("numbers", "6-0")
-        with pytest.raises(EntriesMissing, match=r"10 entries after 0-0 up to 10-0 .* 9 are left"):
+        with pytest.raises(EntriesMissing, match=r"only 9 of the 10 entries .* after 0-0 up to 10-0"):
             reader.read(planned)
 
-    def test_before_it_was_planned_is_an_error_as_soon_as_the_stream_is_trimmed_past_what_was_read(self, redis_server):
+    def test_a_stream_trimmed_past_the_last_read_entry_is_an_error(self, redis_server):
         fill(redis_server, "numbers", range(1, 11))
         reader = Reader(numbers_source(redis_server, "numbers"))
         assert reader.read(reader.plan(5)) == [1, 2, 3, 4, 5]
         redis_server.client().xtrim("numbers", minid="5", approximate=False)
         assert reader.read(reader.plan(2)) == [6, 7]
         redis_server.client().xtrim("numbers", minid="9", approximate=False)
-        with pytest.raises(EntriesMissing, match=r"'numbers' at 127.* read up to 7-0, and nothing up to there is left"):
+        with pytest.raises(EntriesMissing, match=r"'numbers' at 127.* read up to 7-0, but no entry up to there exists"):
             reader.plan()
 
-    def test_is_noticed_when_nothing_at_all_is_left(self, redis_server):
+    def test_a_completely_trimmed_stream_is_an_error(self, redis_server):
         fill(redis_server, "numbers", range(1, 4))
         reader = Reader(numbers_source(redis_server, "numbers", bounded=False))
         reader.plan(1)
         redis_server.client().xtrim("numbers", maxlen=0, approximate=False)
-        with pytest.raises(EntriesMissing, match="nothing up to there is left"):
+        with pytest.raises(EntriesMissing, match="no entry up to there exists"):
             reader.plan()
 
-    def test_does_no_harm_when_all_of_it_was_read(self, redis_server):
+    def test_trimming_is_harmless_if_all_entries_were_read(self, redis_server):
         fill(redis_server, "numbers", range(1, 4))
         reader = Reader(numbers_source(redis_server, "numbers", bounded=False))
         reader.read(reader.plan())
         redis_server.client().xtrim("numbers", maxlen=0, approximate=False)
         assert reader.plan() == []
 
-    def test_a_server_that_lost_its_data_is_not_read_on_from(self, redis_server):
+    def test_a_server_that_lost_its_data_is_detected(self, redis_server):
         fill(redis_server, "numbers", range(1, 11))
         reader = Reader(numbers_source(redis_server, "numbers", bounded=False))
         reader.plan()
         redis_server.client().flushall()
-        with pytest.raises(EntriesMissing, match="There is no Redis stream 'numbers'"):
+        with pytest.raises(EntriesMissing, match="The Redis stream 'numbers' does not exist"):
             reader.plan()
         fill(redis_server, "numbers", range(1, 4))
-        with pytest.raises(EntriesMissing, match=r"read up to 10-0, but it only ever went to 3-0"):
+        with pytest.raises(EntriesMissing, match=r"read up to 10-0, but its last id is only 3-0"):
             reader.plan()
 
-    def test_may_be_passed_over_with_a_warning_told_once(self, redis_server, caplog):
+    def test_missing_entries_can_be_skipped_with_one_warning(self, redis_server, caplog):
         fill(redis_server, "numbers", range(1, 11))
         reader = Reader(numbers_source(redis_server, "numbers", bounded=False, missing="skip"))
         planned = reader.plan(4)
@@ -286,26 +286,26 @@ class TestWhatIsGone:
 
 
 class TestAStreamThatIsNotThere:
-    def test_is_an_error_that_names_it(self, redis_server):
-        with pytest.raises(EntriesMissing, match=r"There is no Redis stream 'nothing' at 127.*wait_for_streams=True"):
+    def test_a_missing_stream_is_an_error(self, redis_server):
+        with pytest.raises(EntriesMissing, match=r"stream 'nothing' does not exist at 127.*wait_for_streams=True"):
             numbers_source(redis_server, "nothing").start(1)
 
     @pytest.mark.parametrize("start", ["beginning", "end"])
-    def test_is_waited_for_when_asked(self, redis_server, start):
+    def test_a_missing_stream_is_waited_for_if_configured(self, redis_server, start):
         source = numbers_source(redis_server, "late", bounded=False, wait_for_streams=True, start=start)
         reader = Reader(source)
         assert reader.plan() == []
         fill(redis_server, "late", [1, 2])
         assert reader.epochs(None) == [[1, 2]]
 
-    def test_is_no_other_kind_of_key(self, redis_server):
+    def test_a_key_of_another_type_is_rejected(self, redis_server):
         redis_server.client().set("text", "x")
-        with pytest.raises(RedisRefused, match=r"refuses the stream 'text': .*WRONGTYPE.*use another key"):
+        with pytest.raises(RedisRefused, match=r"rejects the stream 'text': .*WRONGTYPE.*use another key"):
             numbers_source(redis_server, "text").start(1)
 
 
 class TestAServer:
-    def test_that_dies_while_it_is_read_is_waited_for(self, mortal_redis, monkeypatch):
+    def test_a_server_that_dies_during_a_read_is_waited_for(self, mortal_redis, monkeypatch):
         fill(mortal_redis, "numbers", range(1, 3001))
         reader = Reader(numbers_source(mortal_redis, "numbers"))
         monkeypatch.setattr("penstock.connectors.redis.server.sleep", lambda _: mortal_redis.start())
@@ -316,7 +316,7 @@ class TestAServer:
         mortal_redis.kill()
         assert first + list(records) == list(range(1, 3001))
 
-    def test_that_does_not_come_back_in_time_is_an_error_that_the_restart_strategy_decides_on(self, mortal_redis):
+    def test_a_server_that_stays_down_is_left_to_the_restart_strategy(self, mortal_redis):
         fill(mortal_redis, "numbers", [1])
         reader = Reader(numbers_source(mortal_redis, "numbers", retry_for=0))
         mortal_redis.kill()
@@ -328,7 +328,7 @@ class TestAServer:
         mortal_redis.start()
         assert reader.epochs(None) == [[1]]
 
-    def test_with_another_password_is_an_error_without_it(self, tmp_path):
+    def test_a_wrong_password_is_reported_without_being_shown(self, tmp_path):
         from chaos.servers.redis import RedisServer
 
         with RedisServer(tmp_path, password="right-one") as server:
@@ -342,7 +342,9 @@ class TestAServer:
                 RedisStreamSource(plain, "numbers", password="wrong-one"),
                 RedisStreamSource(plain, "numbers"),
             ):
-                with pytest.raises(RedisRefused, match=r"refuses the login.*Correct user and password") as caught:
+                with pytest.raises(
+                    RedisRefused, match=r"rejects the login.*Correct the user and the password"
+                ) as caught:
                     source.start(1)
                 assert "wrong-one" not in str(caught.value) + repr(source) + repr(vars(source)["_server"])
                 assert f"127.0.0.1:{server.port}" in str(caught.value)
@@ -352,19 +354,19 @@ class TestAServer:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: RedisStreamSource("redis://h"), "needs keys of streams"),
-        (lambda: RedisStreamSource("redis://h", "a", "a"), "each once"),
-        (lambda: RedisStreamSource("redis://h", "a", start="now"), "start must be 'beginning', 'end' or the id"),
+        (lambda: RedisStreamSource("redis://h"), "needs distinct stream keys"),
+        (lambda: RedisStreamSource("redis://h", "a", "a"), "distinct"),
+        (lambda: RedisStreamSource("redis://h", "a", start="now"), "start must be 'beginning', 'end' or an entry id"),
         (lambda: RedisStreamSource("redis://h", "a", missing="pass"), "missing must be 'fail' or 'skip'"),
         (
             lambda: RedisStreamSource("redis://h", "a", bounded=True, wait_for_streams=True),
-            "leave wait_for_streams out",
+            "wait_for_streams needs an unbounded source",
         ),
-        (lambda: RedisStreamSource("redis://:se/cret@h:1", "a"), "cannot be read. Write redis://"),
-        (lambda: RedisStreamSource("http://:secret@h:1", "a"), "cannot be read. Write redis://"),
+        (lambda: RedisStreamSource("redis://:se/cret@h:1", "a"), "URL is invalid. Use redis://"),
+        (lambda: RedisStreamSource("http://:secret@h:1", "a"), "URL is invalid. Use redis://"),
     ],
 )
-def test_what_cannot_be_is_refused_at_once_and_without_a_secret(make, message):
+def test_invalid_arguments_are_rejected_without_showing_a_password(make, message):
     with pytest.raises(PenstockError, match=message) as caught:
         make()
     assert "cret" not in str(caught.value)
@@ -378,7 +380,7 @@ def job(server, **options):
 
 
 class TestInTheHarness:
-    def test_every_entry_counts_once_whatever_crashes(self, redis_server):
+    def test_every_entry_counts_once_after_a_crash(self, redis_server):
         fill(redis_server, "numbers", range(1, 31))
         with JobHarness(job(redis_server), parallelism=2) as harness:
             harness.epoch(10)
@@ -388,7 +390,7 @@ class TestInTheHarness:
             assert sorted(harness.output)[-3:] == [145, 155, 165]
             assert len(harness.output) == 30
 
-    def test_another_harness_goes_on_where_the_checkpoint_is(self, redis_server):
+    def test_another_harness_resumes_from_the_checkpoint(self, redis_server):
         fill(redis_server, "numbers", range(1, 31))
         first = JobHarness(job(redis_server))
         first.epoch(10)

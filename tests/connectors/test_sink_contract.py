@@ -1,4 +1,4 @@
-"""A sink of the user's own: two phases, the manifest as the decision, state that survives and is dealt out anew."""
+"""A user-defined sink: two-phase commit decided by the manifest, and state that survives and is redistributed."""
 
 import json
 import pickle
@@ -12,7 +12,7 @@ from penstock.testing import JobHarness
 
 
 class Pages(Sink):
-    """Shows records in pages of `size`; what fills no page waits in the writers' state."""
+    """Commits records in pages of `size`; an incomplete page waits in the writers' state."""
 
     stateful = True
 
@@ -90,7 +90,7 @@ def job(sink, **options):
 class TestAStatefulSink:
     @pytest.mark.parametrize("point", POINTS)
     @pytest.mark.parametrize("parallelism", [1, 3])
-    def test_shows_every_record_once_wherever_it_crashes(self, point, parallelism):
+    def test_every_record_is_committed_once_after_a_crash_at_any_point(self, point, parallelism):
         sink = Pages(7)
         with job(sink, parallelism=parallelism) as harness:
             harness.epoch(10)
@@ -99,7 +99,7 @@ class TestAStatefulSink:
             harness.run(10)
         assert sink.records == list(range(40))
 
-    def test_deals_its_state_out_anew_at_another_parallelism(self):
+    def test_writer_state_is_redistributed_at_another_parallelism(self):
         sink = Pages(7)
         first = job(sink, parallelism=2)
         first.epoch(24)
@@ -107,18 +107,18 @@ class TestAStatefulSink:
             harness.run(8)
         assert sink.records == list(range(40))
 
-    def test_shows_its_state_in_the_harness(self):
+    def test_the_harness_shows_writer_state(self):
         with job(Pages(100), parallelism=2) as harness:
             harness.epoch(3)
             assert harness.operator_state("writers") == [[b"[0]", b"[2]"], [b"[1]"]]
 
-    def test_is_a_task_of_its_own_even_behind_a_source(self):
+    def test_a_stateful_sink_is_a_separate_task_even_after_a_source(self):
         env = StreamExecutionEnvironment.get_execution_environment()
         env.from_collection([1]).sink_to(Pages(1))
         plan = json.loads(env.get_execution_plan())
         assert [node["level"] for node in plan["nodes"]] == [0, 1]
 
-    def test_cleans_up_once_after_the_first_checkpoint_of_each_driver(self):
+    def test_clean_up_runs_once_after_the_first_checkpoint_of_each_driver(self):
         sink = Pages(100)
         with job(sink) as harness:
             harness.epoch(2)
@@ -128,7 +128,7 @@ class TestAStatefulSink:
             harness.epoch(1)
         assert sink.cleaned_up == [(1, [0, 1]), (3, [0, 1, 2, 3, 4])]
 
-    def test_takes_back_what_an_attempt_prepared_that_then_failed(self):
+    def test_a_failed_attempt_is_aborted(self):
         sink = Pages(1)
 
         def poisonous(value):
@@ -140,11 +140,11 @@ class TestAStatefulSink:
         env.from_collection(range(10)).rebalance().map(poisonous).set_parallelism(2).sink_to(sink).uid("pages")
         with JobHarness(env, parallelism=2) as harness, pytest.raises(Exception, match="poison"):
             harness.epoch()
-        # 5 went to the other subtask; this one had prepared its share.
+        # 5 went to the other subtask; this one had prepared its committable.
         assert sink.aborted == [(1, 0)]
         assert sink.shown == {}
 
-    def test_of_a_cancelled_job_shows_what_the_last_checkpoint_holds(self):
+    def test_a_cancelled_job_commits_its_last_checkpoint(self):
         sink = Pages(100)
         with job(sink, parallelism=2) as harness:
             harness.epoch(4)
@@ -162,11 +162,11 @@ class TestAStatefulSink:
         ([], 2, [[], []]),
     ],
 )
-def test_operator_state_is_dealt_out_in_even_runs(shares, parallelism, expected):
+def test_operator_state_is_redistributed_in_even_runs(shares, parallelism, expected):
     assert redistribute(shares, parallelism) == expected
 
 
-class Told(SinkFunction):
+class Recorder(SinkFunction):
     def open(self, runtime_context):
         self.seen = []
 
@@ -181,14 +181,14 @@ LEFT = []
 
 
 class TestASinkFunction:
-    def test_is_called_for_every_record(self):
+    def test_a_sink_function_is_called_for_every_record(self):
         env = StreamExecutionEnvironment.get_execution_environment()
-        env.from_collection([1, 2, 3]).add_sink(Told())
+        env.from_collection([1, 2, 3]).add_sink(Recorder())
         with JobHarness(env) as harness:
             harness.end()
         assert pickle.loads(pickle.dumps(LEFT.pop())) == [(1, None), (2, None), (3, None)]
 
-    def test_may_be_a_plain_function(self, tmp_path):
+    def test_a_sink_function_can_be_a_plain_function(self, tmp_path):
         path = tmp_path / "seen"
         path.touch()
 

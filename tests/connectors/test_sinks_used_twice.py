@@ -1,4 +1,4 @@
-"""One sink object at the end of two streams: each operator commits its own records, whatever fails."""
+"""One sink object at the end of two streams: each operator commits its own records after any failure."""
 
 import json
 
@@ -33,7 +33,7 @@ def storage(request, tmp_path):
 
 
 def job(sink, behind_exchange=False, **options):
-    """Even numbers go to the operator `even`, odd ones to `odd`; both end in the same object."""
+    """Return a job with even numbers in operator `even`, odd ones in `odd`; both use the same sink object."""
     env = StreamExecutionEnvironment.get_execution_environment()
     numbers = env.from_collection(NUMBERS).uid("numbers")
     if behind_exchange:
@@ -52,7 +52,7 @@ def run_with_a_crash(sink, point, **options):
 
 
 class Shelf(Sink):
-    """Keeps an epoch under the operator's uid and its number, and leaves out one that it has."""
+    """Stores epochs by operator uid and epoch number, and skips those it already has."""
 
     def __init__(self):
         self.epochs = {}
@@ -83,7 +83,7 @@ class ShelfWriter(SinkWriter):
 
 
 class ByOperator(CheckpointCommitter):
-    """Knows the last epoch of each operator and subtask."""
+    """Remembers the last epoch of each operator and subtask."""
 
     def __init__(self):
         self.last = {}
@@ -103,7 +103,7 @@ class ByOperator(CheckpointCommitter):
 
 
 class Mailbox(GenericWriteAheadSink):
-    """`refuse`: how many times it does not acknowledge, by epoch."""
+    """`refuse`: how many times to return False, by epoch."""
 
     def __init__(self, refuse):
         super().__init__(ByOperator())
@@ -120,7 +120,7 @@ class Mailbox(GenericWriteAheadSink):
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_a_ledger_of_epochs_by_uid_takes_the_records_of_both_operators(point, storage):
+def test_a_sink_that_keys_epochs_by_uid_stores_the_records_of_both_operators(point, storage):
     shelf = Shelf()
     run_with_a_crash(shelf, point, storage=storage)
     assert shelf.of("even") == [n for n in NUMBERS if n % 2 == 0]
@@ -142,12 +142,12 @@ def test_a_committer_is_opened_for_one_operator_at_a_time():
     assert mailbox.committer.calls == ["open even", "close even", "open odd", "close odd"]
 
 
-def test_a_write_ahead_sink_refuses_streams_that_declare_different_types():
+def test_a_write_ahead_sink_rejects_streams_of_different_types():
     env = StreamExecutionEnvironment.get_execution_environment()
     mailbox = Mailbox({})
     env.from_collection([1], Types.INT()).sink_to(mailbox)
     env.from_collection([2], Types.INT()).sink_to(mailbox)
-    with pytest.raises(PenstockError, match=r"Mailbox ends streams that declare different types.*type_info="):
+    with pytest.raises(PenstockError, match=r"Mailbox receives streams of different types.*type_info="):
         env.from_collection(["a"], Types.STRING()).sink_to(mailbox)
 
 
@@ -179,7 +179,7 @@ def test_a_redis_sink_keeps_equal_commands_of_two_operators_apart(redis_server):
     assert int(redis_server.client().get("sum")) == 2 * sum(NUMBERS)
 
 
-def test_a_program_that_is_started_again_commits_what_was_published_of_both_operators(tmp_path):
+def test_a_restarted_program_commits_the_published_records_of_both_operators(tmp_path):
     storage, shelf = LocalStorage(tmp_path / "checkpoints"), Shelf()
     first = job(shelf, storage=storage)
     first.epoch(10)
@@ -192,7 +192,7 @@ def test_a_program_that_is_started_again_commits_what_was_published_of_both_oper
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_a_file_sink_shows_the_files_of_both_operators(point, storage, tmp_path):
+def test_a_file_sink_commits_the_files_of_both_operators(point, storage, tmp_path):
     base = str(tmp_path / "out")
     run_with_a_crash(FileSink.for_row_format(base, Encoder.simple_string_encoder()).build(), point, storage=storage)
     assert sorted(map(int, lines(base))) == list(NUMBERS)
@@ -223,7 +223,7 @@ def test_a_postgres_sink_writes_the_rows_of_both_operators_once(point, postgres)
 
 
 @pytest.mark.parametrize("make", [Shelf, lambda: Mailbox({2: 1, 4: 2})], ids=["ledger", "write-ahead"])
-def test_both_operators_keep_their_records_over_a_crash_a_rescale_and_a_savepoint(make, tmp_path):
+def test_both_operators_keep_their_records_across_a_crash_a_rescale_and_a_savepoint(make, tmp_path):
     sink = make()
     with job(sink, behind_exchange=True, parallelism=2, storage=LocalStorage(tmp_path / "before")) as harness:
         harness.epoch(10)
@@ -243,7 +243,7 @@ def test_both_operators_keep_their_records_over_a_crash_a_rescale_and_a_savepoin
     assert sorted(received) == list(NUMBERS)
 
 
-def test_a_job_writes_nothing_onto_the_sink_that_a_program_gave():
+def test_a_job_does_not_modify_the_sink_object():
     shelf = Shelf()
     before = dict(vars(shelf))
     with job(shelf) as harness:

@@ -1,4 +1,4 @@
-"""Lines from a socket: in order, to the end of the connection, and the same ones when an epoch is planned again."""
+"""Lines from a socket: in order, until the connection ends, and the same ones if an epoch is replanned."""
 
 import json
 import logging
@@ -19,7 +19,7 @@ from penstock.testing import JobHarness
 
 
 class Sender:
-    """Listens on loopback; `connection` is what a source has opened."""
+    """Listens on loopback; `connection` is the one that a source has opened."""
 
     def __init__(self):
         self.listener = socket.create_server(("127.0.0.1", 0))
@@ -52,7 +52,7 @@ def sender():
 
 
 class Planner:
-    """A source in the place where it is planned, with positions as they are logged."""
+    """Uses a source like the planner, with positions as JSON."""
 
     def __init__(self, source, positions=None):
         self.source = pickle.loads(pickle.dumps(source))
@@ -62,7 +62,7 @@ class Planner:
         return json.loads(json.dumps(self.source.advance(self.positions, limit)))
 
     def next(self, limit=None):
-        """The lines of the next epoch; waits for the first."""
+        """Return the lines of the next epoch; waits for the first one."""
         while (ahead := self.plan(limit)) == self.positions:
             pass
         planned, self.positions = ranges(self.positions, ahead), ahead
@@ -83,7 +83,7 @@ def planner(sender):
 
 
 class TestLines:
-    def test_come_in_order_and_whole_however_they_are_sent(self, sender, planner):
+    def test_lines_arrive_complete_and_in_order_however_they_are_sent(self, sender, planner):
         sender.send(b"one\ntw")
         assert planner.next() == ["one"]
         sender.send("o\r\n\ndreißig".encode()[:-2])
@@ -95,11 +95,11 @@ class TestLines:
         assert planner.ended
         assert planner.plan() == planner.positions
 
-    def test_that_are_no_text_have_signs_in_their_place(self, sender, planner):
+    def test_invalid_bytes_are_replaced(self, sender, planner):
         sender.send(b"a\xff\n")
         assert planner.next() == ["a\ufffd"]
 
-    def test_of_an_epoch_are_at_most_the_limit(self, sender, planner):
+    def test_an_epoch_respects_the_limit(self, sender, planner):
         sender.send(b"1\n2\n3\n4\n5\n")
         sender.hang_up()
         assert [planner.next(2), planner.next(2), planner.next(2)] == [["1", "2"], ["3", "4"], ["5"]]
@@ -107,7 +107,7 @@ class TestLines:
             assert planner.next(2) == []
         assert planner.ended
 
-    def test_of_an_epoch_are_few_where_they_are_long(self, sender, planner, monkeypatch):
+    def test_an_epoch_of_long_lines_has_few_of_them(self, sender, planner, monkeypatch):
         monkeypatch.setattr(socket_text, "_EPOCH_BYTES", 100)
         lines = [f"{n:040d}" for n in range(200)]
         sender.send("\n".join(lines).encode())
@@ -118,7 +118,7 @@ class TestLines:
         assert [line for epoch in epochs for line in epoch] == lines
         assert max(map(len, epochs)) == 3
 
-    def test_that_were_planned_and_not_logged_are_planned_again(self, sender, planner):
+    def test_planned_lines_that_were_not_logged_are_planned_again(self, sender, planner):
         sender.send(b"1\n2\n")
         while (first := planner.plan()) == planner.positions:
             pass
@@ -130,7 +130,7 @@ class TestLines:
             seen += planner.next()
         assert seen == ["1", "2", "3"]
 
-    def test_may_end_in_another_delimiter(self, sender):
+    def test_lines_can_have_another_delimiter(self, sender):
         planner = Planner(SocketTextSource("127.0.0.1", sender.port, delimiter="--"))
         planner.plan()
         sender.send(b"a\r--b\n-")
@@ -141,7 +141,7 @@ class TestLines:
             seen += planner.next()
         assert seen == ["a\r", "b\n", "c"]
 
-    def test_without_a_delimiter_are_refused_before_they_fill_the_memory(self, sender, planner, monkeypatch):
+    def test_data_without_a_delimiter_is_rejected_before_it_fills_memory(self, sender, planner, monkeypatch):
         monkeypatch.setattr(socket_text, "_LINE_BYTES", 1000)
         sender.send(b"x" * 2000)
         with pytest.raises(SocketFailed, match=r"sent 2,000 bytes without the delimiter '\\n'"):
@@ -149,13 +149,13 @@ class TestLines:
 
 
 class TestAConnection:
-    def test_that_nobody_takes_is_an_error_with_the_address(self, sender):
+    def test_a_refused_connection_is_an_error_with_the_address(self, sender):
         sender.close()
         planner = Planner(SocketTextSource("127.0.0.1", sender.port))
-        with pytest.raises(SocketFailed, match=rf"Nobody can be reached at 127.0.0.1:{sender.port}.*max_retry=60"):
+        with pytest.raises(SocketFailed, match=rf"Cannot connect to 127.0.0.1:{sender.port}.*max_retry=60"):
             planner.plan()
 
-    def test_that_ends_is_made_again_when_asked(self, sender, monkeypatch):
+    def test_a_closed_connection_is_reopened_if_configured(self, sender, monkeypatch):
         monkeypatch.setattr(socket_text, "_RETRY_S", 0)
         planner = Planner(SocketTextSource("127.0.0.1", sender.port, max_retry=-1))
         planner.plan()
@@ -168,7 +168,7 @@ class TestAConnection:
         assert not planner.ended
         planner.source.close()
 
-    def test_that_ends_and_cannot_be_made_again_is_the_end(self, sender, monkeypatch):
+    def test_a_connection_that_cannot_be_reopened_ends_the_source(self, sender, monkeypatch):
         monkeypatch.setattr(socket_text, "_RETRY_S", 0)
         planner = Planner(SocketTextSource("127.0.0.1", sender.port, max_retry=2))
         planner.plan()
@@ -178,16 +178,16 @@ class TestAConnection:
         assert planner.next() == []
         assert planner.ended
 
-    def test_that_was_never_made_is_tried_as_often_as_was_asked(self, sender, monkeypatch):
+    def test_a_first_connection_is_retried_as_configured(self, sender, monkeypatch):
         monkeypatch.setattr(socket_text, "_RETRY_S", 0)
         planner = Planner(SocketTextSource("127.0.0.1", sender.port, max_retry=3))
         sender.close()
         for _ in range(3):
             assert planner.plan() == planner.positions
-        with pytest.raises(SocketFailed, match="Nobody can be reached"):
+        with pytest.raises(SocketFailed, match="Cannot connect"):
             planner.plan()
 
-    def test_of_another_planner_begins_with_what_is_sent_to_it(self, sender, planner):
+    def test_another_planner_continues_with_newly_sent_lines(self, sender, planner):
         sender.send(b"1\n")
         assert planner.next() == ["1"]
         sender.send(b"lost\n")
@@ -200,7 +200,7 @@ class TestAConnection:
         assert other.positions[f"127.0.0.1:{sender.port}"]["line"] == 2
         other.source.close()
 
-    def test_to_another_address_than_before_begins_anew(self, sender):
+    def test_a_changed_address_starts_over(self, sender):
         before = {"elsewhere:1": {"line": 7, "lines": ["x"], "ended": False}}
         planner = Planner(SocketTextSource("127.0.0.1", sender.port), before)
         planner.plan()
@@ -214,14 +214,14 @@ class TestAConnection:
     @pytest.mark.parametrize(
         ("arguments", "message"),
         [
-            (("", 1), "needs the name of a host"),
-            (("h", 0), "a port is a whole number from 1 to 65535, not 0"),
+            (("", 1), "needs a host name"),
+            (("h", 0), "port must be an int from 1 to 65535, not 0"),
             (("h", "80"), "not '80'"),
-            (("h", 80, ""), "text of at least one sign"),
-            (("h", 80, "\n", 0.5), "max_retry is a whole number of seconds"),
+            (("h", 80, ""), "delimiter must be a non-empty string"),
+            (("h", 80, "\n", 0.5), "max_retry must be an int"),
         ],
     )
-    def test_that_cannot_be_is_refused_at_once(self, arguments, message):
+    def test_invalid_arguments_are_rejected_immediately(self, arguments, message):
         with pytest.raises(PenstockError, match=message):
             SocketTextSource(*arguments)
 
@@ -233,7 +233,7 @@ def words(sender):
 
 
 class TestAJob:
-    def test_ends_when_the_connection_does(self, sender):
+    def test_a_job_ends_with_its_connection(self, sender):
         def send():
             sender.send(b"to be or\nnot to be")
             sender.hang_up()
@@ -246,7 +246,7 @@ class TestAJob:
         assert sorted(job.output)[:2] == [("be", 1), ("be", 2)]
         assert len(job.output) == 6
 
-    def test_that_crashes_in_one_life_of_its_planner_loses_nothing(self, sender):
+    def test_a_crash_that_the_planner_survives_loses_nothing(self, sender):
         def send():
             sender.send(b"to be or\nnot to be")
             sender.hang_up()
@@ -263,12 +263,12 @@ class TestAJob:
         assert sorted(job.output)[:2] == [("be", 1), ("be", 2)]
         assert len(job.output) == 6
 
-    def test_says_that_lines_may_be_lost(self, sender, caplog):
+    def test_a_job_warns_that_lines_can_be_lost(self, sender, caplog):
         env = words(sender).get_execution_environment()
-        told = guarantee_of("words", env._graph, env._physical(), env._configuration)
-        [source] = told.sources
+        guarantee = guarantee_of("words", env._graph, env._physical(), env._configuration)
+        [source] = guarantee.sources
         assert not source.replayable
-        assert "gives its lines once" in source.why
+        assert "sends each line once" in source.why
         with caplog.at_level(logging.WARNING, "penstock"):
-            log_guarantee(told)
-        assert "gives its lines once" in caplog.text
+            log_guarantee(guarantee)
+        assert "sends each line once" in caplog.text

@@ -1,4 +1,4 @@
-"""Flink's TwoPhaseCommitSinkFunction: transactions of a system that prepares them and commits them later."""
+"""TwoPhaseCommitSinkFunction: transactions of a system that prepares them and commits them later."""
 
 import os
 import uuid
@@ -22,7 +22,7 @@ POINTS = [
 
 
 class Renamed(TwoPhaseCommitSinkFunction):
-    """A transaction is a file that gets another name: `open-x`, `prepared-x`, then `x` in the target."""
+    """A transaction is a file that is renamed: `open-x`, `prepared-x`, then `x` in the target."""
 
     def __init__(self, directory):
         self.directory = str(directory)
@@ -57,7 +57,7 @@ class Renamed(TwoPhaseCommitSinkFunction):
 
 
 def committed(directory):
-    """The records that a reader sees, of each transaction in their order."""
+    """Return the committed records, which readers see."""
     shown = [path.read_text().split() for path in directory.iterdir() if "-" not in path.name]
     return sorted(int(record) for records in shown for record in records)
 
@@ -89,29 +89,29 @@ class TestAlone:
         sink.notify_complete(1)
         assert committed(target) == [42, 43]
 
-    def test_completions_that_come_late_commit_nothing_twice(self, sink, target):
+    def test_late_completions_commit_nothing_twice(self, sink, target):
         sink.notify_complete(2)
         assert committed(target) == [42, 43, 44]
         sink.notify_complete(1)
         assert committed(target) == [42, 43, 44]
         assert unfinished(target) == []
 
-    def test_a_snapshot_that_is_restored_is_committed(self, sink, target):
+    def test_a_restored_snapshot_is_committed(self, sink, target):
         sink.process(45).crash()
         assert committed(target) == [42, 43, 44]
 
-    def test_what_was_after_the_restored_snapshot_is_aborted_where_it_was_written_down(self, sink, target, storage):
+    def test_stored_transactions_after_the_restored_snapshot_are_aborted(self, sink, target, storage):
         sink.process(45).notify_complete(0).crash(restore=1)
         assert committed(target) == [42, 43]
         assert len(unfinished(target)) == 2
         sink.process(46).snapshot(2).notify_complete(2)
         assert committed(target) == [42, 43, 46]
         sink.process(47).snapshot(3).notify_complete(3)
-        # In the driver's memory nothing is written down by tasks, and nobody knows the transactions any more.
+        # With checkpoints in driver memory, tasks store no handles and the transactions stay open.
         assert len(unfinished(target)) == (2 if storage is None else 0)
         assert storage is None or storage.list("transactions/") == []
 
-    def test_a_commit_that_was_done_before_the_crash_is_done_again_without_effect(self, sink, target):
+    def test_a_repeated_commit_after_a_crash_has_no_effect(self, sink, target):
         sink.notify_complete(2).crash()
         assert committed(target) == [42, 43, 44]
 
@@ -120,7 +120,7 @@ class TestAlone:
             sink.snapshot(0).notify_complete(0)
         assert list(target.iterdir()) == []
 
-    def test_a_task_that_is_closed_aborts_its_transaction(self, target):
+    def test_a_closed_task_aborts_its_transaction(self, target):
         with SinkHarness(Renamed(target)) as sink:
             sink.process(1)
             assert len(unfinished(target)) == 1
@@ -134,7 +134,7 @@ def job(function, **options):
 
 
 class Stubborn(Renamed):
-    """Its system does not take aborts while the file `down` is there."""
+    """Its system rejects aborts while the file `down` exists."""
 
     def abort(self, transaction):
         if os.path.exists(self.path("down")):
@@ -143,7 +143,7 @@ class Stubborn(Renamed):
 
 
 def abandoned(harness):
-    """Let the next epoch end with its tasks, of which one has prepared its transaction and one has not."""
+    """Crash the next epoch after one of its tasks has prepared its transaction and one has not."""
     harness.crash_at("level1.snapshot")
     assert harness.epoch(10) is None
 
@@ -154,7 +154,7 @@ class TestAJobThatEnds:
         return LocalStorage(tmp_path / "checkpoints")
 
     @pytest.mark.parametrize("epochs", [0, 1, 3])
-    def test_by_a_cancel_aborts_the_transactions_of_the_epoch_under_way(self, target, storage, epochs):
+    def test_cancelling_a_job_aborts_the_transactions_of_the_current_epoch(self, target, storage, epochs):
         with job(Renamed(target), storage=storage) as harness:
             for _ in range(epochs):
                 harness.epoch(10)
@@ -165,7 +165,7 @@ class TestAJobThatEnds:
             assert storage.list("transactions/") == []
         assert committed(target) == list(range(10 * epochs))
 
-    def test_by_a_cancel_commits_what_its_last_checkpoint_holds(self, target, storage):
+    def test_cancelling_a_job_commits_its_last_checkpoint(self, target, storage):
         with job(Renamed(target), storage=storage) as harness:
             harness.epoch(10)
             harness._driver._committer.commit = lambda manifest, records: None
@@ -175,7 +175,7 @@ class TestAJobThatEnds:
         assert committed(target) == list(range(20))
         assert unfinished(target) == []
 
-    def test_by_a_stop_with_savepoint_aborts_what_lost_attempts_left(self, target, storage, tmp_path):
+    def test_stopping_with_a_savepoint_aborts_transactions_of_lost_attempts(self, target, storage, tmp_path):
         with job(Renamed(target), storage=storage) as harness:
             harness.epoch(10)
             abandoned(harness)
@@ -185,7 +185,7 @@ class TestAJobThatEnds:
             harness.run()
         assert committed(target) == list(range(40))
 
-    def test_by_the_end_of_its_input_leaves_no_transaction_open(self, target, storage):
+    def test_the_end_of_input_leaves_no_transaction_open(self, target, storage):
         with job(Renamed(target), storage=storage) as harness:
             harness.epoch(10)
             abandoned(harness)
@@ -193,7 +193,7 @@ class TestAJobThatEnds:
             assert storage.list("transactions/") == []
         assert unfinished(target) == []
 
-    def test_by_a_failure_aborts_its_own_transactions_and_leaves_those_of_another_driver(self, target, storage):
+    def test_a_failed_driver_aborts_its_own_transactions_but_not_another_drivers(self, target, storage):
         with job(Renamed(target), storage=storage) as other:
             other.epoch(10)
             abandoned(other)
@@ -209,7 +209,7 @@ class TestAJobThatEnds:
                 assert unfinished(target) == theirs
             assert committed(target) == list(range(10))
 
-    def test_as_fenced_aborts_nothing(self, target, storage):
+    def test_a_fenced_driver_aborts_nothing(self, target, storage):
         with job(Renamed(target), storage=storage) as harness, job(Renamed(target), storage=storage) as other:
             driver = harness._driver
             other.epoch(10)
@@ -225,7 +225,7 @@ class TestAJobThatEnds:
             other.cancel()
         assert unfinished(target) == []
 
-    def test_keeps_the_handles_of_what_it_cannot_abort_and_says_so(self, target, storage):
+    def test_a_transaction_that_cannot_be_aborted_is_reported_and_its_handle_kept(self, target, storage):
         with job(Stubborn(target), storage=storage) as harness:
             harness.epoch(10)
             abandoned(harness)
@@ -240,7 +240,7 @@ class TestAJobThatEnds:
             assert unfinished(target) == []
             assert storage.list("transactions/") == []
 
-    def test_keeps_the_handles_of_what_it_cannot_commit(self, target, storage):
+    def test_a_transaction_that_cannot_be_committed_keeps_its_handle(self, target, storage):
         class Closed(Renamed):
             def recover_and_commit(self, transaction):
                 raise ConnectionError("the server is down")
@@ -254,7 +254,7 @@ class TestAJobThatEnds:
             assert unfinished(target) == prepared
             assert len(storage.list("transactions/")) == len(prepared) == 2
 
-    def test_without_checkpoints_aborts_all_there_is(self, target, storage):
+    def test_a_job_without_checkpoints_aborts_all_transactions(self, target, storage):
         with job(Renamed(target), storage=storage) as harness:
             harness._driver._committer.commit = lambda manifest, records: None
             harness.epoch(10)
@@ -262,13 +262,13 @@ class TestAJobThatEnds:
             harness._driver.abort_uncommitted(everything=True)
             assert list(target.iterdir()) == []
 
-    def test_a_restart_aborts_what_its_failed_attempt_left_before_it_runs_again(self, target, storage):
-        """A system with locks would let the next attempt wait for it."""
+    def test_a_restart_aborts_transactions_of_the_failed_attempt_first(self, target, storage):
+        """Otherwise locks of the failed attempt would block the next one."""
 
         class Locking(Renamed):
             def begin_transaction(self):
                 open_ones = [name for name in os.listdir(self.directory) if "-" in name]
-                assert open_ones == [], "the transactions of the attempt before hold their locks"
+                assert open_ones == [], "transactions of the previous attempt still hold their locks"
                 return super().begin_transaction()
 
         env = StreamExecutionEnvironment.get_execution_environment()
@@ -280,7 +280,7 @@ class TestAJobThatEnds:
             def lost(parameters):
                 list(execute(parameters))
                 harness._driver.execute = execute
-                raise ConnectionError("the engine is gone, with the reports")
+                raise ConnectionError("the engine died with the reports")
 
             harness._driver.execute = lost
             harness.run(10)
@@ -289,7 +289,7 @@ class TestAJobThatEnds:
 
 
 class Prepared(TwoPhaseCommitSinkFunction):
-    """Transactions of PostgreSQL that outlive their session: PREPARE TRANSACTION."""
+    """PostgreSQL transactions that outlive their session: PREPARE TRANSACTION."""
 
     def __init__(self, conninfo):
         self.conninfo = conninfo
@@ -332,7 +332,7 @@ PREPARED = "SELECT count(*) FROM pg_prepared_xacts WHERE database = current_data
 
 
 @pytest.mark.parametrize("ending", ["cancel", "stop", "fail"])
-def test_prepared_transactions_of_postgres_hold_no_lock_when_the_job_is_over(postgres, tmp_path, ending):
+def test_prepared_postgres_transactions_hold_no_lock_after_the_job(postgres, tmp_path, ending):
     database = psycopg.connect(postgres, autocommit=True)
     database.execute("CREATE TABLE numbers (n int PRIMARY KEY)")
     with job(Prepared(postgres), storage=LocalStorage(tmp_path / "checkpoints")) as harness:
@@ -357,7 +357,7 @@ def test_prepared_transactions_of_postgres_hold_no_lock_when_the_job_is_over(pos
 
 class TestInAJob:
     @pytest.mark.parametrize("point", POINTS)
-    def test_every_record_is_committed_once_wherever_it_crashes(self, point, target, storage):
+    def test_every_record_is_committed_once_after_a_crash_at_any_point(self, point, target, storage):
         settings = Settings(asynchronous=False)
         with job(Renamed(target), storage=storage, settings=settings) as harness:
             harness.epoch(10)
@@ -369,7 +369,7 @@ class TestInAJob:
             assert unfinished(target) == []
             assert storage.list("transactions/") == []
 
-    def test_an_attempt_that_fails_is_aborted_by_the_driver_and_by_the_task(self, target, storage):
+    def test_the_driver_and_the_task_abort_a_failed_attempt(self, target, storage):
         def poisonous(value):
             if value == 5:
                 raise ValueError("poison")
@@ -382,7 +382,7 @@ class TestInAJob:
             harness.epoch()
         assert list(target.iterdir()) == []
 
-    def test_a_keyed_stream_ends_in_it_too(self, target):
+    def test_a_keyed_stream_can_end_in_a_two_phase_sink(self, target):
         env = StreamExecutionEnvironment.get_execution_environment()
         env.from_collection(range(5)).key_by(lambda n: n).add_sink(Renamed(target))
         with JobHarness(env) as harness:
@@ -423,19 +423,19 @@ class OfBatches(Kept):
 
 class TestHandles:
     @pytest.mark.parametrize("handle", [None, 1, "x", {"producer": 7, "epoch": [1, 2]}, b"\x00"])
-    def test_are_plain_values(self, handle):
+    def test_handles_can_be_plain_values(self, handle):
         function = Kept(handle)
         with SinkHarness(function) as sink:
             sink.process(1, timestamp=1).snapshot(0).notify_complete(0)
         assert function.seen == [handle]
 
-    def test_are_dataclasses_where_the_method_says_so(self):
+    def test_handles_can_be_dataclasses_if_annotated(self):
         function = OfBatches(Batch("a", (1, "b")))
         with SinkHarness(function) as sink:
             sink.process(1, timestamp=1).snapshot(0).notify_complete(0)
         assert function.seen == [Batch("a", (1, "b"))]
 
     @pytest.mark.parametrize("handle", [(1, 2), Batch("a", (1, "b")), object()])
-    def test_that_would_come_back_as_another_are_refused_before_the_first_record(self, handle):
-        with pytest.raises(Exception, match=r"The transaction that begin_transaction of Kept gave, .* annotate"):
+    def test_handles_that_do_not_round_trip_are_rejected_before_the_first_record(self, handle):
+        with pytest.raises(Exception, match=r"The transaction returned by begin_transaction of Kept, .* annotate"):
             SinkHarness(Kept(handle)).process(1, timestamp=1)

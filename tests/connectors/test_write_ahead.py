@@ -1,4 +1,4 @@
-"""The write-ahead log of sinks: what a task puts aside is sent once by the driver, whoever dies, and then goes."""
+"""Write-ahead log of sinks: the driver sends logged records once, whatever dies, and then deletes the log."""
 
 import json
 from itertools import count
@@ -32,7 +32,7 @@ POINTS = [
 
 
 class Letters(Sink):
-    """A ledger that leaves out what it was given before, as a database with a ledger of epochs does."""
+    """Skips epochs that it already has, like a database with a ledger of epochs."""
 
     concurrent_commit = True
 
@@ -53,7 +53,7 @@ class Letters(Sink):
             name = commit.lineage, commit.epoch, commit.subtask
             if commit.epoch in self.refuse:
                 self.refuse.remove(commit.epoch)
-                raise ConnectionError("nobody listens")
+                raise ConnectionError("connection refused")
             if name not in self.given:
                 self.given[name] = letters
                 self.sent += letters
@@ -97,18 +97,18 @@ def options(request, tmp_path):
 class TestInAJob:
     @pytest.mark.parametrize("point", POINTS)
     @pytest.mark.parametrize("late", [False, True])
-    def test_every_record_is_sent_once_wherever_it_crashes(self, point, options, late):
+    def test_every_record_is_sent_once_after_a_crash_at_any_point(self, point, options, late):
         sink = Letters()
         with job(sink, commits_late=late, **options) as harness:
             harness.epoch(10)
             harness.crash_at(point)
             harness.epoch(10)
             harness.run(10)
-            # In the epoch that ends the input nothing is put aside.
+            # The epoch that ends the input logs nothing.
             assert files(harness.storage) == []
         assert sorted(sink.sent) == list(NUMBERS)
 
-    def test_what_is_large_is_a_file_until_the_next_epoch_is_committed(self, tmp_path):
+    def test_a_large_log_is_kept_in_files_until_the_next_epoch_is_committed(self, tmp_path):
         sink = Letters()
         storage = LocalStorage(tmp_path)
         with job(sink, storage=storage, settings=FILES) as harness:
@@ -117,13 +117,13 @@ class TestInAJob:
                 assert {name.split("/")[1] for name in files(storage)} == {f"{epoch:012d}"}
                 assert len(files(storage)) == 2
 
-    def test_what_is_small_is_in_the_manifest(self, tmp_path):
+    def test_a_small_log_is_stored_in_the_manifest(self, tmp_path):
         storage = LocalStorage(tmp_path)
         with job(Letters(), storage=storage, settings=INLINE) as harness:
             harness.epoch(10)
             assert files(storage) == []
 
-    def test_a_refusal_lets_a_new_driver_send_the_same(self, options):
+    def test_a_new_driver_sends_the_same_records_after_a_rejection(self, options):
         sink = Letters()
         sink.refuse = {2}
         with job(sink, **options) as harness:
@@ -133,9 +133,9 @@ class TestInAJob:
             harness.crash()
             assert sorted(sink.sent) == list(range(20))
 
-    def test_what_a_failed_attempt_put_aside_goes(self, tmp_path):
+    def test_files_of_a_failed_attempt_are_deleted(self, tmp_path):
         storage = LocalStorage(tmp_path)
-        storage.write("wal/000000000002/0123.log", b"of an attempt whose records came in another order")
+        storage.write("wal/000000000002/0123.log", b"from an attempt with records in another order")
         sink = Letters()
         with job(sink, storage=storage, settings=FILES) as harness:
             harness.epoch(10)
@@ -146,7 +146,7 @@ class TestInAJob:
             assert {name.split("/")[1] for name in files(storage)} == {"000000000003"}
 
     @pytest.mark.parametrize("late", [False, True])
-    def test_a_driver_may_die_at_any_write(self, tmp_path, late):
+    def test_a_driver_can_die_at_any_write(self, tmp_path, late):
         for left in count():
             sink = Letters()
             storage = Dying(tmp_path / str(left))
@@ -184,14 +184,14 @@ class TestDamage:
     def path(self, harness):
         return harness.storage.root / next(name for name in files(harness.storage) if "000000000002" in name)
 
-    def test_a_file_that_is_gone_is_named_with_sink_and_epoch(self, harness):
+    def test_a_missing_file_is_reported_with_sink_and_epoch(self, harness):
         path = self.path(harness)
         path.unlink()
         with pytest.raises(MissingObject, match=rf"{path.name}', which sink 'letters' needs to commit epoch 2"):
             harness.crash()
 
     @pytest.mark.parametrize("where", [0, 9, 17, -1])
-    def test_one_changed_byte_is_noticed(self, harness, where):
+    def test_a_changed_byte_is_detected(self, harness, where):
         path = self.path(harness)
         data = bytearray(path.read_bytes())
         data[where] ^= 1
@@ -200,7 +200,7 @@ class TestDamage:
             harness.crash()
 
     @pytest.mark.parametrize("size", [0, 1, 20, -1])
-    def test_a_file_that_is_cut_off_is_noticed(self, harness, size):
+    def test_a_truncated_file_is_detected(self, harness, size):
         path = self.path(harness)
         path.write_bytes(path.read_bytes()[:size])
         with pytest.raises(CorruptFile, match="'letters' needs to commit epoch 2"):
@@ -221,18 +221,18 @@ class TestAlone:
 
     @pytest.mark.parametrize("chunks", [[b""], [b"a", b"", b"c"], [bytes(5 << 20), b"x"]])
     @pytest.mark.parametrize("inline", [0, 1 << 30])
-    def test_gives_back_what_was_added_in_its_order(self, tmp_path, chunks, inline):
+    def test_chunks_are_read_back_in_order(self, tmp_path, chunks, inline):
         storage = LocalStorage(tmp_path)
         payload = self.write(chunks, storage, inline)
         assert self.read(payload, storage) == chunks
         assert self.write(chunks, storage, inline) == payload
         assert len(files(storage)) == (inline == 0)
 
-    def test_rides_whole_where_tasks_cannot_write(self):
+    def test_the_log_is_inline_if_tasks_cannot_write_files(self):
         chunks = [bytes(1 << 20)] * 80
         assert self.read(self.write(chunks, None), DriverStorage()) == chunks
 
-    def test_a_large_epoch_is_several_files(self, tmp_path):
+    def test_a_large_epoch_spans_several_files(self, tmp_path):
         storage = LocalStorage(tmp_path)
         chunks = [bytes([number]) * (16 << 20) for number in range(9)]
         payload = self.write(chunks, storage)
@@ -240,13 +240,13 @@ class TestAlone:
         assert len(payload) < 300
         assert self.read(payload, storage) == chunks
 
-    def test_nothing_added_is_no_committable(self, tmp_path):
+    def test_an_empty_log_has_no_committable(self, tmp_path):
         assert self.write([], LocalStorage(tmp_path)) is None
 
-    def test_takes_bytes_within_an_epoch_only(self, tmp_path):
+    def test_the_log_accepts_only_bytes_within_an_epoch(self, tmp_path):
         log = WriteAhead(context())
-        with pytest.raises(PenstockError, match=r"operator 'files' \(uid 'out'\) takes bytes"):
+        with pytest.raises(PenstockError, match=r"operator 'files' \(uid 'out'\) accepts bytes"):
             log.add(b"early")
         log.begin(EpochInfo("lineage", 7, 0))
-        with pytest.raises(PenstockError, match="this is str"):
+        with pytest.raises(PenstockError, match="got str"):
             log.add("text")

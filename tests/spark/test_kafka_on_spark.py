@@ -47,5 +47,5 @@ def test_words_are_counted_from_topic_to_topic_exactly_once(make_env: Any, kafka
 def test_a_missing_topic_is_reported_before_anything_is_read(make_env: Any, kafka: Any) -> None:
     env = make_env(parallelism=1)
     env.from_source(source(kafka, "never-made"), None, "orders").sink_to(DiscardingSink())
-    with pytest.raises(PenstockError, match=r"(?s)'orders'.*there is no topic 'never-made' at .*Create it"):
+    with pytest.raises(PenstockError, match=r"(?s)'orders'.*topic 'never-made' does not exist at .*Create it"):
         env.execute("kafka")

@@ -55,12 +55,12 @@ def test_missing_tables_are_reported_before_a_record_is_read(make_env: Any, db: 
     env = make_env()
     source = PostgresSource(postgres, "evens", "id", bounded=True)
     env.from_source(source, source_name="events").sink_to(PostgresSink(postgres, "copies"))
-    with pytest.raises(PenstockError, match=r"(?s)Source 'events' failed.*there is no table 'evens'"):
+    with pytest.raises(PenstockError, match=r"(?s)Source 'events' failed.*table 'evens' does not exist"):
         env.execute("no source")
     env = make_env()
     read = env.from_source(PostgresSource(postgres, "events", "id", bounded=True)).map(_never_called)
     read.sink_to(PostgresSink(postgres, "copys")).uid("out")
-    with pytest.raises(PenstockError, match=r"PostgresSink \(uid 'out'\): there is no table 'copys'"):
+    with pytest.raises(PenstockError, match=r"PostgresSink \(uid 'out'\): table 'copys' does not exist"):
         env.execute("no sink")
 
 

@@ -64,5 +64,5 @@ def test_a_wrong_password_is_reported_with_source_and_server_but_not_printed(mak
             env.execute()
     text = str(raised.value)
     assert "Source 'orders' failed while planning an epoch" in text
-    assert f"Redis at 127.0.0.1:{server.port}/0 refuses the login" in text
+    assert f"Redis at 127.0.0.1:{server.port}/0 rejects the login" in text
     assert "wrong-one" not in text

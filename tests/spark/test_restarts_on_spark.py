@@ -269,7 +269,7 @@ def parquet_of_an_unreadable_type(env: Any, folder: Path) -> Any:
         ),
         pytest.param(
             absent_broker,
-            r"Source 'orders' failed .*\n(.*\n)*.*127\.0\.0\.1:1 cannot learn .*brokers run there",
+            r"Source 'orders' failed .*\n(.*\n)*.*127\.0\.0\.1:1 cannot list the topics.*brokers are running",
             id="a Kafka broker that is absent",
             marks=pytest.mark.long,
         ),

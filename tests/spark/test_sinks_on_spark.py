@@ -138,7 +138,7 @@ def test_a_savepoint_whose_open_part_file_was_finished_later_is_refused_permanen
     assert numbers == [str(number) for number in range(len(numbers))]
     for _ in range(2):
         second, begun = start(**{"execution.state-recovery.path": older})
-        with pytest.raises(EpochFailed, match=r"\.chunk', a piece of an unfinished part file .* is gone"):
+        with pytest.raises(EpochFailed, match=r"\.chunk', a piece of an unfinished part file .* is missing"):
             second.result()
         assert second.restarts() == 0
         assert not begun.is_set(), "an epoch was completed"

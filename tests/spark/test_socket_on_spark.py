@@ -50,5 +50,5 @@ def test_a_closed_port_is_reported_with_the_address(make_env: Any) -> None:
         port = listener.getsockname()[1]
     env = make_env()
     env.socket_text_stream("127.0.0.1", port).sink_to(DiscardingSink())
-    with pytest.raises(PenstockError, match=rf"Source 'Socket Stream' .*\n.*Nobody can be reached at 127.0.0.1:{port}"):
+    with pytest.raises(PenstockError, match=rf"Source 'Socket Stream' .*\n.*Cannot connect to 127.0.0.1:{port}"):
         env.execute()

@@ -1,1 +1,1 @@
-"""Files as sources and sinks: formats, part files, rolling, buckets."""
+"""File sources and sinks: formats, part files, rolling policies and buckets."""

@@ -1,4 +1,4 @@
-"""Which directory below the base path a record goes to."""
+"""Bucket assignment: the directory below the base path that receives a record."""
 
 from __future__ import annotations
 
@@ -16,37 +16,42 @@ from penstock.errors import PenstockError
 
 
 class BucketContext:
-    """Given with each record to `get_bucket_id`. One object for all records."""
+    """Context passed to ``get_bucket_id``. All records share one object."""
 
     now = 0
 
     def current_processing_time(self) -> int:
-        """The epoch's clock, in milliseconds: the same for all its records, also when it is run again."""
+        """Return the epoch's processing time in milliseconds: the same for all its records, also on a replay."""
         return self.now
 
 
 class BucketAssigner(ABC):
-    """Subclass it, or give the sink a function of (value, context).
+    """Chooses the bucket of each record. Subclass it, or pass the sink a function of ``(value, context)``.
 
-    It must not look at any other clock than the context's: an epoch that is run again must fill the same buckets.
+    It must not read any clock except the context's: a replayed epoch must fill the same buckets.
     """
 
     @abstractmethod
     def get_bucket_id(self, value: Any, context: BucketContext) -> str:
-        """A relative path such as `day=2024-05-01/de`; empty for the base path itself."""
+        """Return the bucket as a relative path such as ``day=2024-05-01/de``, or "" for the base path itself."""
 
     def bucket_of_epoch(self, now: int) -> str | None:
-        """The bucket of every record of an epoch; None where each record has to be asked for."""
+        """Return the bucket shared by all records of an epoch; None to call ``get_bucket_id`` for each record."""
         return None
 
     @staticmethod
     def base_path_bucket_assigner() -> BucketAssigner:
-        """No buckets: everything goes to the base path."""
+        """Return an assigner that writes all files to the base path, without buckets."""
         return _BasePath()
 
     @staticmethod
     def date_time_bucket_assigner(format_str: str = "yyyy-MM-dd--HH", timezone_id: str | None = None) -> BucketAssigner:
-        """By the epoch's clock, in the zone given or, without one, in that of the driver."""
+        """Return an assigner that names buckets after the epoch's processing time.
+
+        Args:
+            format_str: A ``DateTimeFormatter`` pattern of Java.
+            timezone_id: Time zone; defaults to the driver's.
+        """
         return _DateTime(format_str, timezone_id)
 
 
@@ -61,7 +66,7 @@ class _BasePath(BucketAssigner):
 class _DateTime(BucketAssigner):
     def __init__(self, pattern: str, zone: str | None) -> None:
         self._pieces = _pieces(pattern)
-        # Found here and not in the tasks, whose hosts may be in other zones.
+        # Resolved in the driver, because the task hosts can be in other time zones.
         self._zone = _local_zone() if zone is None else _zone(zone)
         check_bucket(self.bucket_of_epoch(0), "date_time_bucket_assigner")
 
@@ -74,7 +79,7 @@ class _DateTime(BucketAssigner):
 
 
 class FunctionAssigner(BucketAssigner):
-    """A plain function of (value, context)."""
+    """Assigner that calls a function of (value, context)."""
 
     def __init__(self, function: Callable[[Any, BucketContext], str]) -> None:
         self._function = function
@@ -96,17 +101,17 @@ _PIECE = re.compile(r"'((?:[^']|'')*)'|(([A-Za-z])\3*)|([^A-Za-z']+)")
 
 
 def _pieces(pattern: str) -> list[tuple[bool, str]]:
-    """A pattern of Java's DateTimeFormatter as (is a field, text)."""
+    """Split a pattern of Java's DateTimeFormatter into (is a field, text) pairs."""
     pieces, place = [], 0
     while place < len(pattern):
         found = _PIECE.match(pattern, place)
         if found is None:
-            raise PenstockError(f"date_time_bucket_assigner: '{pattern}' has a quote without an end.")
+            raise PenstockError(f"date_time_bucket_assigner: '{pattern}' has an unclosed quote.")
         quoted, letters, _, other = found.groups()
         if letters is not None and letters not in _FIELDS:
             raise PenstockError(
-                f"date_time_bucket_assigner: '{letters}' in '{pattern}' is not understood. There are "
-                f"{', '.join(_FIELDS)}; put other letters in quotes: 'day='yyyy-MM-dd."
+                f"date_time_bucket_assigner: '{letters}' in '{pattern}' is not supported. The supported fields are "
+                f"{', '.join(_FIELDS)}; quote other letters: 'day='yyyy-MM-dd."
             )
         text = letters or other or (quoted.replace("''", "'") or "'")
         pieces.append((letters is not None, text))
@@ -126,13 +131,13 @@ def _zone(name: str) -> tzinfo:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:
         raise PenstockError(
-            f"date_time_bucket_assigner: there is no time zone '{name}' here. Give a name such as Europe/Paris, or an "
+            f"date_time_bucket_assigner: unknown time zone '{name}'. Use a name such as Europe/Paris, or an "
             f"offset such as GMT-08:00."
         ) from error
 
 
 def _local_zone() -> tzinfo:
-    """The driver's zone with its rules where it has a name, else with the offset it has now."""
+    """Return the driver's named time zone, or a fixed zone of its current offset if it has no name."""
     for name in (os.environ.get("TZ", ""), os.path.realpath("/etc/localtime").rpartition("/zoneinfo/")[2]):
         try:
             return ZoneInfo(name.removeprefix(":"))
@@ -142,13 +147,13 @@ def _local_zone() -> tzinfo:
 
 
 def check_bucket(bucket: Any, whose: str) -> str:
-    """`bucket`, if it names a directory below the base path that readers do not skip."""
+    """Return `bucket` if it names a directory below the base path that readers do not skip; raise otherwise."""
     if isinstance(bucket, str):
         steps = bucket.split("/") if bucket else []
         if all(step and "\0" not in step and not is_hidden(step) for step in steps):
             return bucket
     raise PenstockError(
-        f"{whose}: the bucket id {bucket!r} is no directory below the base path. It must be a string such as "
-        f"'day=2024-05-01' or 'de/berlin': relative, without '..' or empty steps, no step with '.' or '_' in front "
-        f"(readers skip those)."
+        f"{whose}: the bucket id {bucket!r} does not name a directory below the base path. It must be a relative path "
+        f"such as 'day=2024-05-01' or 'de/berlin', without '..' or empty steps. No step can begin with '.' or '_', "
+        f"because readers skip those."
     )

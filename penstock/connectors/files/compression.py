@@ -1,4 +1,4 @@
-"""Files that are read as if they were not compressed; the end of the name says how they are."""
+"""Transparent decompression of input files, chosen by file name extension."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from typing import IO, Any, cast
 
 
 def open_bytes(path: str) -> IO[bytes]:
-    """The bytes of a file, decompressed."""
+    """Open a file for reading decompressed bytes."""
     opener = next((opener for ending, opener in _OPENERS.items() if path.endswith(ending)), None)
     return open(path, "rb") if opener is None else cast(IO[bytes], opener(path))
 
 
 class _Inflating(io.RawIOBase):
-    """A zlib stream, as Java's Deflater writes it."""
+    """A zlib stream, as written by Java's Deflater."""
 
     def __init__(self, path: str) -> None:
         self._file = open(path, "rb")  # noqa: SIM115  # closed in close()
@@ -33,7 +33,7 @@ class _Inflating(io.RawIOBase):
         while not data and not self._stream.eof:
             more = self._stream.unconsumed_tail or self._file.read(io.DEFAULT_BUFFER_SIZE)
             if not more:
-                raise EOFError("the compressed data ends too early")
+                raise EOFError("the compressed data is truncated")
             data = self._stream.decompress(more, len(target))
         target[: len(data)] = data
         self._given += len(data)

@@ -1,4 +1,4 @@
-"""CSV read as Rows or as records of a type."""
+"""CSV files, read as Rows or as records of a given type."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from penstock.connectors.files.held_lines import HeldLines
 from penstock.connectors.files.input_file import BrokenContents, InputFile
 from penstock.errors import PenstockError
 
-# Python's own limit is 128 KiB for a field, which is an arbitrary number of old.
+# The default limit of the csv module is 128 KiB per field.
 csv.field_size_limit(2**31 - 1)
 
 _WHOLE = BasicType.BYTE, BasicType.SHORT, BasicType.INT, BasicType.LONG, BasicType.BIG_INT
@@ -27,7 +27,7 @@ _BROKEN = BasicType.FLOAT, BasicType.DOUBLE
 
 
 class CsvFormat(StreamFormat):
-    """`strict` has the header checked against the columns; else it is only skipped where columns are given."""
+    """`strict` checks the header against the given columns; otherwise the header line is skipped."""
 
     def __init__(
         self,
@@ -44,13 +44,13 @@ class CsvFormat(StreamFormat):
             known = columns_of(value_type)
             unknown = [name for name in types if name not in known]
             if unknown:
-                raise PenstockError(f"CSV: {value_type!r} has no field for the columns {', '.join(unknown)}.")
+                raise PenstockError(f"CSV: {value_type!r} has no fields for the columns {', '.join(unknown)}.")
             types = {name: known[name] for name in types} if columns is not None else known
         self._types = {name: _hint(name, kind) for name, kind in types.items()}
         self._named = columns is not None
         self._header = header if header is not None else columns is None
         if not self._header and not self._types:
-            raise PenstockError("CSV without a header needs columns: csv(['id', 'name']), or a value_type.")
+            raise PenstockError("CSV without a header needs column names: csv(['id', 'name']), or a value_type.")
         self._text = text
         self._charset = python_charset(charset)
         self._strict = strict
@@ -117,15 +117,15 @@ class CsvFormat(StreamFormat):
     def _names(self, names: list[str], first: list[str]) -> list[str]:
         if self._named:
             if self._strict and names != first:
-                reason = f"it begins with the columns {', '.join(first)}; expected {', '.join(names)}"
+                reason = f"the header has the columns {', '.join(first)}; expected {', '.join(names)}"
                 raise BrokenContents("from line 1 on", b"", reason)
             return names
         doubled = sorted({name for name in first if first.count(name) > 1})
-        # What a record needs, its class knows: fields may have defaults.
+        # A record type can have defaults, so its own conversion checks for missing fields.
         missing = [name for name in names if name not in first and self._record is None]
         if doubled or missing:
             what = f"names {doubled[0]} twice" if doubled else f"has no column {', '.join(missing)}"
-            raise BrokenContents("from line 1 on", b"", f"it {what}: its first line is {', '.join(first)}")
+            raise BrokenContents("from line 1 on", b"", f"the header {what}: {', '.join(first)}")
         return first
 
     def _reader(self, name: str, hint: Any) -> Callable[[str], Any]:
@@ -150,7 +150,7 @@ def _convert(hint: Any) -> Callable[[str], Any]:
 
 
 def _int(field: str) -> int:
-    # int() would take 1_000 and other scripts' digits too.
+    # int() also accepts 1_000 and non-ASCII digits.
     return msgspec.convert(field.strip(), int, strict=False)
 
 
@@ -162,7 +162,7 @@ def _bool(field: str) -> bool:
 
 
 def _hint(name: str, kind: TypeSpec) -> Any:
-    """A column's type as a hint."""
+    """Return a column's type as a type hint."""
     if kind is Any:
         return str
     if not isinstance(kind, TypeInformation):

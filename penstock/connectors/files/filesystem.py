@@ -1,4 +1,4 @@
-"""The few things this package asks of a file system, and the words for what it refuses."""
+"""File system helpers of this package, with explanatory errors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(//([^/]*))?")
 
 
 def local_path(path: str | os.PathLike[str], whose: str) -> str:
-    """The absolute local path of a path or file: URI. Percent signs stand for themselves, as in Hadoop's paths."""
+    """Return the absolute local path of a path or file: URI. Percent signs are literal, as in Hadoop paths."""
     text = os.fspath(path)
     if not isinstance(text, str) or not text:
         raise PenstockError(f"{whose} needs a path, not {text!r}.")
@@ -22,33 +22,33 @@ def local_path(path: str | os.PathLike[str], whose: str) -> str:
     if scheme is not None:
         if scheme[1].lower() != "file" or scheme[3] not in (None, "", "localhost"):
             raise PenstockError(
-                f"{whose} cannot use '{text}': only local paths and mounts shared by all hosts. Mount the storage on "
-                f"the driver and on every executor, under the same path, and give that."
+                f"{whose} cannot use '{text}': it supports only local paths and shared mounts. Mount the storage under "
+                f"the same path on the driver and every executor, and pass that path."
             )
         text = text[scheme.end() :]
     return os.path.abspath(text)
 
 
 def is_hidden(name: str) -> bool:
-    """Whether readers of directories (Spark, Hadoop, pyarrow, ours) skip a file or directory of this name."""
+    """Return whether directory readers (Spark, Hadoop, pyarrow, ours) skip this file or directory name."""
     return name.startswith((".", "_"))
 
 
 @contextmanager
 def explained(doing: str) -> Iterator[None]:
-    """An error of the file system becomes one that says what it was about; another attempt may go better."""
+    """Turn an OSError into a retryable error that says what failed."""
     try:
         yield
     except OSError as error:
         where = f" ({error.filename})" if error.filename else ""
         raise StorageError(
-            f"{doing} failed: {error.strerror or error}{where}. See that the path is there, writable and not full, "
-            f"on every host of the job."
+            f"{doing} failed: {error.strerror or error}{where}. Check that the path exists, is writable and has free "
+            f"space on every host of the job."
         ) from error
 
 
 def make_directories(directory: str) -> None:
-    """Like makedirs, and what it makes is still there after a power failure."""
+    """Create a directory and its parents durably: they survive a power failure."""
     if os.path.isdir(directory):
         return
     parent = os.path.dirname(directory)
@@ -57,7 +57,7 @@ def make_directories(directory: str) -> None:
     try:
         os.mkdir(directory)
     except FileExistsError:
-        # Another task was faster; if it is no directory, the error is the caller's to see.
+        # Another task created it first. If it is not a directory, the caller sees the error.
         if not os.path.isdir(directory):
             raise
     sync_directory(parent)
@@ -73,7 +73,7 @@ def sync_directory(directory: str) -> None:
 
 
 def remove(path: str) -> None:
-    """Delete a file that may be gone already."""
+    """Delete a file unless it is already gone."""
     try:
         os.unlink(path)
     except FileNotFoundError:
@@ -84,5 +84,5 @@ def remove_if_empty(directory: str) -> None:
     try:
         os.rmdir(directory)
     except OSError:
-        # Not empty, or gone: both are fine.
+        # Not empty, or already gone.
         pass

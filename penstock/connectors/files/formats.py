@@ -1,4 +1,4 @@
-"""What files hold: a format turns one file into records. Lines of text and of JSON are here."""
+"""File formats, which turn one file into records. Text lines and JSON lines are defined here."""
 
 from __future__ import annotations
 
@@ -16,34 +16,41 @@ from penstock.errors import PenstockError
 
 
 class FileFormat(ABC):
-    """Pickled into the job, used in the tasks."""
+    """Base class of file formats. Pickled into the job and used in the tasks."""
 
     @abstractmethod
     def read(self, file: InputFile) -> Iterator[Any]:
-        """The records of a file, in order; the same whenever it is read. Holds only part of the file in memory.
+        """Yield the records of a file in order, always the same ones, holding only part of the file in memory.
 
-        In the place of one that it cannot decode it gives `file.unreadable(...)`. It raises BrokenContents where what
-        follows cannot be told apart into records.
+        For a record that cannot be decoded, yield ``file.unreadable(...)`` instead. Raise BrokenContents if the rest of
+        the file cannot be split into records.
         """
 
 
 class StreamFormat(FileFormat):
-    """A format read from beginning to end. Names that end in .gz, .bz2, .xz or .deflate are decompressed."""
+    """A format read from start to end. Files named .gz, .bz2, .xz or .deflate are decompressed."""
 
     @staticmethod
     def text_line_format(charset_name: str = "UTF-8") -> StreamFormat:
-        """Lines without their ends (\\n, \\r\\n or \\r). Bytes that the charset does not have become U+FFFD; where dead
-        letters are asked for, lines with such bytes are some."""
+        """Read lines without their terminators (``\\n``, ``\\r\\n`` or ``\\r``).
+
+        Bytes that are invalid in the charset become U+FFFD. If the program collects dead letters, lines with such bytes
+        become dead letters instead.
+        """
         return _TextLines(charset_name)
 
     @staticmethod
     def parsed_lines(parse: Callable[[str], Any], charset_name: str = "UTF-8") -> StreamFormat:
-        """What `parse` makes of each line; one that it raises ValueError for cannot be read. Blank ones are skipped."""
+        """Apply ``parse`` to each line that is not blank. A line for which it raises ValueError is unreadable."""
         return _ParsedLines(parse, charset_name)
 
     @staticmethod
     def json_lines(value_type: Any = None) -> StreamFormat:
-        """A JSON value per line: dicts, or of `value_type`, such as a dataclass. Blank lines are skipped."""
+        """Read one JSON value per line, skipping blank lines.
+
+        Args:
+            value_type: Type of the records, such as a dataclass. Defaults to the plain JSON value.
+        """
         return _JsonLines(value_type)
 
     @staticmethod
@@ -57,11 +64,17 @@ class StreamFormat(FileFormat):
         null_text: str | None = None,
         charset_name: str = "UTF-8",
     ) -> StreamFormat:
-        """Rows with the names of the columns, or objects of `value_type`.
+        """Read CSV as Rows named after the columns, or as objects of ``value_type``.
 
-        The columns are given here, as names or as name: type; or are those of `value_type`; or are in the first line.
-        `header` says whether there is such a line: without it, where no columns are given. A field that is `null_text`
-        is None; so is, in a column that is not text, an empty one.
+        Args:
+            columns: Column names, or a mapping of names to types. Defaults to the fields of ``value_type``, or to the
+                header line.
+            header: Whether the first line is a header. Defaults to True if no columns are given.
+            value_type: Type of the records.
+            delimiter: Field delimiter.
+            quote: Quote character; None for no quoting.
+            null_text: Field text that stands for None. Empty fields are also None in columns that are not text.
+            charset_name: Charset of the files.
         """
         from penstock.common.csv_text import CsvText
         from penstock.connectors.files.csv_format import CsvFormat
@@ -70,11 +83,17 @@ class StreamFormat(FileFormat):
 
 
 class BulkFormat(FileFormat):
-    """A format that has to be read in pieces of its own choice."""
+    """A format that reads files in batches, such as Parquet."""
 
     @staticmethod
     def parquet(columns: Sequence[str] | None = None, value_type: Any = None, batch_size: int = 4096) -> BulkFormat:
-        """Rows with the names of the columns, or objects of `value_type`; all columns, or those named."""
+        """Read Parquet as Rows named after the columns, or as objects of ``value_type``.
+
+        Args:
+            columns: Columns to read. Defaults to the fields of ``value_type``, or to all columns.
+            value_type: Type of the records.
+            batch_size: Records to hold in memory.
+        """
         from penstock.connectors.files.parquet_format import ParquetFormat
 
         return ParquetFormat(columns, value_type, batch_size)
@@ -87,7 +106,7 @@ class _TextLines(StreamFormat):
     def read(self, file: InputFile) -> Iterator[Any]:
         with file.open() as data:
             if file.lenient or not ends_lines_as_ascii(self._charset):
-                # Without newline= the wrapper ends lines where Java's readLine does, and gives each end as \n.
+                # Without newline= the wrapper splits lines like Java's readLine, and returns each terminator as \n.
                 with io.TextIOWrapper(data, _charset_of(data, self._charset), "replace") as lines:
                     for line in lines:
                         yield line[:-1] if line[-1] == "\n" else line
@@ -112,7 +131,7 @@ class _ParsedLines(StreamFormat):
         self._parse = parse
         self._charset = python_charset(charset)
         if not ends_lines_as_ascii(self._charset):
-            raise PenstockError(f"parsed_lines cannot read {charset}; write the file in UTF-8.")
+            raise PenstockError(f"parsed_lines does not support the charset {charset}; write the file in UTF-8.")
 
     def read(self, file: InputFile) -> Iterator[Any]:
         parse, charset = self._parse, self._charset
@@ -130,7 +149,7 @@ class _ParsedLines(StreamFormat):
 
 
 def lines_of(data: IO[bytes]) -> Iterator[bytes]:
-    """Lines with their ends: \\n, \\r\\n or \\r."""
+    """Yield lines with their terminators: \\n, \\r\\n or \\r."""
     for line in data:
         if b"\r" in line:
             yield from line.splitlines(keepends=True)
@@ -139,7 +158,7 @@ def lines_of(data: IO[bytes]) -> Iterator[bytes]:
 
 
 def ends_lines_as_ascii(charset: str) -> bool:
-    """Whether lines can be told apart before they are decoded; those of UTF-16 and UTF-32 cannot."""
+    """Return whether lines can be split before decoding, unlike in UTF-16 and UTF-32."""
     try:
         return b"\r\n".decode(charset) == "\r\n"
     except UnicodeDecodeError:
@@ -147,7 +166,7 @@ def ends_lines_as_ascii(charset: str) -> bool:
 
 
 def _charset_of(file: Any, charset: str) -> str:
-    """As in Java, UTF-16 without a mark is big-endian."""
+    """Return the charset to decode with. As in Java, UTF-16 without a byte order mark is big-endian."""
     if charset == "utf-16" and file.peek(2)[:2] not in (b"\xff\xfe", b"\xfe\xff"):
         return "utf-16-be"
     return charset
@@ -178,7 +197,7 @@ class _JsonLines(StreamFormat):
 
 def json_decoder(value_type: Any) -> Any:
     if isinstance(value_type, TypeInformation):
-        raise PenstockError(f"JSON lines take a dataclass, a TypedDict or another type hint, not {value_type!r}.")
+        raise PenstockError(f"JSON lines need a dataclass, a TypedDict or another type hint, not {value_type!r}.")
     try:
         return msgspec.json.Decoder(Any if value_type is None else value_type).decode
     except TypeError as error:

@@ -1,4 +1,4 @@
-"""Lines of CSV that can still be had as they came: a record may have several, and is known to be broken only later."""
+"""CSV lines with their raw bytes, kept until the record that spans them is known to be valid."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from penstock.connectors.files.formats import ends_lines_as_ascii, lines_of
 
 
 class HeldLines:
-    """Holds the lines of one record at a time."""
+    """Raw lines of one record at a time."""
 
     def __init__(self, charset: str) -> None:
         self._charset = charset
         self._held: list[bytes] = []
         self._number = 0
         self.first = 1
-        """The number of the record's first line."""
+        """Line number of the record's first line."""
         self.wrong: Exception | None = None
-        """Why the record cannot be taken apart, or a line of it not decoded."""
+        """Why the record cannot be parsed, or one of its lines cannot be decoded."""
 
     def raw(self) -> bytes:
         return b"".join(self._held)
 
     def rows(self, data: IO[bytes], text: IO[str], form: CsvText) -> Iterator[list[str]]:
-        """The fields of each record; none of one that is wrong. `data` or `text` is read, two views of one file."""
+        """Yield the fields of each record, [] for an invalid one. Reads `data` or `text`, two views of one file."""
         reader = csv.reader(
             self._decoded(data) if ends_lines_as_ascii(self._charset) else self._encoded(text), **form.options()
         )

@@ -1,4 +1,4 @@
-"""A file as a format reads it, and the words for what is wrong with one."""
+"""An input file as a format reads it, and the errors that describe a bad one."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from penstock.errors import PenstockError
 
 
 class UnreadableFile(PenstockError):
-    """A file cannot be read as what it was planned. Operator action: put it back as it was, and start again."""
+    """A file cannot be read, or has changed. Operator action: restore its original contents, then restart the job."""
 
 
 class BrokenContents(Exception):
-    """From `position` on, the contents of a file make no sense. `raw` is what is there of the record at hand."""
+    """The contents of a file are invalid from `position` on. `raw` holds the bytes of the current record, if any."""
 
     def __init__(self, position: str, raw: bytes, reason: str | Exception) -> None:
         super().__init__(position, raw, reason)
@@ -25,7 +25,7 @@ class BrokenContents(Exception):
 
 
 class InputFile:
-    """`unreadable(position, raw, reason)` gives what a format yields in the place of a record that it cannot decode."""
+    """A file to read. Formats yield `unreadable(position, raw, reason)` in place of a record they cannot decode."""
 
     def __init__(
         self, path: str, unreadable: Callable[[str, bytes | str, str | Exception], Any], lenient: bool
@@ -33,24 +33,24 @@ class InputFile:
         self.path = path
         self.unreadable = unreadable
         self.lenient = lenient
-        """Whether bytes that a charset does not have are replaced, as in Flink; else they make a record unreadable."""
+        """Whether to replace bytes that are invalid in the charset, as Flink does, instead of rejecting the record."""
 
     @contextmanager
     def open(self) -> Iterator[IO[bytes]]:
-        """Its bytes, decompressed. Raises BrokenContents where the compressed data are damaged or cut off."""
+        """Open the file for reading decompressed bytes. Raises BrokenContents if the compressed data is damaged."""
         try:
             with open_bytes(self.path) as file:
                 yield file
         except FileNotFoundError as error:
             raise gone(self.path) from error
         except (OSError, EOFError, zlib.error, LZMAError) as error:
-            # What the system itself says of a file is no matter of its contents, and may be otherwise next time.
+            # An error of the operating system does not concern the contents, and can be temporary.
             if isinstance(error, OSError) and error.errno is not None:
                 raise UnreadableFile(f"The file {self.path} cannot be read: {error}.") from error
             raise self._cut_off(error) from error
 
     def _cut_off(self, reason: Exception) -> BrokenContents:
-        """Where the last line begins of what can be decompressed, found by reading the file once more."""
+        """Locate the last line that can be decompressed, by reading the file again."""
         lines, size, rest = 0, 0, b""
         try:
             with open_bytes(self.path) as file:
@@ -65,4 +65,4 @@ class InputFile:
 
 
 def gone(path: str) -> UnreadableFile:
-    return UnreadableFile(f"The file {path} is gone.", fix="Leave a file where it is until it has been read.")
+    return UnreadableFile(f"The file {path} is missing.", fix="Keep files in place until they have been read.")

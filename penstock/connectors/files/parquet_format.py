@@ -1,4 +1,4 @@
-"""Parquet read as Rows or as records of a type."""
+"""Parquet files, read as Rows or as records of a given type."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from penstock.errors import PenstockError
 
 
 class ParquetFormat(BulkFormat):
-    """Memory holds one column chunk of each column and `batch_size` records."""
+    """Holds one column chunk per column and `batch_size` records in memory."""
 
     def __init__(self, columns: Sequence[str] | None, value_type: Any, batch_size: int) -> None:
         if type(batch_size) is not int or batch_size < 1:
-            raise PenstockError(f"Parquet: batch_size must be a whole number above 0, not {batch_size!r}.")
+            raise PenstockError(f"Parquet: batch_size must be a positive int, not {batch_size!r}.")
         if columns is None and value_type is not None:
             columns = list(columns_of(value_type))
         self._columns = None if columns is None else list(columns)
@@ -32,7 +32,7 @@ class ParquetFormat(BulkFormat):
     def read(self, file: InputFile) -> Iterator[Any]:
         rows = 0
         try:
-            # Not mapped and not read ahead: both would hold more of the file than is being read.
+            # Memory mapping and pre-buffering would hold more of the file in memory than is being read.
             with pq.ParquetFile(file.path, memory_map=False, pre_buffer=False) as parquet:
                 columns = self._names(parquet.schema_arrow.names)
                 for batch in parquet.iter_batches(self._batch_size, columns=columns):
@@ -41,7 +41,7 @@ class ParquetFormat(BulkFormat):
         except FileNotFoundError as error:
             raise gone(file.path) from error
         except (pa.ArrowInvalid, OSError) as error:
-            # What the system itself says of a file is no matter of its contents, and may be otherwise next time.
+            # An error of the operating system does not concern the contents, and can be temporary.
             if isinstance(error, OSError) and error.errno is not None:
                 raise UnreadableFile(f"The file {file.path} cannot be read: {error}.") from error
             raise BrokenContents(f"from row {rows + 1} on", b"", f"It cannot be read as Parquet: {error}") from error
@@ -50,7 +50,7 @@ class ParquetFormat(BulkFormat):
         columns = there if self._columns is None else self._columns
         missing = [name for name in columns if name not in there]
         if missing:
-            reason = f"it has no column {', '.join(missing)}; it has {', '.join(there)}"
+            reason = f"it has no column {', '.join(missing)}; its columns are {', '.join(there)}"
             raise BrokenContents("from row 1 on", b"", reason)
         return columns
 
@@ -64,7 +64,7 @@ class ParquetFormat(BulkFormat):
             try:
                 record = msgspec.convert(fields, self._record)
             except msgspec.ValidationError as error:
-                # Looked for only now, so that good records are not counted for it.
+                # Search for the row only on error, to avoid counting valid records.
                 row = before + 1 + next(place for place, value in enumerate(values) if value is each)
                 record = file.unreadable(f"row {row}", msgspec.json.encode(fields, enc_hook=str), error)
             yield record

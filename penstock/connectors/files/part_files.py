@@ -1,9 +1,9 @@
-"""Part files before a reader may see them: what they are called, and how they are written.
+"""Hidden part files: how they are named and written before readers can see them.
 
-Everything of a sink that is not finished is in one hidden directory, `{base path}/.penstock/{token}`. A part grows by
-one chunk an epoch; of many chunks one is made now and then. A chunk is written under a name of the attempt's own and
-then renamed to one that has its content's hash in it, so that attempts at an epoch never touch each other's files: same
-name, same content.
+All unfinished files of a sink are in one hidden directory, `{base path}/.penstock/{token}`. A part grows by one chunk
+per epoch, and chunks are merged from time to time. A chunk is written under a name unique to the attempt, then renamed
+to a name that contains the hash of its contents. Attempts at the same epoch therefore never overwrite each other's
+files: equal names imply equal contents.
 """
 
 from __future__ import annotations
@@ -23,35 +23,35 @@ HIDDEN = ".penstock"
 
 
 class MissingPiece(StorageError):
-    """Records of a part file that is not shown yet are gone, or are not all there.
+    """Records of a part file that is not yet visible are missing or incomplete.
 
-    Operator action: put the file back that the message names, or start the job from another checkpoint or savepoint.
-    Until then no epoch is completed: it would leave these records out.
+    Operator action: restore the file named in the message, or start the job from another checkpoint or savepoint. Until
+    then no epoch completes, because it would omit these records.
     """
 
     retryable = False
 
 
 class Chunk(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
-    """A hidden file that will not change. `path` is relative to the base path."""
+    """An immutable hidden file. `path` is relative to the base path."""
 
     path: str
     size: int
     level: int = 0
-    """0 for what one epoch added; one more than those it was made of for a merged one."""
+    """0 for the data of one epoch; a merged chunk is one level above its inputs."""
 
 
 class Part(msgspec.Struct, array_like=True, kw_only=True):
-    """A part file that is not finished: an element of the sink's state."""
+    """An unfinished part file: an element of the sink's state."""
 
     base: str
     format: str
     bucket: str
     id: str
-    """`epoch-subtask-number` of when and where it was opened: no other part of this sink and lineage has it."""
+    """`epoch-subtask-number` of its creation, unique within this sink and lineage."""
     created: int
     written: int
-    """The clocks of the epoch that opened it and of the last one that added to it, in milliseconds."""
+    """Processing times, in milliseconds, of the epoch that created the part and of the last one that wrote to it."""
     chunks: list[Chunk]
 
     @property
@@ -60,7 +60,7 @@ class Part(msgspec.Struct, array_like=True, kw_only=True):
 
 
 class FinishedPart(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
-    """What the driver needs to show a part: rename one file, then delete the chunks it was made of."""
+    """What the driver needs to make a part visible: the file to rename, and the chunks to delete afterwards."""
 
     base: str
     hidden: str
@@ -77,7 +77,7 @@ class Prepared(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
     ended: bool
     parts: list[FinishedPart]
     merged: list[str]
-    """Chunks that others have taken the place of."""
+    """Chunks that a merged chunk has replaced."""
 
 
 encode = msgspec.msgpack.Encoder().encode
@@ -86,7 +86,7 @@ decode_prepared = msgspec.msgpack.Decoder(Prepared).decode
 
 
 def token_of(lineage: str, uid: str) -> str:
-    """Names one sink of one run of a job: in the names of its parts, and of its hidden directory."""
+    """Return the id of one sink and lineage, used in the names of its parts and its hidden directory."""
     return hashlib.blake2b(f"{lineage} {uid}".encode(), digest_size=8).hexdigest()
 
 
@@ -95,13 +95,13 @@ def hidden_directory(base: str, token: str) -> str:
 
 
 def epoch_of(name: str) -> int | None:
-    """The epoch in which a hidden file was made; None for a file that is not ours."""
+    """Return the epoch in which a hidden file was made; None if the file is not ours."""
     number = name.partition("-")[0]
     return int(number) if number.isdecimal() else None
 
 
 class Handles:
-    """At most so many of a writer's files are open at a time. The others are opened again, to append."""
+    """Keeps at most `limit` files of a writer open; closed ones are reopened for appending."""
 
     def __init__(self, limit: int = 64) -> None:
         self._limit = limit
@@ -124,10 +124,10 @@ class Handles:
 
 
 class ChunkFile:
-    """A chunk being written. `seal` gives it its name; `discard` forgets it."""
+    """A chunk being written. `seal` gives it its final name; `discard` deletes it."""
 
     closed = False
-    """For pyarrow, which asks before it writes."""
+    """Checked by pyarrow before it writes."""
 
     def __init__(self, handles: Handles, base: str, token: str, label: str) -> None:
         self._handles = handles
@@ -139,7 +139,7 @@ class ChunkFile:
         self.size = 0
 
     def write(self, data: bytes) -> int:
-        """All of it, in as few writes as the system allows."""
+        """Write all of `data`, in as few system calls as possible."""
         rest = memoryview(data).cast("B")
         length = len(rest)
         self._hash.update(rest)
@@ -153,14 +153,14 @@ class ChunkFile:
         return self.size
 
     def flush(self) -> None:
-        """Nothing waits here."""
+        """Do nothing: writes are unbuffered."""
 
     def seal(self) -> Chunk:
-        """Durable but for its name: the directory is the writer's to sync, once for all."""
+        """Make the contents durable and rename the file. The writer syncs the directory, once for all chunks."""
         os.fsync(self._handles.of(self._path).fileno())
         self._handles.close(self._path)
         name = f"{HIDDEN}/{self._token}/{self._label}-{self._hash.hexdigest()}.chunk"
-        # If the name is there, another attempt wrote the same.
+        # If the name exists, another attempt wrote the same contents.
         os.rename(self._path, os.path.join(self._base, name))
         return Chunk(path=name, size=self.size)
 
@@ -170,7 +170,7 @@ class ChunkFile:
 
 
 def merge(base: str, chunks: list[Chunk], directory: str, label: str) -> Chunk:
-    """Some chunks as one. The name follows from theirs, so every attempt makes the same one."""
+    """Merge chunks into one. Its name is derived from theirs, so every attempt produces the same file."""
     digest = hashlib.blake2b("\n".join(chunk.path for chunk in chunks).encode(), digest_size=16).hexdigest()
     name = f"{directory}/{label}-{digest}.chunk"
     path = os.path.join(base, name)
@@ -201,7 +201,7 @@ def _append(target: BinaryIO, path: str, size: int) -> None:
 
 
 def check_chunk(base: str, chunk: Chunk) -> None:
-    """Raise MissingPiece unless the chunk is there, and as long as it was written."""
+    """Raise MissingPiece unless the chunk exists with its full size."""
     path = os.path.join(base, chunk.path)
     try:
         size = os.lstat(path).st_size
@@ -213,14 +213,14 @@ def check_chunk(base: str, chunk: Chunk) -> None:
 
 def _gone(path: str) -> MissingPiece:
     return MissingPiece(
-        f"'{path}', a piece of an unfinished part file that the last checkpoint names, is gone.",
-        fix=f"Put it back, and see that nothing else deletes files in {HIDDEN} directories; or start from another "
-        f"checkpoint. A savepoint's pieces are gone when the job that made it has gone on and finished the part.",
+        f"'{path}', a piece of an unfinished part file in the last checkpoint, is missing.",
+        fix=f"Restore the file and make sure that nothing else deletes files in {HIDDEN} directories, or start from "
+        f"another checkpoint. The pieces of a savepoint are deleted once the job that took it finishes the part.",
     )
 
 
 def _cut_off(path: str, found: int, size: int) -> MissingPiece:
     return MissingPiece(
-        f"'{path}', a piece of an unfinished part file, has {found:,} bytes and not {size:,}.",
-        fix="Put it back as it was, or start from another checkpoint.",
+        f"'{path}', a piece of an unfinished part file, has {found:,} bytes, expected {size:,}.",
+        fix="Restore the original file, or start from another checkpoint.",
     )

@@ -1,4 +1,4 @@
-"""When a part file is full, or has been open for long enough."""
+"""Rolling policies: when to close a part file."""
 
 from __future__ import annotations
 
@@ -8,28 +8,42 @@ from penstock.errors import PenstockError
 
 
 class RollingPolicy(ABC):
-    """Decides when an open part file is closed, so that its checkpoint shows it to readers."""
+    """Decides when to close an open part file, so that the next checkpoint makes it visible."""
 
     part_size: int | None = None
-    """Bytes at which a part is closed at once, also in the middle of an epoch; None for no limit."""
+    """Size in bytes at which a part is closed immediately, even within an epoch; None for no limit."""
 
     @abstractmethod
     def rolls(self, created: int, written: int, now: int) -> bool:
-        """Asked at the end of every epoch; times are the clocks of epochs, in milliseconds."""
+        """Return whether to close a part. Called at the end of every epoch.
+
+        Args:
+            created: Processing time of the epoch that opened the part, in milliseconds.
+            written: Processing time of the last epoch that wrote to it.
+            now: Processing time of the current epoch.
+        """
 
     @staticmethod
     def default_rolling_policy(
         part_size: int = 128 * 1024 * 1024, rollover_interval: int = 60 * 1000, inactivity_interval: int = 60 * 1000
     ) -> DefaultRollingPolicy:
+        """Return a policy that closes parts by size, age and inactivity; intervals in milliseconds."""
         return DefaultRollingPolicy(part_size, rollover_interval, inactivity_interval)
 
     @staticmethod
     def on_checkpoint_rolling_policy() -> OnCheckpointRollingPolicy:
+        """Return a policy that closes all parts at every checkpoint."""
         return OnCheckpointRollingPolicy()
 
 
 class DefaultRollingPolicy(RollingPolicy):
-    """Closes a part that has `part_size` bytes, is `rollover_interval` ms old or got nothing for the other interval."""
+    """Closes a part by size, age or inactivity.
+
+    Args:
+        part_size: Maximum size in bytes.
+        rollover_interval: Maximum age in milliseconds.
+        inactivity_interval: Maximum time without a record, in milliseconds.
+    """
 
     def __init__(self, part_size: int, rollover_interval: int, inactivity_interval: int) -> None:
         given = (
@@ -39,7 +53,7 @@ class DefaultRollingPolicy(RollingPolicy):
         )
         for name, value in given:
             if type(value) is not int or value < 1:
-                raise PenstockError(f"default_rolling_policy: {name} must be a whole number above 0, not {value!r}.")
+                raise PenstockError(f"default_rolling_policy: {name} must be a positive int, not {value!r}.")
         self.part_size = part_size
         self._rollover_interval = rollover_interval
         self._inactivity_interval = inactivity_interval

@@ -1,6 +1,6 @@
-"""The driver's half of FileSink: what a checkpoint decided appears, what nobody needs goes.
+"""The driver's half of FileSink: makes the parts in a checkpoint visible and removes unneeded files.
 
-A part appears by one rename of a file that is complete and durable. A consumer may take it away at once.
+A part becomes visible through one rename of a complete, durable file. A consumer can move it away immediately.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ class NamesParts(Protocol):
 
 
 CANCELLED = "cancelled"
-"""In the place of an epoch: open parts of a job that was cancelled."""
+"""Takes the place of an epoch number for the open parts of a cancelled job."""
 
 
 class Notes:
-    """What the lineage knows of parts that are being shown: one note for the last epoch, and one for a cancelled job.
+    """Notes in the lineage about visible parts: one for the last epoch and one for a cancelled job.
 
-    A note is written when all parts are known to be there and none has been shown. So a part that is missing later was
-    shown if there is a note, and taken by a consumer; without a note its records are lost.
+    A note is written when all parts are known to exist and none is visible yet. If a part is missing later and a note
+    exists, the part was visible and a consumer took it. Without a note its records are lost.
     """
 
     def __init__(self, storage: Storage, uid: str) -> None:
@@ -50,7 +50,7 @@ class Notes:
         return self.storage.exists(self._name(epoch))
 
     def begin(self, epoch: int | str) -> None:
-        """The parts of this epoch are about to be shown; those of earlier ones have been."""
+        """Note that the parts of this epoch are about to become visible; those of earlier epochs already are."""
         name = self._name(epoch)
         self.storage.write(name, b"shown")
         if self._last and self._last != name:
@@ -58,7 +58,7 @@ class Notes:
         self._last = name
 
     def forget(self, epoch: int) -> None:
-        """Remove what drivers that died have left of earlier epochs."""
+        """Remove the notes that dead drivers left for earlier epochs."""
         for name in self.storage.list(self._folder):
             if name < self._name(epoch):
                 self.storage.delete(name)
@@ -68,7 +68,7 @@ class Notes:
 
 
 def show(parts: Sequence[FinishedPart], shown: bool) -> None:
-    """All parts are durable under their names when this returns. `shown`: a missing one was shown before."""
+    """Move all parts durably to their final names. `shown`: a missing part was visible before."""
     for part in parts:
         _rename(part, shown)
     for directory in sorted({os.path.dirname(os.path.join(part.base, part.final)) for part in parts}):
@@ -80,7 +80,7 @@ def show(parts: Sequence[FinishedPart], shown: bool) -> None:
 
 
 def check_parts(parts: Sequence[FinishedPart]) -> None:
-    """Raise MissingPiece unless each part is there: hidden, or under its name."""
+    """Raise MissingPiece unless each part exists, hidden or under its final name."""
     for part in parts:
         if not os.path.lexists(os.path.join(part.base, part.hidden)):
             _check_final(part)
@@ -90,14 +90,14 @@ def _check_final(part: FinishedPart) -> None:
     hidden, final = os.path.join(part.base, part.hidden), os.path.join(part.base, part.final)
     if not os.path.lexists(final):
         raise MissingPiece(
-            f"'{hidden}', which holds the records of the part file '{final}', is gone.",
-            fix=f"Put it back. See that nothing else deletes files in {HIDDEN} directories, and that driver and "
-            f"executors share the mount.",
+            f"'{hidden}', which holds the records of the part file '{final}', is missing.",
+            fix=f"Restore the file. Make sure that nothing else deletes files in {HIDDEN} directories, and that the "
+            f"driver and the executors share the mount.",
         )
     if os.path.getsize(final) != part.size:
         raise PenstockError(
-            f"'{final}' exists, with other contents than the part file of that name. It is not overwritten: move "
-            f"it away and start the job again."
+            f"'{final}' already exists with different contents than the part file of that name, and is not "
+            f"overwritten. Move it away and restart the job."
         )
 
 
@@ -108,7 +108,7 @@ def _rename(part: FinishedPart, shown: bool) -> None:
             _check_final(part)
         return
     if os.path.lexists(final):
-        # Names are never used twice, so it is this part: shown before, and written once more by a late attempt.
+        # Names are unique, so this is the same part: visible already, and written again by a late attempt.
         _check_final(part)
         remove(hidden)
         return
@@ -117,8 +117,10 @@ def _rename(part: FinishedPart, shown: bool) -> None:
 
 
 def show_open_parts(parts: Sequence[Part], token: str, config: NamesParts, notes: Notes) -> None:
-    """Show parts that will get no more records. Of parts with a missing piece that were not shown before, the first is
-    raised as MissingPiece when all others are shown."""
+    """Make parts visible that receive no more records.
+
+    If pieces are missing and their parts were not visible before, handle all other parts, then raise the first error.
+    """
     missing = [(part, error) for part in parts if (error := _missing(part)) is not None]
     if not missing:
         notes.begin(CANCELLED)
@@ -140,7 +142,7 @@ def _missing(part: Part) -> MissingPiece | None:
 
 
 def _show_open_part(part: Part, token: str, final: str) -> None:
-    # Pieces are removed last, so a part with all its pieces may have been shown; one with a missing piece was.
+    # Pieces are removed last: a part with all of its pieces might be visible already, one with a missing piece is.
     chunks = [chunk.path for chunk in part.chunks]
     if len(chunks) == 1:
         show([FinishedPart(base=part.base, hidden=chunks[0], final=final, size=part.size, chunks=[])], shown=True)
@@ -151,7 +153,7 @@ def _show_open_part(part: Part, token: str, final: str) -> None:
 
 
 def sweep(base: str, token: str, epoch: int | None = None, needed: Collection[str] = ()) -> None:
-    """Delete the hidden files of one sink and run: those up to an epoch that are not needed, or all."""
+    """Delete the hidden files of one sink and lineage: the unneeded ones up to `epoch`, or all."""
     directory = hidden_directory(base, token)
     try:
         names = os.listdir(directory)

@@ -1,4 +1,4 @@
-"""The task's half of FileSink: records go to hidden chunks; a part that is complete is handed to the driver."""
+"""The task's half of FileSink: writes records to hidden chunks and hands complete parts to the driver."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ if TYPE_CHECKING:
     from penstock.connectors.files.file_sink import FileSink
 
 _BATCH = 512
-"""Records of a bucket that wait to be encoded and written together."""
+"""Records of a bucket that are buffered, then encoded and written together."""
 _WAITING = 200_000
-"""Records of all buckets that wait, at most: there may be thousands of buckets."""
+"""Maximum number of buffered records across all buckets; there can be thousands of buckets."""
 _FEW = 16
-"""So many chunks of a level become one. A part that is open for a day then has some dozens and not one for each epoch,
-for all of them are in every manifest; and a byte is copied once for each level, of which there are two or three."""
+"""Number of chunks of one level that are merged into one. Every manifest lists all chunks; with merging, a part that is
+open for a day has a few dozen chunks instead of one per epoch. A byte is copied once per level, two or three times."""
 
 
 class OpenPart:
-    """A part with what this epoch adds to it."""
+    """A part with the data that this epoch adds."""
 
     __slots__ = ("bulk", "chunk", "pending", "size", "state")
 
@@ -54,7 +54,7 @@ class OpenPart:
 
 
 class FileWriter(SinkWriter):
-    """Between two epochs it holds nothing: every epoch begins with `restore`."""
+    """Writer without state between epochs: every epoch begins with `restore`."""
 
     def __init__(self, sink: FileSink, context: RuntimeContext) -> None:
         self._uid = context.uid
@@ -73,7 +73,7 @@ class FileWriter(SinkWriter):
         self._parts: dict[str, OpenPart] = {}
         self._idle: list[Part] = []
         self._present: set[tuple[str, str]] = set()
-        """Base path and path of the chunks that this writer has seen or written."""
+        """(base path, path) of the chunks that this writer has verified or written."""
 
     def restore(self, states: list[bytes]) -> None:
         self._discard()
@@ -84,13 +84,13 @@ class FileWriter(SinkWriter):
             if ours and part.bucket not in self._parts:
                 self._parts[part.bucket] = OpenPart(part)
             else:
-                # A bucket's second part after a rescale, or one that was begun otherwise: nothing is added to it.
+                # A second part of a bucket after a rescale, or one of another base path or format: do not append to it.
                 self._idle.append(part)
 
     def _check_present(self, parts: list[Part]) -> None:
-        """Look for each chunk once: a job that is restored learns of a missing one before it reads a record."""
+        """Verify each chunk once, so that a restored job reports a missing one before it reads a record."""
         before, self._present = self._present, set()
-        with explained(f"{self._whose}: looking for unfinished files in {self._base}"):
+        with explained(f"{self._whose}: checking unfinished files in {self._base}"):
             for part in parts:
                 for chunk in part.chunks:
                     if (part.base, chunk.path) not in before:
@@ -110,10 +110,10 @@ class FileWriter(SinkWriter):
         self._ended = False
         self._fixed = self._assigner.bucket_of_epoch(epoch.timestamp)
         self._current: OpenPart | None = None
-        """The part of all records, where they have one bucket."""
+        """The part that receives all records, if they share one bucket."""
 
-    # With short lines of text and one bucket 0.16 µs a record: encoding, hashing, writing and one sync for a million
-    # records are in that.
+    # 0.16 µs per record for short text lines in one bucket, including encoding, hashing, writing and one sync per
+    # million records.
     def write(self, value: Any) -> None:
         part = self._current
         if part is None:
@@ -146,7 +146,7 @@ class FileWriter(SinkWriter):
                     self._idle.remove(state)
             for directory in sorted(self._directories):
                 sync_directory(directory)
-        # At the end also from those that have nothing: it is how the driver knows that nothing hidden is needed.
+        # Writers without data also report the end: only then does the driver know that no hidden file is needed.
         if self._finished or self._merged or self._ended:
             return encode(
                 Prepared(
@@ -184,7 +184,7 @@ class FileWriter(SinkWriter):
         return found
 
     def _open(self, bucket: str) -> OpenPart:
-        """A new part. That its directory can be made is found out now, and not when the epoch is decided."""
+        """Open a new part. Creates its directory now, so that failures occur before the epoch is committed."""
         check_bucket(bucket, self._whose)
         directory = os.path.join(self._base, bucket) if bucket else self._base
         hidden = hidden_directory(self._base, self._token)
@@ -193,8 +193,8 @@ class FileWriter(SinkWriter):
             make_directories(hidden)
             if os.stat(directory).st_dev != os.stat(hidden).st_dev:
                 raise PenstockError(
-                    f"{self._whose}: {directory} is on another file system than {self._base}, so files cannot be moved "
-                    f"there in one step. Make it a directory of the same file system."
+                    f"{self._whose}: {directory} is on a different file system than {self._base}, so files cannot be "
+                    f"moved there atomically. Make it a directory of the same file system."
                 )
         number, self._opened = self._opened, self._opened + 1
         now = self._epoch.timestamp
@@ -213,7 +213,7 @@ class FileWriter(SinkWriter):
         return part
 
     def _flush(self, part: OpenPart) -> None:
-        """Write what waits; a part that gets full on the way is finished, and the next one opened."""
+        """Write the buffered records. A part that becomes full is finished, and the next one opened."""
         values = part.pending
         if not values:
             return
@@ -244,7 +244,7 @@ class FileWriter(SinkWriter):
                     self._current = full = None
 
     def _chunk_of(self, part: OpenPart) -> ChunkFile:
-        """The file of this epoch's records of a part."""
+        """Return the file for this epoch's records of a part, creating it if necessary."""
         chunk = part.chunk
         if chunk is None:
             make_directories(hidden_directory(self._base, self._token))
@@ -256,7 +256,7 @@ class FileWriter(SinkWriter):
         return chunk
 
     def _seal(self, part: OpenPart) -> None:
-        """What this epoch added becomes a chunk of the part."""
+        """Turn this epoch's data into a chunk of the part."""
         chunk = part.chunk
         if chunk is None:
             return
@@ -270,10 +270,10 @@ class FileWriter(SinkWriter):
         self._directories.add(hidden_directory(self._base, self._token))
 
     def _finish(self, part: Part) -> None:
-        """Nothing more will be added: make one file of it, for the driver to show."""
+        """Combine a complete part into one file for the driver to commit."""
         if len(part.chunks) == 1:
             whole, chunks = part.chunks[0], []
-            # It may have been written epochs ago. Once the epoch is decided, it is too late to find that it is gone.
+            # It can be several epochs old, and its loss must be detected before the epoch is committed.
             check_chunk(part.base, whole)
         else:
             whole = self._merge(part, part.chunks)
@@ -287,7 +287,7 @@ class FileWriter(SinkWriter):
         chunks = part.chunks
         while len(chunks) >= _FEW and len({chunk.level for chunk in chunks[-_FEW:]}) == 1:
             merged = self._merge(part, chunks[-_FEW:])
-            # A part that is not finished was begun below this base path: others are finished at once.
+            # An unfinished part is always below this base path: others are finished immediately.
             self._merged += [chunk.path for chunk in chunks[-_FEW:]]
             chunks[-_FEW:] = [merged]
 
@@ -298,6 +298,6 @@ class FileWriter(SinkWriter):
         return merge(part.base, chunks, f"{HIDDEN}/{self._token}", self._label())
 
     def _label(self) -> str:
-        """A name for a hidden file: when, where and which."""
+        """Return a name for a hidden file, from epoch, subtask and index."""
         number, self._chunks = self._chunks, self._chunks + 1
         return f"{self._epoch.number}-{self._subtask}-{number}"

@@ -1,1 +1,1 @@
-"""Kafka as source and sink, through confluent-kafka and so librdkafka; see docs/connect/kafka.md."""
+"""Kafka source and sink, based on confluent-kafka (librdkafka). See docs/connect/kafka.md."""

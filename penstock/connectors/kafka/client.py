@@ -1,4 +1,4 @@
-"""How a cluster is reached: the properties of librdkafka's clients, and what is said when it cannot be."""
+"""librdkafka clients: their properties, and the errors to raise when a cluster is unavailable."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ log = logging.getLogger("penstock.connectors.kafka")
 _librdkafka = logging.getLogger("penstock.connectors.kafka.librdkafka")
 
 _TIMEOUT_S = 30.0
-"""How long to wait for an answer, where socket.timeout.ms is not set: a broker that is restarted is back by then."""
+"""Default request timeout, unless socket.timeout.ms is set: long enough for a broker restart."""
 _SECRET = ("password", "secret", "jaas", "pem", "token", "oauthbearer.config")
-"""A property with one of these in its name is never shown."""
+"""A property whose name contains one of these is never shown."""
 GROUP = {"group.id": "penstock"}
-"""A consumer must have a group. For this one nothing is ever committed, and nobody joins it."""
+"""A consumer needs a group. Nothing is ever committed to this one, and no client joins it."""
 _INSTEAD = {
     "sasl.jaas.config": "sasl.mechanism, sasl.username and sasl.password",
-    "ssl.truststore.location": "ssl.ca.location, a file in PEM",
-    "ssl.truststore.password": "ssl.ca.location, a file in PEM",
+    "ssl.truststore.location": "ssl.ca.location (a PEM file)",
+    "ssl.truststore.password": "ssl.ca.location (a PEM file)",
     "ssl.keystore.type": "ssl.keystore.location for PKCS#12, or ssl.certificate.location for PEM",
     "max.poll.records": "the setting penstock.epoch.max-records",
 }
-"""Properties that only the Java client has, and what to set here."""
+"""Properties of the Java client, and the setting to use here instead."""
 
 
 class KafkaError(PenstockError):
-    """The cluster did not do what a source or sink needs of it."""
+    """A Kafka cluster rejected a request of a source or sink, or did not respond."""
 
 
 class _LibrdkafkaLog:
-    """Takes librdkafka's log. It repeats a line for every attempt to connect; what matters is in the error raised."""
+    """Demotes librdkafka's log lines to DEBUG: it logs every connection attempt, and errors contain the essentials."""
 
     @staticmethod
     def log(level: int, message: str, *details: Any) -> None:
@@ -39,7 +39,7 @@ class _LibrdkafkaLog:
 
 
 class KafkaClient:
-    """Pickled into the job with its properties; connects where it is used. `owner`: who is named in errors."""
+    """Factory of consumers and producers. Pickled into the job. `owner` is named in errors."""
 
     def __init__(self, owner: str, properties: dict[str, str]) -> None:
         self.owner = owner
@@ -55,22 +55,22 @@ class KafkaClient:
 
     @property
     def timeout(self) -> float:
-        """In seconds."""
+        """Return the request timeout in seconds."""
         set_by_user = self._properties.get("socket.timeout.ms")
         return _TIMEOUT_S if set_by_user is None else int(set_by_user) / 1000
 
     def consumer(self, settings: dict[str, Any], defaults: dict[str, Any] | None = None) -> Any:
-        """`settings` are above what the user set, `defaults` below."""
+        """Return a consumer. `settings` override the user's properties, which override `defaults`."""
         return self._open("Consumer", {**(defaults or {}), **self._properties, **settings})
 
     def producer(self, settings: dict[str, Any], defaults: dict[str, Any] | None = None) -> Any:
         return self._open("Producer", {**(defaults or {}), **self._properties, **settings})
 
     def check(self, kind: str) -> None:
-        """Raises if librdkafka does not take the properties. Waits for no broker."""
+        """Raise if librdkafka rejects the properties. Does not wait for a broker."""
         for name in _INSTEAD.keys() & self._properties.keys():
             raise KafkaError(
-                f"{self.owner}: the property {name} is one of the Java client, which is not used here.",
+                f"{self.owner}: {name} is a property of the Java client and is not supported.",
                 fix=f"Set {_INSTEAD[name]} instead.",
             )
         if kind == "Consumer":
@@ -79,15 +79,16 @@ class KafkaClient:
             self.producer({})
 
     def failed(self, doing: str, error: Any, fix: str = "") -> KafkaError:
-        """What to raise when the cluster does not answer, or refuses. `error` is confluent's."""
-        more = f" librdkafka last said: {self._last_said}." if self._last_said else ""
+        """Return the error to raise when the cluster does not respond or rejects a request. `error` is confluent's."""
+        more = f" Last error of librdkafka: {self._last_said}." if self._last_said else ""
         return KafkaError(
             f"{self.owner} at {self.servers} cannot {doing}: {self._said(error)}.{more}",
-            fix=fix or "See whether the brokers run there and whether the security properties are theirs.",
+            fix=fix
+            or "Check that the brokers are running at this address and that the security properties match theirs.",
         )
 
     def hide(self, text: str) -> str:
-        """The text without passwords."""
+        """Return the text with passwords masked."""
         for name, value in self._properties.items():
             if value and any(word in name for word in _SECRET):
                 text = text.replace(value, "***")
@@ -96,18 +97,18 @@ class KafkaClient:
     def _open(self, kind: str, properties: dict[str, Any]) -> Any:
         confluent = confluent_kafka()
         properties["error_cb"] = self._heard
-        # A broker closes connections that nobody used for ten minutes; the client opens another.
+        # Brokers close connections that are idle for ten minutes, and the client reconnects; do not log that.
         properties.setdefault("log.connection.close", "false")
         try:
             return getattr(confluent, kind)(properties, logger=_LibrdkafkaLog)
         except (confluent.KafkaException, TypeError, ValueError) as error:
             raise KafkaError(
-                f"{self.owner}: librdkafka does not take its properties: {self._said(error)}.",
-                fix="See CONFIGURATION.md of librdkafka for what there is.",
+                f"{self.owner}: librdkafka rejects the properties: {self._said(error)}.",
+                fix="See librdkafka's CONFIGURATION.md for the valid properties.",
             ) from None
 
     def _said(self, error: Any) -> str:
-        """What confluent's exception, or its error, says."""
+        """Return the text of a confluent exception or error."""
         inner = error.args[0] if getattr(error, "args", None) else error
         return self.hide(inner.str() if hasattr(inner, "str") else str(error)).rstrip(".")
 
@@ -119,12 +120,12 @@ class KafkaClient:
 
 
 def confluent_kafka() -> Any:
-    """The module, imported where it is used: it is an extra."""
+    """Import and return confluent_kafka, which is an optional dependency."""
     try:
         import confluent_kafka
     except ImportError as error:
         raise PenstockError(
             f"KafkaSource and KafkaSink need confluent-kafka: {error}.",
-            fix="Install it where the driver and the tasks run: pip install 'penstock[kafka]'.",
+            fix="Install it on the driver and the executors: pip install 'penstock[kafka]'.",
         ) from error
     return confluent_kafka

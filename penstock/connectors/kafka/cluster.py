@@ -1,4 +1,4 @@
-"""What the planner asks a cluster: which partitions there are, and which offsets they hold."""
+"""Cluster queries of the planner: the partitions that exist, and the offsets they hold."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.connectors.kafka.client import GROUP, KafkaClient, KafkaError, con
 from penstock.connectors.kafka.offsets import KafkaTopicPartition, Offsets
 
 _LATEST, _EARLIEST = -1, -2
-"""Times that stand for the ends of a partition, in Kafka's protocol."""
+"""Timestamps that denote the end and the start of a partition in Kafka's protocol."""
 
 
 _PASSING = {
@@ -24,12 +24,12 @@ _PASSING = {
     "REQUEST_TIMED_OUT",
     "_TRANSPORT",
 }
-"""Errors that pass while a partition gets another leader. librdkafka asks again for records, but not for offsets."""
+"""Transient errors during a leader change. librdkafka retries fetches, but not offset queries."""
 _PAUSE_S = 0.1
 
 
 class Subscription(NamedTuple):
-    """What is read: topics, or those whose whole name matches a pattern, or partitions."""
+    """Topics to read: by name, by a pattern that matches the full name, or as partitions."""
 
     topics: tuple[str, ...] = ()
     pattern: str = ""
@@ -42,17 +42,17 @@ class Subscription(NamedTuple):
 
 
 class Cluster:
-    """A client that reads nothing. Offsets of all partitions are asked for together: one request to each broker."""
+    """A client for metadata only. Queries the offsets of all partitions together, with one request per broker."""
 
     def __init__(self, client: KafkaClient, or_else: str = "") -> None:
-        """`or_else`: what may be done about a topic that does not exist, besides creating it."""
+        """`or_else`: an alternative to creating a missing topic, for the error message."""
         self._client = client
         self._or_else = or_else
         self._confluent = confluent_kafka()
         self._consumer = client.consumer(
             {
                 "enable.auto.commit": False,
-                # Else asking for a topic makes it, with brokers that allow it.
+                # Otherwise a metadata request creates the topic, on brokers that allow it.
                 "allow.auto.create.topics": False,
                 "on_commit": self._committed,
             },
@@ -60,7 +60,7 @@ class Cluster:
         )
 
     def partitions(self, wanted: Subscription) -> list[KafkaTopicPartition]:
-        """All there are now. Raises for a topic or partition that is named and does not exist."""
+        """Return all partitions that exist now. Raises if a named topic or partition does not exist."""
         topics = wanted.topics or {partition.topic for partition in wanted.partitions}
         found: list[KafkaTopicPartition] = []
         if wanted.pattern:
@@ -73,8 +73,8 @@ class Cluster:
         for partition in wanted.partitions:
             if partition not in found:
                 raise KafkaError(
-                    f"{self._client.owner}: there is no partition {partition.partition} in topic '{partition.topic}' "
-                    f"at {self._client.servers}: it has {sum(each.topic == partition.topic for each in found)}.",
+                    f"{self._client.owner}: topic '{partition.topic}' at {self._client.servers} has no partition "
+                    f"{partition.partition}: it has {sum(each.topic == partition.topic for each in found)} partitions.",
                     fix="Correct set_partitions(...).",
                 )
         return sorted({partition for partition in found if wanted.holds(partition)})
@@ -83,7 +83,7 @@ class Cluster:
         return self._offsets(partitions, _EARLIEST)
 
     def latest(self, partitions: list[KafkaTopicPartition]) -> Offsets:
-        """Where the next record will be; of consumers that read what is committed, where they can read up to."""
+        """Return the offset of the next record; for read_committed consumers, the offset they can read up to."""
         return self._offsets(partitions, _LATEST)
 
     def at_time(self, partitions: list[KafkaTopicPartition], timestamp: int) -> Offsets:
@@ -92,15 +92,15 @@ class Cluster:
         return found | self.latest(without)
 
     def committed(self, partitions: list[KafkaTopicPartition]) -> Offsets:
-        """Only of those that the group has committed."""
+        """Return the group's committed offsets, omitting partitions without one."""
         try:
             found = self._consumer.committed([self._named(each) for each in partitions], self._client.timeout)
         except self._confluent.KafkaException as error:
-            raise self._client.failed("read the offsets that its group committed", error) from None
+            raise self._client.failed("read the committed offsets of its group", error) from None
         return {KafkaTopicPartition(each.topic, each.partition): each.offset for each in found if each.offset >= 0}
 
     def commit(self, offsets: Offsets) -> None:
-        """Tell the group, without waiting: nothing depends on it."""
+        """Commit offsets to the group without waiting: nothing depends on them."""
         named = [self._confluent.TopicPartition(at.topic, at.partition, offset) for at, offset in offsets.items()]
         if named:
             self._consumer.commit(offsets=named, asynchronous=True)
@@ -119,12 +119,12 @@ class Cluster:
             if problem is None:
                 return {KafkaTopicPartition(each.topic, each.partition): each.offset for each in found}
             if problem.name() not in _PASSING or time.monotonic() > deadline:
-                raise self._client.failed("learn which offsets its partitions hold", problem)
-            # Serves the callback that hears what the brokers say, and waits.
+                raise self._client.failed("look up the offsets of its partitions", problem)
+            # poll() also serves the error callback.
             self._consumer.poll(_PAUSE_S)
 
     def _ask_for_offsets(self, asked: list[Any]) -> tuple[list[Any], Any]:
-        """What the brokers answer, and the error among it, if there is one."""
+        """Return the brokers' answer and the first error in it, if any."""
         try:
             found = self._consumer.offsets_for_times(asked, timeout=self._client.timeout)
         except self._confluent.KafkaException as error:
@@ -136,13 +136,13 @@ class Cluster:
 
     def _metadata(self, topic: str | None = None) -> Any:
         try:
-            # None is not taken for all.
+            # list_topics() does not accept None for all topics.
             asked = () if topic is None else (topic,)
             return self._consumer.list_topics(*asked, timeout=self._client.timeout).topics
         except self._confluent.KafkaException as error:
-            # Serves the callback that hears what the brokers said.
+            # Serves the error callback.
             self._consumer.poll(0)
-            raise self._client.failed("learn which topics there are", error) from None
+            raise self._client.failed("list the topics", error) from None
 
     def _listed(self, topics: Iterable[Any]) -> list[KafkaTopicPartition]:
         return [KafkaTopicPartition(topic.topic, number) for topic in topics for number in topic.partitions]
@@ -152,7 +152,7 @@ class Cluster:
 
     def _no_topic(self, topic: str, error: Any) -> KafkaError:
         return KafkaError(
-            f"{self._client.owner}: there is no topic '{topic}' at {self._client.servers} ({error.str()}).",
+            f"{self._client.owner}: topic '{topic}' does not exist at {self._client.servers} ({error.str()}).",
             fix=f"Create it, or correct the name{self._or_else}.",
         )
 

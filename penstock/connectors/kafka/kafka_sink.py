@@ -1,4 +1,4 @@
-"""KafkaSink: records as messages, in one transaction for each epoch, or sent by the tasks at once."""
+"""KafkaSink: sends records as messages, in one transaction per epoch or directly from the tasks."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from penstock.runtime.context import RuntimeContext
 from penstock.runtime.operators import EpochInfo
 
 _CHUNK = 256 << 10
-"""Bytes of messages that are put aside together."""
+"""Bytes of messages per chunk of the write-ahead log."""
 _POLL = 1000
-"""Messages between two looks at what was refused."""
+"""Messages between two polls for delivery errors."""
 _ATTEMPTS = 3
-"""At a transaction while others take its id."""
+"""Attempts at a transaction that is fenced by another producer."""
 _DEFAULTS = {
     "partitioner": "murmur2_random",
-    # What librdkafka sends again after a broken connection is neither doubled nor out of order.
+    # Retries of librdkafka after a lost connection neither duplicate nor reorder messages.
     "enable.idempotence": True,
 }
 
 
 class KafkaSink(Sink):
-    """Made by `KafkaSink.builder()`."""
+    """Write records to Kafka topics. Create one with ``KafkaSink.builder()``."""
 
     concurrent_commit = True
 
@@ -46,20 +46,21 @@ class KafkaSink(Sink):
         self._exactly_once = exactly_once
         self._prefix = prefix
         self._transactions: dict[str, KafkaTransactions] = {}
-        """In the driver, by uid."""
+        """By uid, in the driver."""
         if exactly_once:
             self.guarantee = EXACTLY_ONCE
-            self.why = "the driver sends an epoch's records in one transaction, which holds the number of the epoch"
+            self.why = "the driver sends each epoch in one transaction that also stores the epoch number"
         else:
             self.guarantee = AT_LEAST_ONCE
-            self.why = "tasks send records at once, and again if their epoch is run again"
+            self.why = "tasks send records immediately, and again if their epoch is replayed"
 
     @staticmethod
     def builder() -> KafkaSinkBuilder:
+        """Return a builder."""
         return KafkaSinkBuilder()
 
     def start(self, context: CommitContext) -> None:
-        """Raises if a topic that is known beforehand does not exist, or the cluster does not let us ask for it."""
+        """Raise if a topic known in advance does not exist or cannot be looked up."""
         cluster = Cluster(self._client)
         try:
             cluster.partitions(Subscription(topics=self._serializer.topics))
@@ -76,7 +77,7 @@ class KafkaSink(Sink):
             try:
                 return self._commit(commits, context)
             except TransactionFenced:
-                # Also by an older driver of this job that woke up and does not know yet that it is one.
+                # An older driver of this job that woke up, unaware of its successor, can also be the cause.
                 if not attempts_left:
                     raise
 
@@ -86,11 +87,11 @@ class KafkaSink(Sink):
         first = next(messages, None)
         if first is None:
             return
-        # Kept only while all goes well: after an error it is unknown what it has sent.
+        # Kept only while commits succeed: after an error the producer's state is unknown.
         transactions = self._transactions.pop(context.uid, None)
         if transactions is None or commits[0].again:
             transactions = KafkaTransactions(self._client, f"{self._prefix}-{context.uid}")
-            # Another driver may have sent the epoch, or this one before an error.
+            # Another driver could have sent the epoch, or this one before an error.
             if transactions.holds(first.topic, lineage, epoch):
                 self._transactions[context.uid] = transactions
                 return
@@ -144,14 +145,14 @@ class _PutAside(SinkWriter):
 
 
 class _SentAtOnce(SinkWriter):
-    """Sends as records come; an epoch is complete when Kafka has taken them all."""
+    """Sends records as they arrive. The epoch is complete once Kafka has acknowledged all of them."""
 
     def __init__(self, serializer: KafkaRecordSerializationSchema, client: KafkaClient) -> None:
         self._serialize = serializer.serialize
         self._client = client
         self._confluent = confluent_kafka()
         self._refused: list[str] = []
-        # Only what is refused is reported: a call for each message would cost as much as sending it.
+        # Only failures are reported: a callback per message would cost as much as sending it.
         reports = {"delivery.report.only.error": True, "on_delivery": self._delivered}
         self._producer = client.producer(reports, _DEFAULTS)
         self._sent = 0
@@ -166,7 +167,7 @@ class _SentAtOnce(SinkWriter):
                 self._producer.produce(topic, data, key)
                 break
             except BufferError:
-                # librdkafka holds as many as it may.
+                # The queue of librdkafka is full.
                 self._producer.poll(0.1)
             except self._confluent.KafkaException as error:
                 raise self._client.failed(f"send a message to topic '{topic}'", error) from None
@@ -175,13 +176,13 @@ class _SentAtOnce(SinkWriter):
             self._producer.poll(0)
 
     def prepare_commit(self) -> bytes | None:
-        # Ends: librdkafka gives a message up after message.timeout.ms.
+        # Terminates: librdkafka drops a message after message.timeout.ms.
         self._producer.flush()
         if self._refused:
             raise KafkaError(
-                f"KafkaSink at {self._client.servers}: {len(self._refused)} messages were not taken, the first "
+                f"KafkaSink at {self._client.servers}: {len(self._refused)} messages were not delivered, the first "
                 f"{self._refused[0]}.",
-                fix="See whether the topic exists and takes messages of this size, and whether the brokers run.",
+                fix="Check that the topic exists and accepts messages of this size, and that the brokers are running.",
             )
         return None
 
@@ -194,7 +195,10 @@ class _SentAtOnce(SinkWriter):
 
 
 class KafkaSinkBuilder:
-    """Servers and a record serializer are needed; for EXACTLY_ONCE also a prefix for the transactional id."""
+    """Builder of a ``KafkaSink``.
+
+    Servers and a record serializer are required; EXACTLY_ONCE also requires a transactional id prefix.
+    """
 
     def __init__(self) -> None:
         self._properties: dict[str, str] = {}
@@ -203,35 +207,42 @@ class KafkaSinkBuilder:
         self._prefix: str | None = None
 
     def set_bootstrap_servers(self, bootstrap_servers: str) -> KafkaSinkBuilder:
+        """Set the brokers to connect to, as ``host:port,...``."""
         return self.set_property("bootstrap.servers", bootstrap_servers)
 
     def set_delivery_guarantee(self, delivery_guarantee: DeliveryGuarantee) -> KafkaSinkBuilder:
-        """Without it NONE, which is no less here than AT_LEAST_ONCE."""
+        """Set the guarantee. The default, NONE, is at-least-once in this sink."""
         if not isinstance(delivery_guarantee, DeliveryGuarantee):
             raise PenstockError(f"set_delivery_guarantee needs a DeliveryGuarantee, not {delivery_guarantee!r}.")
         self._guarantee = delivery_guarantee
         return self
 
     def set_transactional_id_prefix(self, transactional_id_prefix: str) -> KafkaSinkBuilder:
-        """One that no other job has, and that stays the same: by it a new driver keeps an older one from writing."""
+        """Set a prefix that is unique to the job and never changes: with it, a new driver fences off an older one."""
         self._prefix = transactional_id_prefix
         return self
 
     def set_record_serializer(self, record_serializer: KafkaRecordSerializationSchema) -> KafkaSinkBuilder:
+        """Set how records become messages."""
         if not isinstance(record_serializer, KafkaRecordSerializationSchema):
             raise PenstockError(
-                f"set_record_serializer needs what KafkaRecordSerializationSchema.builder() builds, not "
-                f"{type(record_serializer).__name__}."
+                f"set_record_serializer needs a KafkaRecordSerializationSchema, such as one built with "
+                f"KafkaRecordSerializationSchema.builder(), not {type(record_serializer).__name__}."
             )
         self._serializer = record_serializer
         return self
 
     def set_property(self, key: str, value: str) -> KafkaSinkBuilder:
-        """A property of librdkafka."""
+        """Set a librdkafka property."""
         self._properties[key] = str(value)
         return self
 
     def build(self) -> KafkaSink:
+        """Return the sink.
+
+        Raises:
+            PenstockError: A required setting is missing, or librdkafka rejects the properties.
+        """
         if "bootstrap.servers" not in self._properties:
             raise PenstockError("A KafkaSink needs servers: set_bootstrap_servers('host:9092').")
         if self._serializer is None:
@@ -239,8 +250,8 @@ class KafkaSinkBuilder:
         exactly_once = self._guarantee is DeliveryGuarantee.EXACTLY_ONCE
         if exactly_once and not self._prefix:
             raise PenstockError(
-                "A KafkaSink with DeliveryGuarantee.EXACTLY_ONCE needs set_transactional_id_prefix('name'): a name "
-                "that no other job has and that stays the same."
+                "A KafkaSink with DeliveryGuarantee.EXACTLY_ONCE needs set_transactional_id_prefix('name'). The prefix "
+                "must be unique to the job and never change."
             )
         client = KafkaClient("KafkaSink", dict(self._properties))
         client.check("Producer")

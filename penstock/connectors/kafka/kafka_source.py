@@ -1,7 +1,7 @@
-"""KafkaSource: a split is a partition, a position the offset that comes next.
+"""KafkaSource: a split is a partition, and a position is the next offset to read.
 
-The end of an epoch's range is what the partition held when it was planned; it is read again as often as need be, for
-Kafka keeps what was read. Offsets have gaps where transactions end and where a topic is compacted.
+The range of an epoch ends where the partition ended when the epoch was planned. Kafka retains records, so the range can
+be read again. Offsets have gaps: at the end of transactions, and in compacted topics.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from penstock.errors import PenstockError
 from penstock.runtime.moment import Timestamped
 
 _NO_TIME = 0, 0
-"""As confluent's messages say it."""
+"""The (type, value) that confluent returns for a message without a timestamp."""
 _DISCOVERY_MS = 300_000
-"""As in Flink: how often a source that goes on looks for new partitions."""
+"""Interval at which an unbounded source looks for new partitions; the default of Flink."""
 
 
 class KafkaSource(Source):
-    """Made by `KafkaSource.builder()`. A position is [next offset, offset to stop at or None].
+    """Read records from Kafka topics. Create one with ``KafkaSource.builder()``.
 
-    A split that is found while the job runs is first read from None: that reads nothing, and from then on its position
-    is where it began when it was found.
+    A position is [next offset, offset to stop at or None]. A partition discovered while the job runs is first read from
+    None, which yields nothing; its position afterwards is its start when it was discovered.
     """
 
     replayable = True
-    why = "Kafka keeps the records; its offsets are in every checkpoint, and it reads again from there"
+    why = "Kafka retains the records; every checkpoint stores the offsets, and it reads again from there"
     gives_time = True
-    """Records have the time that Kafka has for them, in jobs that use it."""
+    """Records carry their Kafka timestamp, in jobs that use event time."""
 
     def __init__(
         self,
@@ -61,10 +61,11 @@ class KafkaSource(Source):
         self._reader: PartitionReader | None = None
         self._looked: float | None = None
         self._ends: Offsets = {}
-        """Where the next record would be, when that was last asked."""
+        """Offset of the next record of each partition, as of the last query."""
 
     @staticmethod
     def builder() -> KafkaSourceBuilder:
+        """Return a builder."""
         return KafkaSourceBuilder()
 
     # -- in the planner --------------------------------------------------------------------------------------------
@@ -74,7 +75,7 @@ class KafkaSource(Source):
         if self.bounded and not partitions:
             raise KafkaError(
                 f"KafkaSource: no topic at {self._client.servers} matches '{self._subscription.pattern}'.",
-                fix="Correct set_topic_pattern(...), or leave set_bounded(...) out: then the source waits for one.",
+                fix="Correct set_topic_pattern(...), or remove set_bounded(...) to wait for a matching topic.",
             )
         starts = self._starting.resolve(self._cluster, partitions)
         stops = {} if self._stopping is None else self._stopping.stops(self._cluster, partitions, self.bounded)
@@ -92,14 +93,14 @@ class KafkaSource(Source):
         return ahead | {at.split: [offset, None] for at, offset in new.items()}
 
     def backlog(self, positions: Positions) -> int:
-        """How many offsets lie between these positions and what the partitions held when they were last asked."""
+        """Return the number of offsets between ``positions`` and the end of the partitions at the last query."""
         if not self._ends:
             self._waiting(positions)
         ends = {at.split: end for at, end in self._ends.items()}
         return sum(_left(position, ends.get(split, 0)) for split, position in positions.items())
 
     def commit(self, positions: Positions) -> None:
-        """For those who watch the group: a job goes on from its own checkpoint, not from this."""
+        """Commit offsets to the group, for monitoring only: a job resumes from its own checkpoint."""
         if self._commits:
             offsets = {KafkaTopicPartition.of_split(split): offset for split, (offset, _) in positions.items()}
             self._cluster.commit(offsets)
@@ -114,7 +115,7 @@ class KafkaSource(Source):
     def _decoded(self, partition: KafkaTopicPartition, start: int, end: int) -> Iterator[Any]:
         if self._reader is None:
             if self.letters is not None:
-                # By the name that the user gave it.
+                # Show the name that the user gave the source.
                 self._client.owner = self.letters.who
             self._reader = PartitionReader(self._client)
         decode, timed = self._deserializer.from_message, self.gives_time
@@ -122,7 +123,7 @@ class KafkaSource(Source):
             try:
                 value = decode(message)
             except Exception as error:
-                # Whatever a deserializer raises, the record is what it does not take.
+                # User code: any exception means that the record cannot be decoded.
                 yield self.unreadable(partition.split, f"offset {message.offset()}", message.value() or b"", error)
                 continue
             kind, timestamp = message.timestamp() if timed else _NO_TIME
@@ -144,7 +145,7 @@ class KafkaSource(Source):
             self._connected.close()
         self._connected = self._reader = self._looked = None
 
-    # -- inside ----------------------------------------------------------------------------------------------------
+    # -- internal --------------------------------------------------------------------------------------------------
 
     @property
     def _cluster(self) -> Cluster:
@@ -154,13 +155,13 @@ class KafkaSource(Source):
         return self._connected
 
     def _look(self) -> list[KafkaTopicPartition]:
-        """Which partitions there are. Raises for a topic that does not exist."""
+        """Return the existing partitions. Raises if a topic does not exist."""
         found = self._cluster.partitions(self._subscription)
         self._looked = time.monotonic()
         return found
 
     def _waiting(self, positions: Positions) -> dict[str, int]:
-        """By split, how many offsets there are that were not read. What is subscribed to no more stays where it is."""
+        """Return the number of unread offsets by split. Splits no longer subscribed to keep their position."""
         places = {KafkaTopicPartition.of_split(split): position for split, position in positions.items()}
         asked = [at for at, (offset, stop) in places.items() if stop is None or offset < stop]
         self._ends = self._cluster.latest([at for at in asked if self._subscription.holds(at)])
@@ -178,13 +179,13 @@ class KafkaSource(Source):
 
 
 def _left(position: tuple[int, int | None], end: int) -> int:
-    """How many offsets there are to read up to `end`, or to where the source stops."""
+    """Return the number of offsets up to `end`, or up to where the source stops."""
     offset, stop = position
     return max(0, (end if stop is None else min(end, stop)) - offset)
 
 
 def share(limit: int, waiting: dict[str, int]) -> dict[str, int]:
-    """At most `limit`, to each split by what waits there; at least one to each, where the limit is enough for that."""
+    """Distribute `limit` over splits in proportion to their backlog, with at least one each if the limit allows."""
     total = sum(waiting.values())
     if total <= limit:
         return waiting
@@ -193,7 +194,7 @@ def share(limit: int, waiting: dict[str, int]) -> dict[str, int]:
     rest, shares, before = limit - least * len(some), {}, 0
     spread = total - least * len(some)
     for split, count in some.items():
-        # Of running sums, so that nothing is lost by rounding.
+        # Differences of running sums, so that rounding errors cancel out.
         after = before + count - least
         shares[split] = least + rest * after // spread - rest * before // spread
         before = after
@@ -201,7 +202,7 @@ def share(limit: int, waiting: dict[str, int]) -> dict[str, int]:
 
 
 class KafkaSourceBuilder:
-    """Servers, what to read and a deserializer are needed; `build` says what is missing."""
+    """Builder of a ``KafkaSource``. Servers, topics and a deserializer are required."""
 
     def __init__(self) -> None:
         self._properties: dict[str, str] = {}
@@ -212,71 +213,85 @@ class KafkaSourceBuilder:
         self._bounded = False
 
     def set_bootstrap_servers(self, bootstrap_servers: str) -> KafkaSourceBuilder:
+        """Set the brokers to connect to, as ``host:port,...``."""
         return self.set_property("bootstrap.servers", bootstrap_servers)
 
     def set_group_id(self, group_id: str) -> KafkaSourceBuilder:
-        """Offsets are committed to this group with every checkpoint, for those who watch it."""
+        """Set the group to which each checkpoint commits its offsets, for monitoring."""
         return self.set_property("group.id", group_id)
 
     def set_client_id_prefix(self, prefix: str) -> KafkaSourceBuilder:
+        """Set the client id shown in broker logs."""
         return self.set_property("client.id", prefix)
 
     def set_topics(self, *topics: str) -> KafkaSourceBuilder:
-        """All must exist when the job starts."""
+        """Set the topics to read. They must exist when the job starts."""
         return self._subscribe(Subscription(topics=topics), topics)
 
     def set_topic_pattern(self, topic_pattern: str) -> KafkaSourceBuilder:
-        """Topics whose whole name matches, also those that appear later. A regular expression of Python's."""
+        """Read all topics whose full name matches a Python regular expression, including topics created later."""
         return self._subscribe(Subscription(pattern=topic_pattern), (topic_pattern,))
 
     def set_partitions(self, partitions: set[KafkaTopicPartition]) -> KafkaSourceBuilder:
+        """Set the partitions to read."""
         return self._subscribe(Subscription(partitions=tuple(sorted(partitions))), tuple(partitions))
 
     def set_starting_offsets(self, starting_offsets_initializer: KafkaOffsetsInitializer) -> KafkaSourceBuilder:
-        """Where to begin when there is no checkpoint; without this, at the earliest."""
+        """Set where to start if the job has no checkpoint. The default is the earliest offset."""
         self._starting = starting_offsets_initializer
         return self
 
     def set_bounded(self, stopping_offsets_initializer: KafkaOffsetsInitializer) -> KafkaSourceBuilder:
-        """Read up to these offsets, as they are found when the job starts, and end."""
+        """Make the source bounded: read up to these offsets, resolved when the job starts, then end."""
         self._stopping, self._bounded = stopping_offsets_initializer, True
         return self
 
     def set_unbounded(self, stopping_offsets_initializer: KafkaOffsetsInitializer) -> KafkaSourceBuilder:
-        """Read up to these offsets and no further, but let the job go on."""
+        """Stop reading at these offsets, but keep the job running."""
         self._stopping, self._bounded = stopping_offsets_initializer, False
         return self
 
     def set_value_only_deserializer(self, deserialization_schema: Any) -> KafkaSourceBuilder:
+        """Set how the value of a message becomes a record."""
         return self.set_deserializer(KafkaRecordDeserializationSchema.value_only(deserialization_schema))
 
     def set_deserializer(self, record_deserializer: KafkaRecordDeserializationSchema) -> KafkaSourceBuilder:
-        """For more than values: KafkaRecordDeserializationSchema.records(...) or one of your own."""
+        """Set how a message becomes a record, if you need more than its value.
+
+        Args:
+            record_deserializer: ``KafkaRecordDeserializationSchema.records(...)`` or your own subclass.
+        """
         if not isinstance(record_deserializer, KafkaRecordDeserializationSchema):
             raise PenstockError(
                 f"set_deserializer needs a KafkaRecordDeserializationSchema, not {type(record_deserializer).__name__}; "
-                f"for values only there is set_value_only_deserializer(SimpleStringSchema())."
+                f"for values only, use set_value_only_deserializer(SimpleStringSchema())."
             )
         self._deserializer = record_deserializer
         return self
 
     def set_property(self, key: str, value: str) -> KafkaSourceBuilder:
-        """A property of librdkafka, or partition.discovery.interval.ms or commit.offsets.on.checkpoint of Flink."""
+        """Set a property of librdkafka, or Flink's partition.discovery.interval.ms or commit.offsets.on.checkpoint."""
         self._properties[key] = str(value)
         return self
 
     def set_properties(self, props: dict[str, str]) -> KafkaSourceBuilder:
+        """Set several properties."""
         for key, value in props.items():
             self.set_property(key, value)
         return self
 
     def build(self) -> KafkaSource:
+        """Return the source.
+
+        Raises:
+            PenstockError: A required setting is missing, or librdkafka rejects the properties.
+        """
         properties = {name: value for name, value in self._properties.items() if name not in _OURS}
         subscription, deserializer = self._subscription, self._deserializer
         if "bootstrap.servers" not in properties:
             raise PenstockError("A KafkaSource needs servers: set_bootstrap_servers('host:9092').")
         if subscription is None:
-            raise PenstockError("A KafkaSource needs to know what to read: set_topics('name').")
+            raise PenstockError("A KafkaSource needs topics to read: set_topics('name').")
         if deserializer is None:
             raise PenstockError(
                 "A KafkaSource needs a deserializer: set_value_only_deserializer(SimpleStringSchema())."
@@ -299,7 +314,7 @@ class KafkaSourceBuilder:
 
     def _subscribe(self, subscription: Subscription, named: tuple[Any, ...]) -> KafkaSourceBuilder:
         if self._subscription is not None:
-            raise PenstockError("A KafkaSource reads either topics, or a pattern, or partitions: set one of them.")
+            raise PenstockError("A KafkaSource reads topics, a pattern or partitions: set only one of them.")
         if not named:
             raise PenstockError("A KafkaSource needs at least one topic or partition.")
         self._subscription = subscription
@@ -315,4 +330,4 @@ _OURS = {
     "auto.offset.reset",
     "enable.auto.commit",
 }
-"""Properties that are Flink's or that the source decides: librdkafka does not hear of them."""
+"""Properties of Flink, or decided by the source, which are not passed to librdkafka."""

@@ -1,4 +1,4 @@
-"""Partitions, and where to start and stop reading them."""
+"""Partitions, and the offsets at which to start and stop reading them."""
 
 from __future__ import annotations
 
@@ -12,16 +12,19 @@ from penstock.errors import PenstockError
 
 @dataclass(frozen=True, order=True)
 class KafkaTopicPartition:
+    """A partition of a topic."""
+
     topic: str
     partition: int
 
     @property
     def split(self) -> str:
-        """The name of the split. No topic has a slash."""
+        """Return the split name. Topic names cannot contain a slash."""
         return f"{self.topic}/{self.partition}"
 
     @staticmethod
     def of_split(split: str) -> KafkaTopicPartition:
+        """Return the partition of a split name."""
         topic, _, partition = split.rpartition("/")
         return KafkaTopicPartition(topic, int(partition))
 
@@ -30,7 +33,7 @@ class KafkaTopicPartition:
 
 
 class KafkaOffsetResetStrategy(Enum):
-    """Where to start where the wanted offset is not there."""
+    """Where to start if the requested offset does not exist. NONE fails the job."""
 
     LATEST = 0
     EARLIEST = 1
@@ -41,7 +44,7 @@ Offsets = dict[KafkaTopicPartition, int]
 
 
 class Log(Protocol):
-    """What a cluster knows of partitions."""
+    """Offset queries of a cluster."""
 
     def earliest(self, partitions: list[KafkaTopicPartition]) -> Offsets: ...
     def latest(self, partitions: list[KafkaTopicPartition]) -> Offsets: ...
@@ -50,7 +53,7 @@ class Log(Protocol):
 
 
 class KafkaOffsetsInitializer:
-    """Says where to start or stop. Asked once, when a job starts without a checkpoint."""
+    """Where to start or stop reading. Resolved once, when a job starts without a checkpoint."""
 
     def __init__(
         self,
@@ -66,15 +69,17 @@ class KafkaOffsetsInitializer:
 
     @staticmethod
     def earliest() -> KafkaOffsetsInitializer:
+        """Use the earliest offsets."""
         return KafkaOffsetsInitializer("earliest")
 
     @staticmethod
     def latest() -> KafkaOffsetsInitializer:
+        """Use the latest offsets: the end of each partition."""
         return KafkaOffsetsInitializer("latest")
 
     @staticmethod
     def timestamp(timestamp: int) -> KafkaOffsetsInitializer:
-        """The first record of this time, in milliseconds, or later; the end where there is none."""
+        """Use the first record at or after ``timestamp`` (in milliseconds), or the end if no such record exists."""
         if type(timestamp) is not int or timestamp < 0:
             raise PenstockError(f"KafkaOffsetsInitializer.timestamp needs milliseconds since 1970, not {timestamp!r}.")
         return KafkaOffsetsInitializer("timestamp", timestamp=timestamp)
@@ -83,14 +88,14 @@ class KafkaOffsetsInitializer:
     def committed_offsets(
         offset_reset_strategy: KafkaOffsetResetStrategy = KafkaOffsetResetStrategy.NONE,
     ) -> KafkaOffsetsInitializer:
-        """What the group has committed, or as the strategy says where it has not."""
+        """Use the group's committed offsets, or ``offset_reset_strategy`` for partitions without one."""
         return KafkaOffsetsInitializer("committed", reset=offset_reset_strategy)
 
     @staticmethod
     def offsets(
         offsets: Offsets, offset_reset_strategy: KafkaOffsetResetStrategy = KafkaOffsetResetStrategy.EARLIEST
     ) -> KafkaOffsetsInitializer:
-        """These; for other partitions, and where a partition has no such offset, as the strategy says."""
+        """Use the given offsets, or ``offset_reset_strategy`` for other partitions and for nonexistent offsets."""
         for partition, offset in offsets.items():
             if not isinstance(partition, KafkaTopicPartition) or type(offset) is not int or offset < 0:
                 raise PenstockError(
@@ -100,7 +105,7 @@ class KafkaOffsetsInitializer:
         return KafkaOffsetsInitializer("given", dict(offsets), reset=offset_reset_strategy)
 
     def resolve(self, log: Log, partitions: list[KafkaTopicPartition]) -> Offsets:
-        """The offset of each partition."""
+        """Return the offset of each partition."""
         if self.kind == "earliest":
             return log.earliest(partitions)
         if self.kind == "latest":
@@ -115,7 +120,7 @@ class KafkaOffsetsInitializer:
         }
 
     def stops(self, log: Log, partitions: list[KafkaTopicPartition], bounded: bool) -> Offsets:
-        """As where to stop. A bounded source cannot wait for records, so it must stop at what is there."""
+        """Return the offsets at which to stop. A bounded source does not wait, so these offsets must exist."""
         if self.kind != "given":
             return self.resolve(log, partitions)
         if bounded:
@@ -123,10 +128,10 @@ class KafkaOffsetsInitializer:
             for partition in partitions:
                 stop = self._offsets.get(partition)
                 if stop is None or stop > last[partition]:
-                    problem = "no offset is given" if stop is None else f"it has no offset {stop} yet"
+                    problem = "no offset is given" if stop is None else f"offset {stop} does not exist yet"
                     raise KafkaError(
                         f"KafkaSource cannot stop: {partition}: {problem}; the next one will be {last[partition]}.",
-                        fix="Give set_bounded(...) an offset up to that for each partition, or use "
+                        fix="Pass set_bounded(...) an offset up to that for each partition, or use "
                         "set_unbounded(...), which waits for records.",
                     )
         return {partition: stop for partition, stop in self._offsets.items() if partition in partitions}
@@ -135,11 +140,11 @@ class KafkaOffsetsInitializer:
         if wanted is not None and first <= wanted <= last:
             return wanted
         if self._reset is KafkaOffsetResetStrategy.NONE:
-            problem = "no offset is given" if self.kind == "given" else "the group has committed no offset"
+            problem = "no offset is given" if self.kind == "given" else "the group has no committed offset"
             if wanted is not None:
-                problem = f"offset {wanted} is not there: it holds {first} to {last}"
+                problem = f"offset {wanted} does not exist: the partition holds {first} to {last}"
             raise KafkaError(
                 f"KafkaSource cannot start: {partition}: {problem}.",
-                fix="Give KafkaOffsetResetStrategy.EARLIEST or LATEST as the second choice.",
+                fix="Pass KafkaOffsetResetStrategy.EARLIEST or LATEST as the fallback.",
             )
         return first if self._reset is KafkaOffsetResetStrategy.EARLIEST else last

@@ -1,4 +1,4 @@
-"""What becomes of a message: its value, or a record with all that Kafka knows of it."""
+"""Deserialization: messages become their value, or a record with all Kafka metadata."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from penstock.errors import PenstockError
 
 
 class KafkaRecord(NamedTuple):
-    """A message. `timestamp` is in milliseconds, None where the topic has none; headers may have a name twice."""
+    """A message with its metadata.
+
+    ``timestamp`` is in milliseconds, or None if the topic has none. A header name can occur more than once.
+    """
 
     key: Any
     value: Any
@@ -22,26 +25,31 @@ class KafkaRecord(NamedTuple):
 
 
 class KafkaRecordDeserializationSchema(ABC):
-    """Makes a record of a message. Pickled into the job; subclass it for more than key and value by themselves."""
+    """Turns messages into records. Pickled into the job. Subclass it to combine key, value and metadata."""
 
     @abstractmethod
     def deserialize(self, record: KafkaRecord) -> Any:
-        """`record` has key and value as bytes, None where the message has none. The same whenever it is read."""
+        """Return the record for a message, deterministically. Key and value are bytes, or None if absent."""
 
     def from_message(self, message: Any) -> Any:
-        """Of confluent's message."""
+        """Return the record for a confluent message."""
         return self.deserialize(_record(message))
 
     @staticmethod
     def value_only(deserialization_schema: DeserializationSchema) -> KafkaRecordDeserializationSchema:
-        """The value of each message; None for a message without one, a tombstone."""
+        """Return a schema that yields the value of each message; None for a tombstone."""
         return _ValueOnly(_checked(deserialization_schema))
 
     @staticmethod
     def records(
         value: DeserializationSchema | None = None, key: DeserializationSchema | None = None
     ) -> KafkaRecordDeserializationSchema:
-        """`KafkaRecord`s; key and value are bytes where no schema is given, and None where a message has none."""
+        """Return a schema that yields ``KafkaRecord`` objects.
+
+        Args:
+            value: Schema of the value; bytes by default.
+            key: Schema of the key; bytes by default.
+        """
         return _Records(*(None if schema is None else _checked(schema) for schema in (value, key)))
 
 
@@ -87,6 +95,6 @@ def _record(message: Any) -> KafkaRecord:
 def _checked(schema: Any) -> DeserializationSchema:
     if not callable(getattr(schema, "deserialize", None)):
         raise PenstockError(
-            f"A DeserializationSchema is needed, such as SimpleStringSchema() or JsonSchema(), not {schema!r}."
+            f"Expected a DeserializationSchema, such as SimpleStringSchema() or JsonSchema(), not {schema!r}."
         )
     return schema  # type: ignore[no-any-return]

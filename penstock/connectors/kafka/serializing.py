@@ -1,4 +1,4 @@
-"""What becomes of a record: the topic, key and value of a message."""
+"""Serialization: the topic, key and value of the message for a record."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.errors import PenstockError
 
 
 class Message(NamedTuple):
-    """As it is put aside and sent."""
+    """A message to log and send."""
 
     topic: str
     key: bytes | None
@@ -22,26 +22,31 @@ class KafkaTopicSelector(ABC):
     """Chooses the topic of a record."""
 
     @abstractmethod
-    def apply(self, data: Any) -> str: ...
+    def apply(self, data: Any) -> str:
+        """Return the topic."""
 
 
 class KafkaRecordSerializationSchema(ABC):
-    """Makes a message of a record. Pickled into the job; subclass it for more than the builder can do."""
+    """Turns records into messages. Pickled into the job. Subclass it if the builder is not flexible enough."""
 
     topics: tuple[str, ...] = ()
-    """Those that are known beforehand: they must exist when the job starts."""
+    """Topics known in advance: they must exist when the job starts."""
 
     @abstractmethod
     def serialize(self, value: Any) -> Message:
-        """The same message for the same record."""
+        """Return the message for a record, deterministically."""
 
     @staticmethod
     def builder() -> KafkaRecordSerializationSchemaBuilder:
+        """Return a builder."""
         return KafkaRecordSerializationSchemaBuilder()
 
 
 class KafkaRecordSerializationSchemaBuilder:
-    """A topic, or a selector of topics, and a schema for values are needed. Both schemas are given the whole record."""
+    """Builder of a schema. A topic (or topic selector) and a value schema are required.
+
+    The key schema and the value schema both receive the complete record.
+    """
 
     def __init__(self) -> None:
         self._topic: str | Callable[[Any], str] | None = None
@@ -49,15 +54,16 @@ class KafkaRecordSerializationSchemaBuilder:
         self._value: Callable[[Any], bytes | None] | None = None
 
     def set_topic(self, topic: str) -> KafkaRecordSerializationSchemaBuilder:
+        """Send all records to this topic."""
         if not isinstance(topic, str) or not topic:
-            raise PenstockError(f"set_topic needs the name of a topic, not {topic!r}.")
+            raise PenstockError(f"set_topic needs a topic name, not {topic!r}.")
         self._topic = topic
         return self
 
     def set_topic_selector(
         self, topic_selector: Callable[[Any], str] | KafkaTopicSelector
     ) -> KafkaRecordSerializationSchemaBuilder:
-        """A function of a record, or a `KafkaTopicSelector`."""
+        """Choose the topic of each record with a function or a ``KafkaTopicSelector``."""
         if not isinstance(topic_selector, KafkaTopicSelector) and not callable(topic_selector):
             raise PenstockError(f"set_topic_selector needs a function of a record, not {topic_selector!r}.")
         self._topic = topic_selector.apply if isinstance(topic_selector, KafkaTopicSelector) else topic_selector
@@ -66,21 +72,24 @@ class KafkaRecordSerializationSchemaBuilder:
     def set_key_serialization_schema(
         self, key_serialization_schema: SerializationSchema
     ) -> KafkaRecordSerializationSchemaBuilder:
+        """Set the schema that makes the key. Without it, messages have no key."""
         self._key = _serialize(key_serialization_schema)
         return self
 
     def set_value_serialization_schema(
         self, value_serialization_schema: SerializationSchema
     ) -> KafkaRecordSerializationSchemaBuilder:
+        """Set the schema that makes the value."""
         self._value = _serialize(value_serialization_schema)
         return self
 
     def build(self) -> KafkaRecordSerializationSchema:
+        """Return the schema. Raises PenstockError if the topic or the value schema is missing."""
         if self._topic is None:
             raise PenstockError("A KafkaRecordSerializationSchema needs a topic: set_topic('name').")
         if self._value is None:
             raise PenstockError(
-                "A KafkaRecordSerializationSchema needs a schema for values: "
+                "A KafkaRecordSerializationSchema needs a value schema: "
                 "set_value_serialization_schema(SimpleStringSchema())."
             )
         return _Built(self._topic, self._key, self._value)
@@ -111,6 +120,6 @@ def _serialize(schema: Any) -> Callable[[Any], bytes | None]:
     serialize = getattr(schema, "serialize", None)
     if not callable(serialize):
         raise PenstockError(
-            f"A SerializationSchema is needed, such as SimpleStringSchema() or JsonSchema(), not {schema!r}."
+            f"Expected a SerializationSchema, such as SimpleStringSchema() or JsonSchema(), not {schema!r}."
         )
     return serialize  # type: ignore[no-any-return]

@@ -1,9 +1,10 @@
-"""An epoch's messages in one transaction, with the number of the epoch as an offset in it.
+"""Sends an epoch's messages in one transaction, together with the epoch number.
 
-librdkafka cannot go on with a transaction that another producer began, so none is open between tasks and driver: tasks
-put messages aside, and the driver sends them when their checkpoint is complete. Should it die over that, the next one
-must know whether the transaction was committed. So each has in it an offset of a group of the sink's own, which nobody
-reads by: the epoch, with the lineage as its metadata. Kafka shows both or neither.
+librdkafka cannot resume a transaction that another producer began, so no transaction is open between tasks and driver:
+tasks log the messages, and the driver sends them when their checkpoint is complete. If the driver dies while sending,
+its successor must know whether the transaction was committed. Each transaction therefore also commits an offset in a
+consumer group dedicated to the sink, from which no consumer reads: the epoch, with the lineage as metadata. Kafka
+commits both atomically.
 """
 
 from __future__ import annotations
@@ -15,23 +16,23 @@ from penstock.connectors.kafka.client import KafkaClient, KafkaError, confluent_
 from penstock.connectors.kafka.serializing import Message
 
 _DEFAULTS = {
-    # As Java's producers choose partitions by key.
+    # The partitioner of Java's producers.
     "partitioner": "murmur2_random",
-    # The most that brokers allow unless they are told otherwise: an epoch's messages must have been sent by then.
+    # The maximum of brokers with default settings: the time within which an epoch's messages must be sent.
     "transaction.timeout.ms": 900_000,
 }
 _POLL = 10_000
-"""Messages between two looks at what was delivered."""
+"""Messages between two polls for delivery reports."""
 
 
 class TransactionFenced(KafkaError):
-    """A producer of this transactional id was opened after this one: so a driver keeps older ones from writing."""
+    """A newer Kafka producer uses this transactional id. This is how a driver fences off older drivers."""
 
     retryable = False
 
 
 class KafkaTransactions:
-    """One transactional producer. Opening it ends, one way or the other, what an earlier one left open."""
+    """A transactional producer. Opening it completes or aborts the open transaction of its predecessor."""
 
     def __init__(self, client: KafkaClient, transactional_id: str) -> None:
         self._client = client
@@ -41,29 +42,29 @@ class KafkaTransactions:
         self._ledger = client.consumer(
             {"group.id": transactional_id, "enable.auto.commit": False, "isolation.level": "read_committed"}
         )
-        self._call("begin to write", self._producer.init_transactions, client.timeout)
+        self._call("initialize transactions", self._producer.init_transactions, client.timeout)
 
     def holds(self, topic: str, lineage: str, epoch: int) -> bool:
-        """Whether the epoch's transaction was committed; `topic` is that of its first message."""
+        """Return whether the epoch's transaction was committed. `topic`: the topic of its first message."""
         [found] = self._call(
-            "learn which epoch it wrote last", self._ledger.committed, [self._entry(topic)], self._client.timeout
+            "look up the last committed epoch", self._ledger.committed, [self._entry(topic)], self._client.timeout
         )
-        # confluent-kafka stores a text with the zero that ends it in C.
+        # confluent-kafka stores strings with their terminating NUL.
         return (found.metadata or "").rstrip("\0") == lineage and bool(found.offset >= epoch)
 
     def send(self, messages: Iterable[Message], topic: str, lineage: str, epoch: int) -> None:
-        """All of them, and that it was this epoch; or none."""
+        """Send all messages and the epoch number, or nothing."""
         self._call(f"begin the transaction of epoch {epoch}", self._producer.begin_transaction)
         try:
             self._produce(messages)
             self._call(
-                f"write down epoch {epoch}",
+                f"record epoch {epoch}",
                 self._producer.send_offsets_to_transaction,
                 [self._entry(topic, epoch, lineage)],
                 self._ledger.consumer_group_metadata(),
                 self._client.timeout,
             )
-            # Waits for every message, and raises if one was refused.
+            # Waits for every message, and raises if one was not delivered.
             self._call(f"commit the transaction of epoch {epoch}", self._producer.commit_transaction)
         except BaseException:
             self._abort()
@@ -80,7 +81,7 @@ class KafkaTransactions:
                     produce(topic, value, key)
                     break
                 except BufferError:
-                    # librdkafka holds as many as it may.
+                    # The queue of librdkafka is full.
                     poll(0.1)
                 except self._confluent.KafkaException as error:
                     raise self._client.failed(f"send a message to topic '{topic}'", error) from None
@@ -88,7 +89,7 @@ class KafkaTransactions:
                 poll(0)
 
     def _abort(self) -> None:
-        """Else readers wait for the transaction until it times out. The next producer of this id aborts it anyway."""
+        """Abort, to spare readers the transaction timeout. The next producer of this id would abort it anyway."""
         try:
             self._producer.abort_transaction(self._client.timeout)
         except self._confluent.KafkaException:
@@ -104,9 +105,8 @@ class KafkaTransactions:
             codes = self._confluent.KafkaError
             if error.args[0].code() in (codes._FENCED, codes.PRODUCER_FENCED, codes.INVALID_PRODUCER_EPOCH):
                 raise TransactionFenced(
-                    f"{self._client.owner} cannot {doing}: another producer has taken the transactional id "
-                    f"'{self._id}'.",
-                    fix="If another driver of this job runs, it carries the job on. If another job has the same "
-                    "set_transactional_id_prefix(...), give each its own.",
+                    f"{self._client.owner} cannot {doing}: another producer uses the transactional id '{self._id}'.",
+                    fix="If another driver of this job is running, it has taken over. If another job has the same "
+                    "set_transactional_id_prefix(...), set a different prefix for each job.",
                 ) from None
             raise self._client.failed(doing, error) from None

@@ -1,1 +1,1 @@
-"""PostgreSQL as a source and as an exactly-once sink. docs/connect/postgres.md has what holds."""
+"""PostgreSQL source and exactly-once sink. See docs/connect/postgres.md for the guarantees."""

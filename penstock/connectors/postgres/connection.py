@@ -1,4 +1,4 @@
-"""Connections to PostgreSQL: settings that keep their password, and work that outlives a server that comes back."""
+"""Connections to PostgreSQL: settings that hide the password, and sessions that survive a server restart."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 Conninfo = str | Mapping[str, Any]
-"""As libpq has it: `host=db dbname=shop user=flow`, `postgresql://flow@db/shop`, or the same words as a dict."""
+"""libpq connection settings: ``host=db dbname=shop user=flow``, ``postgresql://flow@db/shop``, or a dict of them."""
 
 RETRY_SECONDS = 60.0
-"""How long a server may be away: longer than one needs to start again after a crash."""
+"""How long to retry an unavailable server: longer than a restart after a crash takes."""
 _LAST_PAUSE = 1.0
 _REFUSED = ("password authentication failed", "no password supplied", "does not exist", "no pg_hba.conf entry",
             "authentication failed", "not permitted to log in", "invalid connection option")  # fmt: skip
-"""Words of a server, or of libpq, that say the same tomorrow. Libpq gives no SQLSTATE of a refused connection."""
+"""Messages of the server or libpq that are permanent. libpq returns no SQLSTATE for a refused connection."""
 
 
 class PostgresError(PenstockError):
-    """PostgreSQL could not be reached, or refused. Operator action: what the message ends with."""
+    """PostgreSQL is unavailable, or rejected a request. Operator action: apply the fix in the message."""
 
 
 class PostgresRefused(PostgresError):
-    """It will refuse again: a wrong password, a table or column that is missing, a value that does not fit."""
+    """PostgreSQL rejects a request permanently: a wrong password, a missing table or column, a mismatched value."""
 
     retryable = False
 
 
 def driver() -> Any:
-    """psycopg, which is in an extra."""
+    """Import and return psycopg, which is an optional dependency."""
     try:
         import psycopg
     except ImportError:
@@ -47,10 +47,10 @@ def driver() -> Any:
 
 
 class PostgresEndpoint:
-    """Where a database is and how to get in. Pickled into the job; shows all but the password."""
+    """A database and its credentials. Pickled into the job. Its repr omits the password."""
 
     def __init__(self, connection: Conninfo, whose: str, retry_seconds: float = RETRY_SECONDS) -> None:
-        """`whose`: the class whose argument `connection` is."""
+        """`whose`: the class that takes `connection` as an argument, for error messages."""
         psycopg = driver()
         if isinstance(retry_seconds, bool) or not isinstance(retry_seconds, (int, float)) or retry_seconds < 0:
             raise PenstockError(f"{whose}: retry_seconds must be a number of seconds, not {retry_seconds!r}.")
@@ -58,11 +58,11 @@ class PostgresEndpoint:
             words = dict(connection) if isinstance(connection, Mapping) else {"conninfo": connection}
             self._conninfo: str = psycopg.conninfo.make_conninfo(**words)
             known = psycopg.conninfo.conninfo_to_dict(self._conninfo)
-        except Exception:  # whatever it says, it may say the password
+        except Exception:  # the message can contain the password
             raise PenstockError(
-                f"{whose}: the connection cannot be understood.",
-                fix="Write it as 'host=... port=... dbname=... user=... password=...', as "
-                "'postgresql://user:password@host:port/dbname', or as a dict of these words.",
+                f"{whose}: the connection settings are invalid.",
+                fix="Use 'host=... port=... dbname=... user=... password=...', "
+                "'postgresql://user:password@host:port/dbname', or a dict of these settings.",
             ) from None
         self._whose = whose
         self.retry_seconds = float(retry_seconds)
@@ -72,13 +72,13 @@ class PostgresEndpoint:
         self.user = str(known.get("user") or defaults.get("user") or "")
         database = known.get("dbname") or defaults.get("dbname") or self.user
         self.where = f"{host}:{port}, database '{database}'"
-        """For messages."""
+        """Location of the database, for messages."""
 
     def __repr__(self) -> str:
         return f"PostgreSQL at {self.where}"
 
     def connect(self, name: str) -> psycopg.Connection[Any]:
-        """`name` is what the server's administrator sees. Once: `Session` tries again."""
+        """Connect once, without retries; `Session` retries. `name` is the application name that the server shows."""
         try:
             connection: psycopg.Connection[Any] = driver().connect(
                 self._conninfo, autocommit=True, fallback_application_name=name, client_encoding="utf8"
@@ -87,15 +87,15 @@ class PostgresEndpoint:
             text = said(error)
             if any(words in text for words in _REFUSED):
                 raise PostgresRefused(
-                    f"{self._whose}: PostgreSQL at {self.where} refuses the user '{self.user}': {text}",
-                    fix=f"Correct the connection of {self._whose}, or the rights of that user.",
+                    f"{self._whose}: PostgreSQL at {self.where} rejects the user '{self.user}': {text}",
+                    fix=f"Correct the connection settings of {self._whose}, or the privileges of that user.",
                 ) from None
             raise
         return connection
 
 
 class Session:
-    """A connection that is made when it is needed, and made again when it has been lost."""
+    """A connection that is opened on first use, and reopened after it is lost."""
 
     def __init__(self, server: PostgresEndpoint, name: str) -> None:
         self._server = server
@@ -103,8 +103,10 @@ class Session:
         self._connection: psycopg.Connection[Any] | None = None
 
     def run(self, work: Callable[[psycopg.Connection[Any]], Result], doing: str) -> Result:
-        """What `work` gives. After an error that passes it is called again, with a new connection, for as long as the
-        server may be away; so it must be right to call it again. `doing` is for the message if that does not help."""
+        """Return the result of `work`, which must be idempotent: after a transient error it is called again.
+
+        Retries use a new connection and end after `retry_seconds`. `doing` describes the work in the error message.
+        """
         errors = driver()
         until = time.monotonic() + self._server.retry_seconds
         pause = 0.02
@@ -119,7 +121,7 @@ class Session:
                 if not away and not is_brief(error.sqlstate):
                     self.close()
                     raise
-                # Also where the connection is sound: after a failover another server may be the primary.
+                # Reconnect even if the connection is usable: after a failover another server can be the primary.
                 self.close()
                 left = until - time.monotonic()
                 if left <= 0:
@@ -127,14 +129,14 @@ class Session:
                 time.sleep(min(pause, left))
                 pause = min(2 * pause, _LAST_PAUSE)
             except BaseException:
-                # The connection may be in the middle of something.
+                # The connection can be in the middle of a protocol exchange.
                 self.close()
                 raise
 
     def _not_in_time(self, error: Any, doing: str) -> PostgresError:
         server, code = self._server, error.sqlstate
         long = f"for {server.retry_seconds:g} s"
-        what = f"did not do it {long}" if code else f"was not to be reached {long}"
+        what = f"did not succeed {long}" if code else f"was unavailable {long}"
         return PostgresError(
             f"{server._whose}: {doing} failed: PostgreSQL at {server.where} {what}: {said(error)}"
             f"{(code and f' (SQLSTATE {code})') or ''}.",
@@ -151,7 +153,7 @@ class Session:
 
 
 def failure(error: Any, who: str, doing: str, fix: str) -> PostgresError:
-    """What to raise for an error of the server: one that ends the job, unless it may pass."""
+    """Return the error to raise for a server error; it ends the job unless the error is transient."""
     code = f" (SQLSTATE {error.sqlstate})" if error.sqlstate else ""
     return (PostgresError if passes(error.sqlstate) else PostgresRefused)(
         f"{who}: {doing} failed: {said(error)}{code}.", fix=fix
@@ -159,14 +161,14 @@ def failure(error: Any, who: str, doing: str, fix: str) -> PostgresError:
 
 
 def said(error: Exception) -> str:
-    """What the server or libpq said, in one line."""
+    """Return the message of the server or of libpq, in one line."""
     diagnosis = getattr(error, "diag", None)
     text = (diagnosis and diagnosis.message_primary) or str(error)
     return " ".join(text.split()).removeprefix("connection failed: ")
 
 
 def sql(template: str, **names: Any) -> Composed:
-    """SQL with identifiers put in place: {table} for a `Table`'s names, {columns} for a list of them."""
+    """Return SQL with quoted identifiers: {table} for the names of a `Table`, {columns} for a list of names."""
     from psycopg import sql as parts
 
     def quoted(name: Any) -> Any:

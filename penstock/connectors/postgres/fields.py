@@ -1,4 +1,4 @@
-"""One value as a field of COPY's CSV format, checked against the column it is for."""
+"""Encodes one value as a field of COPY's CSV format, checked against its column."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ __all__ = ["IMMUTABLE", "INTEGERS", "LARGEST", "TEXTS", "Encode", "Unfit", "fiel
 INTEGERS = {"int2": 15, "int4": 31, "int8": 63}
 TEXTS = ("text", "varchar", "bpchar", "citext")
 LARGEST = {"float4": 3.4028235677973362e38, "float8": sys.float_info.max}
-"""The largest that are not rounded to infinity."""
+"""Largest values that do not round to infinity."""
 
 
 class Unfit(Exception):
-    """Why a value does not fit its column."""
+    """A value does not match its column; the message is the reason."""
 
 
 Encode = Callable[[Any], str | None]
@@ -41,10 +41,10 @@ def _integer(column: Column) -> Encode:
 
     def encode(value: Any) -> str:
         if isinstance(value, bool) or not hasattr(value, "__index__"):
-            raise Unfit(f"it is of type {type(value).__name__}, not int")
+            raise Unfit(f"its type is {type(value).__name__}, not int")
         number = value.__index__()
         if not -limit <= number < limit:
-            raise Unfit(f"it is not within {-limit} and {limit - 1}")
+            raise Unfit(f"it is outside {-limit} to {limit - 1}")
         return str(number)
 
     return encode
@@ -53,7 +53,7 @@ def _integer(column: Column) -> Encode:
 def _float(column: Column) -> Encode:
     def encode(value: Any) -> str:
         if isinstance(value, (bool, str)) or not hasattr(value, "__float__"):
-            raise Unfit(f"it is of type {type(value).__name__}, not float")
+            raise Unfit(f"its type is {type(value).__name__}, not float")
         number = float(value)
         if math.isfinite(number) and abs(number) > LARGEST[column.type]:
             raise Unfit("it is too large")
@@ -69,7 +69,7 @@ def _numeric(column: Column) -> Encode:
 
     def encode(value: Any) -> str:
         if isinstance(value, bool) or not isinstance(value, (int, float, decimal.Decimal)):
-            raise Unfit(f"it is of type {type(value).__name__}, not Decimal, int or float")
+            raise Unfit(f"its type is {type(value).__name__}, not Decimal, int or float")
         number = decimal.Decimal(value) if isinstance(value, int) else decimal.Decimal(str(value))
         if number.is_nan():
             return "NaN"
@@ -77,25 +77,25 @@ def _numeric(column: Column) -> Encode:
             if number.is_infinite():
                 raise Unfit("it is infinite")
             if number.adjusted() >= digits or abs(_rounded(number, scale)) >= decimal.Decimal(10) ** digits:
-                raise Unfit(f"it has more than {max(digits, 0)} digits before the point")
+                raise Unfit(f"it has more than {max(digits, 0)} digits before the decimal point")
         return str(number)
 
     return encode
 
 
 def _rounded(number: decimal.Decimal, scale: int) -> decimal.Decimal:
-    """As the server rounds it."""
+    """Round like the server."""
     return number.quantize(decimal.Decimal(1).scaleb(-scale), decimal.ROUND_HALF_UP, _EXACT)
 
 
 _EXACT = decimal.Context(prec=3000, Emax=decimal.MAX_EMAX, Emin=decimal.MIN_EMIN)
-"""More digits than a column with a precision can have."""
+"""More digits than any column with a precision."""
 
 
 def _boolean(column: Column) -> Encode:
     def encode(value: Any) -> str:
         if not isinstance(value, bool):
-            raise Unfit(f"it is of type {type(value).__name__}, not bool")
+            raise Unfit(f"its type is {type(value).__name__}, not bool")
         return "t" if value else "f"
 
     return encode
@@ -106,9 +106,9 @@ def _text(column: Column) -> Encode:
 
     def encode(value: Any) -> str:
         if not isinstance(value, str):
-            raise Unfit(f"it is of type {type(value).__name__}, not str")
+            raise Unfit(f"its type is {type(value).__name__}, not str")
         if longest is not None and len(value) > longest and value[longest:].strip(" "):
-            raise Unfit(f"it has {len(value)} characters, and the column takes {longest}")
+            raise Unfit(f"it has {len(value)} characters, but the column holds {longest}")
         return _checked(value)
 
     return encode
@@ -117,7 +117,7 @@ def _text(column: Column) -> Encode:
 def _bytes(column: Column) -> Encode:
     def encode(value: Any) -> str:
         if not isinstance(value, (bytes, bytearray, memoryview)):
-            raise Unfit(f"it is of type {type(value).__name__}, not bytes")
+            raise Unfit(f"its type is {type(value).__name__}, not bytes")
         return "\\x" + bytes(value).hex()
 
     return encode
@@ -126,7 +126,7 @@ def _bytes(column: Column) -> Encode:
 def _date(column: Column) -> Encode:
     def encode(value: Any) -> str:
         if not isinstance(value, datetime.date) or isinstance(value, datetime.datetime):
-            raise Unfit(f"it is of type {type(value).__name__}, not date")
+            raise Unfit(f"its type is {type(value).__name__}, not date")
         return value.isoformat()
 
     return encode
@@ -137,11 +137,11 @@ def _timestamp(column: Column) -> Encode:
 
     def encode(value: Any) -> str:
         if not isinstance(value, datetime.datetime):
-            raise Unfit(f"it is of type {type(value).__name__}, not datetime")
+            raise Unfit(f"its type is {type(value).__name__}, not datetime")
         if zoned and value.tzinfo is None:
-            raise Unfit("it has no time zone; give it one: value.replace(tzinfo=timezone.utc)")
+            raise Unfit("it has no time zone; add one: value.replace(tzinfo=timezone.utc)")
         if not zoned and value.tzinfo is not None:
-            raise Unfit("it has a time zone, which the column would forget: value.replace(tzinfo=None)")
+            raise Unfit("it has a time zone, which the column would drop: value.replace(tzinfo=None)")
         return value.isoformat(" ")
 
     return encode
@@ -150,7 +150,7 @@ def _timestamp(column: Column) -> Encode:
 def _time(column: Column) -> Encode:
     def encode(value: Any) -> str:
         if not isinstance(value, datetime.time) or value.tzinfo is not None:
-            raise Unfit(f"it is of type {type(value).__name__}, not time without a zone")
+            raise Unfit(f"its type is {type(value).__name__}, not time without a zone")
         return value.isoformat()
 
     return encode
@@ -159,8 +159,8 @@ def _time(column: Column) -> Encode:
 def _interval(column: Column) -> Encode:
     def encode(value: Any) -> str:
         if not isinstance(value, datetime.timedelta):
-            raise Unfit(f"it is of type {type(value).__name__}, not timedelta")
-        # With both signs it means the same whatever IntervalStyle is.
+            raise Unfit(f"its type is {type(value).__name__}, not timedelta")
+        # With both signs the meaning does not depend on IntervalStyle.
         return f"{value.days:+d} days +{value.seconds}.{value.microseconds:06d} seconds"
 
     return encode
@@ -171,7 +171,7 @@ def _uuid(column: Column) -> Encode:
         try:
             return str(value if isinstance(value, uuid.UUID) else uuid.UUID(value))
         except (ValueError, TypeError, AttributeError):
-            raise Unfit("it is no UUID") from None
+            raise Unfit("it is not a UUID") from None
 
     return encode
 
@@ -181,9 +181,9 @@ def _json(column: Column) -> Encode:
         try:
             text = json.dumps(value, allow_nan=False)
         except (TypeError, ValueError) as error:
-            raise Unfit(f"it is no JSON: {error}") from None
+            raise Unfit(f"it is not JSON: {error}") from None
         if column.type == "jsonb" and "\\u0000" in text.replace("\\\\", ""):
-            raise Unfit("it has a character of code 0, which PostgreSQL does not take")
+            raise Unfit("it contains a NUL character, which PostgreSQL does not support")
         return _checked(text)
 
     return encode
@@ -192,14 +192,14 @@ def _json(column: Column) -> Encode:
 def _enum(column: Column) -> Encode:
     def encode(value: Any) -> str:
         if value not in column.labels:
-            raise Unfit(f"it is none of {', '.join(map(repr, column.labels))}")
+            raise Unfit(f"it is not one of {', '.join(map(repr, column.labels))}")
         return _checked(value)
 
     return encode
 
 
 def _other(value: Any) -> str | None:
-    """As psycopg writes it. Whether it fits, the server says at commit."""
+    """Encode a value with psycopg. The server checks it at commit."""
     if isinstance(value, str):
         return _checked(value)
     psycopg = driver()
@@ -207,15 +207,15 @@ def _other(value: Any) -> str | None:
         dumper = psycopg.adapt.Transformer().get_dumper(value, psycopg.adapt.PyFormat.TEXT)
         data = dumper.dump(value)
     except psycopg.Error as error:
-        raise Unfit(f"psycopg does not know how to write it: {error}") from None
+        raise Unfit(f"psycopg cannot encode it: {error}") from None
     return None if data is None else _checked(bytes(data).decode())
 
 
 def _checked(text: str) -> str:
     if "\0" in text:
-        raise Unfit("it has a character of code 0, which PostgreSQL does not take")
+        raise Unfit("it contains a NUL character, which PostgreSQL does not support")
     text.encode()
-    # Without what its own class may say of it.
+    # Ignore __str__ of a subclass.
     return str.__str__(text)
 
 

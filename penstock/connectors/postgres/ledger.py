@@ -1,8 +1,8 @@
-"""Which epoch of which sink is in the database: a row that is changed in the transaction that brings the epoch's rows.
+"""Ledger of committed epochs: a row that is updated in the same transaction that writes the epoch's rows.
 
-A row for each lineage and sink. Of a job that begins anew, or with a savepoint, the lineage is another one: its epochs
-hold other records than epochs of the same number before. A row stays behind when its lineage ends, for a driver that
-was thought dead may still come with an epoch.
+There is one row per lineage and sink. A job that starts over, or from a savepoint, has a new lineage: its epochs hold
+different records than earlier epochs of the same number. The row of a finished lineage is kept, because a driver that
+was presumed dead can still try to commit an epoch.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 NAME = "penstock_ledger"
 STALLED_SECONDS = 10
-"""A commit takes milliseconds to say that it has begun. Who is waited for so long, and waits for its own client, is a
-driver that was stopped or cut off in the middle of one."""
+"""Lock timeout. A commit enters its epoch within milliseconds, so a session that holds the lock for this long and waits
+for its client belongs to a driver that was stopped or cut off."""
 _CREATE = """
 CREATE TABLE {ledger} (
     lineage text NOT NULL, sink text NOT NULL, epoch bigint NOT NULL, target text NOT NULL,
@@ -42,14 +42,14 @@ WHERE application_name = %s AND pid <> pg_backend_pid() AND wait_event_type = 'C
 
 
 class Ledger:
-    """Of one sink, in the schema of the table that it writes to."""
+    """Ledger of one sink, in the schema of its target table."""
 
     def __init__(self, schema: str, target: str) -> None:
         self._names = (schema, NAME)
         self._target = target
 
     def create(self, connection: psycopg.Connection[Any], who: str) -> None:
-        """If it is not there yet."""
+        """Create the table if it does not exist."""
         errors = driver().errors
         quoted = sql("{ledger}", ledger=self._names).as_string(connection)
         if connection.execute("SELECT to_regclass(%s)", [quoted]).fetchone() != (None,):
@@ -57,22 +57,22 @@ class Ledger:
         try:
             connection.execute(sql(_CREATE, ledger=self._names))
         except (errors.DuplicateTable, errors.UniqueViolation):
-            # Another sink did, a moment ago.
+            # Another sink has just created it.
             pass
         except errors.InsufficientPrivilege:
             raise PostgresRefused(
-                f"{who}: the user may not create the table {quoted}, in which the sink keeps which epochs it wrote.",
-                fix=f"Let somebody who may create it, and grant SELECT, INSERT and UPDATE on it:"
+                f"{who}: the user is not allowed to create the table {quoted}, in which the sink records its epochs.",
+                fix=f"Create it as a privileged user, and grant SELECT, INSERT and UPDATE on it:"
                 f"{sql(_CREATE, ledger=self._names).as_string(connection)}",
             ) from None
 
     def enter(self, connection: psycopg.Connection[Any], lineage: str, sink: str, epoch: int) -> bool:
-        """Within a transaction: whether this epoch is to be written now. If not, it or a later one has been.
+        """Within a transaction: return whether to write this epoch. If not, it or a later one is already written.
 
-        Of two drivers that come at the same time one waits for the other to commit. If that one does not come to it
-        because its driver was stopped or cut off, its session is ended: it would find its epoch written.
+        If two drivers commit concurrently, one waits for the other. If the other was stopped or cut off before its
+        commit, this method terminates its session; should that driver return, it finds the epoch written.
         """
-        # It must not be lost by a server that crashes after it said that it has it.
+        # synchronous_commit: the server must not lose an acknowledged commit in a crash.
         name = f"penstock {hashlib.blake2b(f'{lineage} {sink}'.encode(), digest_size=16).hexdigest()}"
         enter = sql(_ENTER, ledger=self._names)
         connection.execute(_SETTINGS, [name, f"{STALLED_SECONDS}s"])

@@ -1,4 +1,4 @@
-"""PostgresSource: an append table as a stream, in the order of a number that its rows are given."""
+"""PostgresSource: an append-only table as a stream, in the order of a number column."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _WHO = "PostgresSource"
 _FETCHED = 2000
-"""Rows that a task asks for at a time: 0.9 µs a row of four columns, with the server's work."""
+"""Rows fetched at a time: 0.9 µs per row of four columns, including the server's work."""
 _PAUSE = 0.02
 _ROWS = """
 SELECT {columns}, {key} FROM {table} WHERE {key} > %(after)s AND {key} <= %(upto)s
@@ -42,18 +42,24 @@ _LEAST = -(2**63)
 
 
 class PostgresSource(Source):
-    """Every row of a table once, those that come later too; with `bounded`, those that are there when the job starts.
+    """Read each row of an append-only table once, including rows added while the job runs.
 
-    `key` is a column of whole numbers that the table gives its rows (an identity or serial column), with an index.
-    Rows are read in its order. They must not be changed, nor be deleted before they have been read.
+    Rows are read in the order of ``key``. They must not be updated, or deleted before they have been read.
 
-    `records`: each a `Row` with the columns' names, a tuple, or a dict. `columns`: only these, in this order.
-    `splits`: how many tasks read at the same time, each every so-manieth number; it stays what it was when the job
-    began. `trust_numbers`: the numbers come from the writers, who take care: docs/connect/postgres.md says of what.
+    Args:
+        connection: libpq connection settings, as a string or a dict.
+        table: The table, with its schema and quotes if necessary.
+        key: An indexed integer column that the table fills in ascending order (identity or serial).
+        columns: Columns to read; all by default.
+        records: Whether a record is a ``Row`` with named fields, a tuple or a dict.
+        bounded: Read the rows that exist when the job starts, then end.
+        splits: Number of tasks that read concurrently, each every n-th key. Fixed when the job first starts.
+        trust_numbers: Accept numbers assigned by the writers; docs/connect/postgres.md lists the requirements.
+        retry_seconds: How long to retry while the server is unavailable.
     """
 
     replayable = True
-    why = "rows of an append table stay where they are, and are read again by their numbers"
+    why = "rows of an append-only table stay in place, and it reads them again by their numbers"
 
     def __init__(
         self,
@@ -71,7 +77,7 @@ class PostgresSource(Source):
         if records not in _MAKERS:
             raise PenstockError(f"{_WHO}: records must be 'row', 'tuple' or 'dict', not {records!r}.")
         if type(splits) is not int or splits < 1:
-            raise PenstockError(f"{_WHO}: splits must be a whole number from 1 on, not {splits!r}.")
+            raise PenstockError(f"{_WHO}: splits must be an int of at least 1, not {splits!r}.")
         self._server = PostgresEndpoint(connection, _WHO, retry_seconds)
         self._name, self._key = table, key
         self._columns = check_names(columns, f"{_WHO}: columns")
@@ -99,12 +105,12 @@ class PostgresSource(Source):
     # -- in the planner --------------------------------------------------------------------------------------------
 
     def start(self, parallelism: int) -> Positions:
-        """A position is the largest number that was read, with `bounded` also the largest that will be."""
+        """Return the initial positions: the largest number read and, if bounded, the largest to read."""
         at = [None, self._goal()] if self.bounded else None
         return {f"{number}/{self._splits}": at for number in range(self._splits)}
 
     def advance(self, positions: Positions, limit: int | None) -> Positions:
-        """All splits advance to the same number."""
+        """Advance all splits to the same number."""
         before = next(iter(positions.values()))
         at, goal = before if isinstance(before, list) else (before, None)
         if self.bounded:
@@ -116,7 +122,7 @@ class PostgresSource(Source):
         return dict.fromkeys(positions, [at, goal] if self.bounded else at)
 
     def backlog(self, positions: Positions) -> int | None:
-        """How many rows wait, at most: numbers that no row has are counted too."""
+        """Return an upper bound of the rows waiting: gaps in the numbers are counted too."""
         before = next(iter(positions.values()))
         at, goal = before if isinstance(before, list) else (before, None)
 
@@ -124,7 +130,7 @@ class PostgresSource(Source):
             query = sql(_BOUNDS, key=self._key, table=self._described(connection).names)
             return connection.execute(query).fetchone()
 
-        least, largest = self._work(bounds, "counting what waits")
+        least, largest = self._work(bounds, "counting waiting rows")
         if self.bounded and goal is not None and largest is not None:
             largest = min(goal, largest)
         if largest is None:
@@ -132,7 +138,7 @@ class PostgresSource(Source):
         return max(0, int(largest) - int(least - 1 if at is None else max(at, least - 1)))
 
     def _within(self, at: int | None, upto: int, limit: int) -> int:
-        """The number of the last of `limit` rows, or `upto` if there are not so many."""
+        """Return the number of the last of `limit` rows, or `upto` if there are fewer."""
 
         def find(connection: psycopg.Connection[Any]) -> Any:
             query = sql(_AFTER_LIMIT, key=self._key, table=self._described(connection).names)
@@ -143,7 +149,7 @@ class PostgresSource(Source):
         return upto if found is None else int(found[0])
 
     def _goal(self) -> int | None:
-        """The largest number that is there, settled. Waits for transactions under way, though not for new ones."""
+        """Return the largest existing number, settled. Waits for current transactions, but not for new ones."""
         until = time.monotonic() + self._server.retry_seconds
         settling: Settling | None = None
 
@@ -161,9 +167,9 @@ class PostgresSource(Source):
                 return goal
             if time.monotonic() > until:
                 raise PostgresError(
-                    f"{_WHO}: table '{self._name}' in {self._server!r} has been written to for "
-                    f"{self._server.retry_seconds:g} s by transactions that do not end: {', '.join(sorted(waits))} in "
-                    f"pg_locks.virtualtransaction. Their rows would come between those that are there.",
+                    f"{_WHO}: table '{self._name}' in {self._server!r} has open transactions that wrote to it and have "
+                    f"not ended for {self._server.retry_seconds:g} s: {', '.join(sorted(waits))} in "
+                    f"pg_locks.virtualtransaction. Their rows would be interleaved with the existing ones.",
                     fix="End them, or wait longer with retry_seconds=...",
                 )
             time.sleep(_PAUSE)
@@ -181,7 +187,7 @@ class PostgresSource(Source):
     # -- in the tasks ----------------------------------------------------------------------------------------------
 
     def read(self, split: str, start: Any, end: Any) -> Iterator[Any]:
-        """Rows are fetched some at a time; where the server goes away in between, the rest are asked for anew."""
+        """Yield rows in batches. If the connection is lost in between, query the remaining rows again."""
         number, splits = map(int, split.split("/"))
         after, upto = (bound[0] if isinstance(bound, list) else bound for bound in (start, end))
         bounds = {"after": _LEAST if after is None else after, "upto": upto, "splits": splits, "number": number}
@@ -200,7 +206,7 @@ class PostgresSource(Source):
                 assert self._table is not None
                 yield from _MAKERS[self._records](tuple(self._wanted(self._table)), fetched)
         finally:
-            # Whoever reads no further leaves no transaction open.
+            # Close the transaction if the caller stops early.
             if rows is not None:
                 rows.close()
 
@@ -211,7 +217,7 @@ class PostgresSource(Source):
         adapters = connection.adapters
         known = [table.column(name, _WHO).type for name in names]
         infos = [adapters.types.get(name) for name in known]
-        # What psycopg knows only as text would come as bytes.
+        # psycopg returns bytes for types that it can load only as text.
         binary = all(info and adapters.get_loader(info.oid, driver().pq.Format.BINARY) for info in infos)
         with connection.transaction(), connection.cursor("penstock") as cursor:
             cursor.execute(query, bounds, binary=binary)
@@ -235,7 +241,7 @@ class PostgresSource(Source):
                 error,
                 _WHO,
                 f"{doing} of table '{self._name}' in {self._server!r}",
-                "See to what the server says. Nothing is lost: the job reads on from its last checkpoint.",
+                "Fix the problem that the server reports. No data is lost: the job resumes from its last checkpoint.",
             ) from None
 
     def _described(self, connection: psycopg.Connection[Any]) -> Table:
@@ -258,7 +264,7 @@ def _as_tuples(names: tuple[str, ...], fetched: list[Any]) -> list[Any]:
 
 
 def _as_dicts(names: tuple[str, ...], fetched: list[Any]) -> list[Any]:
-    # The last value, of the key, has no name.
+    # The key, the last value, has no name.
     return [dict(zip(names, row)) for row in fetched]
 
 

@@ -1,4 +1,4 @@
-"""What the server says a table is: its columns with their types, and where its numbers come from."""
+"""Definition of a table from the server's catalog: columns, types and persistence."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ _VISIBLE = "SELECT relname FROM pg_class WHERE relkind IN ('r', 'p') AND pg_tabl
 class Column(NamedTuple):
     name: str
     described: str
-    """Its type as SQL has it: `numeric(10,2)`."""
+    """Type as written in SQL, such as `numeric(10,2)`."""
     type: str
-    """The type's own name: `numeric`."""
+    """Bare type name, such as `numeric`."""
     kind: str
     """b for a base type, d for a domain, e for an enum, and so on."""
     modifier: int
-    """A length or precision as the catalog keeps it; -1 for none."""
+    """Length or precision as stored in the catalog; -1 if unset."""
     not_null: bool
     generated: bool
-    """Whether the server alone gives it values."""
+    """Whether only the server can set the value."""
     filled: bool
-    """Whether the server gives it a value where a row brings none."""
+    """Whether the server sets a value if an insert omits the column."""
     number: int
     labels: list[str]
-    """Of an enum, what it may be."""
+    """Allowed values of an enum."""
 
 
 class Table(NamedTuple):
@@ -51,11 +51,11 @@ class Table(NamedTuple):
     names: tuple[str, str]
     """Schema and name."""
     kind: str
-    """r for a table, p for a partitioned one; else it is none."""
+    """r for a table, p for a partitioned table."""
     persistence: str
     columns: list[Column]
     where: str
-    """For messages: the table, and where it is."""
+    """The table and its server, for messages."""
 
     def column(self, name: str, who: str) -> Column:
         for column in self.columns:
@@ -64,35 +64,35 @@ class Table(NamedTuple):
         known = [column.name for column in self.columns]
         raise PostgresRefused(
             f"{who}: {self.where} has no column '{name}'; it has {_listed(known)}.",
-            fix=_closest(name, known) or f"ALTER TABLE {'.'.join(self.names)} ADD COLUMN ..., or name another one.",
+            fix=_closest(name, known) or f"ALTER TABLE {'.'.join(self.names)} ADD COLUMN ..., or use another column.",
         )
 
 
 def find_table(connection: psycopg.Connection[Any], name: str, who: str, where: str) -> Table:
-    """`name` as SQL has it, with a schema and quotes if need be. PostgresRefused if there is no such table."""
+    """Return a table by its SQL name, with schema and quotes if necessary. PostgresRefused if it does not exist."""
     try:
         found = connection.execute(_TABLE, [name]).fetchone()
     except driver().errors.InvalidName:
         found = None
     if found is None:
         known = [each for (each,) in connection.execute(_VISIBLE)]
-        hint = _closest(name, known) or f"Create it, or write its schema before it: 'schema.{name}'."
-        raise PostgresRefused(f"{who}: there is no table '{name}' in PostgreSQL at {where}.", fix=hint)
+        hint = _closest(name, known) or f"Create it, or qualify it with its schema: 'schema.{name}'."
+        raise PostgresRefused(f"{who}: table '{name}' does not exist in PostgreSQL at {where}.", fix=hint)
     oid, schema, relation, kind, persistence = found
     table = f"table '{schema}.{relation}' in PostgreSQL at {where}"
     if kind not in ("r", "p"):
-        raise PostgresRefused(f"{who}: {table} is no table but a view or the like.", fix="Name a table.")
+        raise PostgresRefused(f"{who}: {table} is not a table but a view or similar.", fix="Use a table.")
     columns = [Column(*row) for row in connection.execute(_COLUMNS, [oid])]
     return Table(oid, (schema, relation), kind, persistence, columns, table)
 
 
 def check_names(names: Iterable[str] | None, what: str) -> list[str] | None:
-    """A list of different column names as a user gave it, or None."""
+    """Return a user's column names as a list of distinct names, or None."""
     if names is None:
         return None
     listed = [names] if isinstance(names, str) else list(names)
     if not listed or not all(isinstance(name, str) and name for name in listed) or len(set(listed)) < len(listed):
-        raise PenstockError(f"{what} must be different names of columns, not {names!r}.")
+        raise PenstockError(f"{what} must be distinct column names, not {names!r}.")
     return listed
 
 

@@ -1,4 +1,4 @@
-"""Entries of Redis Streams, and how they become records."""
+"""Entries of Redis Streams, and their conversion to records."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _ID = re.compile(r"(\d{1,20})(?:-(\d{1,20}))?")
 
 
 class RedisEntry(NamedTuple):
-    """One entry of a stream, as Redis has it."""
+    """One entry of a stream, undecoded."""
 
     stream: str
     id: str
@@ -22,20 +22,20 @@ class RedisEntry(NamedTuple):
 
     @property
     def time(self) -> int:
-        """When it was added, in ms by the clock of the server, unless the producer chose the id."""
+        """Return when the entry was added, in ms of the server's clock, unless the producer chose the id."""
         return ordered(self.id)[0]
 
     def text(self) -> dict[str, str]:
-        """Its fields as text. Raises UnicodeDecodeError where they are none."""
+        """Return the fields as text. Raises UnicodeDecodeError if they are not valid UTF-8."""
         return {name.decode(): value.decode() for name, value in self.fields.items()}
 
     def shown(self) -> bytes:
-        """Its fields as JSON, for dead letters and errors: what is no text is shown as \\x.."""
+        """Return the fields as JSON, for dead letters and errors; invalid UTF-8 appears as ``\\x..`` escapes."""
         return msgspec.json.encode({_shown(name): _shown(value) for name, value in self.fields.items()})
 
 
 class _JsonField:
-    """The value of one field, which is JSON."""
+    """Decodes one field as JSON."""
 
     def __init__(self, field: str, value_type: Any = None) -> None:
         self._field = field
@@ -53,18 +53,23 @@ class _JsonField:
 
 
 def json_field(field: str, value_type: Any = None) -> Callable[[RedisEntry], Any]:
-    """Records are the JSON of this field: dicts and the like, or of `value_type`, such as a dataclass."""
+    """Return a decoder for ``RedisStreamSource`` that parses one field as JSON.
+
+    Args:
+        field: Name of the field.
+        value_type: Type of the records, such as a dataclass. Defaults to the plain JSON value.
+    """
     return _JsonField(field, value_type)
 
 
 def ordered(entry_id: str) -> tuple[int, int]:
-    """The id as what orders it."""
+    """Return the sort key of an id."""
     time, _, number = entry_id.partition("-")
     return int(time), int(number or 0)
 
 
 def checked_id(text: str) -> str | None:
-    """An id in full, or None if it is none."""
+    """Return the id in its full form, or None if it is invalid."""
     found = _ID.fullmatch(text)
     return None if found is None else f"{int(found[1])}-{int(found[2] or 0)}"
 

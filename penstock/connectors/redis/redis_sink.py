@@ -1,8 +1,8 @@
-"""RedisSink: the commands of an epoch, sent when its checkpoint is complete, each with the effect of once.
+"""RedisSink: sends the commands of an epoch when its checkpoint is complete, each with an exactly-once effect.
 
-Writers put commands aside (`connectors/write_ahead.py`). The driver sends them in chunks; each is one script, which
-also notes in a ledger, a hash of the same Redis, how far it came. Redis runs a script without anything in between, and
-keeps all of its effects or none. So whoever sends a chunk again, after whatever failure, changes nothing.
+Writers log commands (`connectors/write_ahead.py`). The driver sends them in chunks. Each chunk is one script, which
+also records its progress in a ledger, a hash in the same Redis. Redis runs a script in isolation and keeps all of its
+effects or none, so sending a chunk again after any failure changes nothing.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from penstock.runtime.operators import EpochInfo
 
 _CHUNK_COMMANDS = 500
 _CHUNK_BYTES = 256 << 10
-"""A chunk is closed at either: while its script runs, nobody else is served."""
+"""A chunk is closed at either limit: Redis serves no other client while its script runs."""
 _AT_ONCE = 8
-"""Chunks on the way before an answer is awaited: Redis then writes its log once for all of them."""
+"""Chunks in flight before an answer is awaited, so that Redis writes its log once for all of them."""
 
-# The ledger has for each subtask `epoch:attempt:chunks:commands`: all of these chunks are done, and so many commands
-# of the next one. Only a command that fails leaves the last number above 0.
+# The ledger holds `epoch:attempt:chunks:commands` for each subtask: these chunks are done, and `commands` commands of
+# the next one. The last number is above 0 only after a command has failed.
 _APPLY = """
 local field, epoch, attempt, number, known = ARGV[1], tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
 local function note(chunks, commands)
@@ -74,17 +74,24 @@ return {'done'}
 
 
 class RedisSink(Sink):
-    """Sends what `command(record)` gives: a tuple such as `("SET", key, value)`, a list of tuples, or None.
+    """Send the commands that ``command(record)`` returns: a tuple such as ``("SET", key, value)``, a list, or None.
 
-    Commands that write to one key can be sent, those that add to it (XADD, RPUSH, INCRBY) as well as those that may be
-    repeated (SET, HSET). Of one subtask they are sent in order, so `key_by` what the key is made of before the sink.
-    `ledger`: what the names of its own keys begin with. `retry_for`: how long a server is tried.
+    All commands that write to a single key are supported, including non-idempotent ones (XADD, RPUSH, INCRBY). The
+    commands of one subtask are sent in order, so call ``key_by`` with the part of the record that determines the Redis
+    key before the sink.
+
+    Args:
+        url: The server, as ``redis://[user[:password]@]host[:port][/database]``, ``rediss://...`` or ``unix:///path``.
+        command: Returns the commands for a record.
+        password: Password of the server, instead of in the URL.
+        ledger: Prefix of the keys in which the sink records its progress.
+        retry_for: How long to retry while the server is unavailable.
     """
 
     guarantee = EXACTLY_ONCE
     why = (
-        "Redis notes with the commands how far they were sent; what only adds (XADD, RPUSH, INCRBY) is there once as "
-        "long as Redis keeps what it acknowledged (appendonly yes, appendfsync always)"
+        "Redis records the progress together with the commands; additive commands (XADD, RPUSH, INCRBY) are applied "
+        "once as long as Redis keeps acknowledged writes (appendonly yes, appendfsync always)"
     )
     concurrent_commit = True
 
@@ -103,7 +110,7 @@ class RedisSink(Sink):
         self._command = command
         self._ledger = ledger
         self._known: dict[tuple[str, str, int], int] = {}
-        """In the driver, by uid, lineage and subtask: the last epoch that it saw in the ledger."""
+        """By uid, lineage and subtask, in the driver: the last epoch seen in the ledger."""
 
     def __repr__(self) -> str:
         return f"RedisSink({self._server.name})"
@@ -126,13 +133,13 @@ class RedisSink(Sink):
         self._server.close()
 
     def _question(self, commit: Commit, context: CommitContext, number: int, commands: list[list[bytes]]) -> list[Any]:
-        """The arguments of the script."""
+        """Return the arguments of the script."""
         known = self._known.get((context.uid, commit.lineage, commit.subtask), 0)
         attempt = xxh3_64_hexdigest(commit.payload)
         return [commit.subtask, commit.epoch, attempt, number, known, *_flat(commands)]
 
     def _send(self, commit: Commit, context: CommitContext, questions: list[list[Any]]) -> bool:
-        """Whether there is more to do: no, where a later driver has done it."""
+        """Send chunks. Return False if a later driver has already sent them."""
         ledger = f"{self._ledger}:{commit.lineage}:{context.uid}"
         answers = self._server.ask(partial(_apply, ledger, questions), f"the ledger '{ledger}'")
         for answer, question in zip(answers, questions):
@@ -149,15 +156,15 @@ class RedisSink(Sink):
             return self._server.refusal(answer[2].decode(errors="replace"), f"{command} of key '{key}'")
         if answer[0] == b"lost":
             return RedisRefused(
-                f"{where} has lost what it acknowledged: it had output of subtask {commit.subtask} up to epoch "
-                f"{question[4] or commit.epoch}, and its ledger '{ledger}' says {answer[1]}.",
-                fix="Let Redis keep what it acknowledges (appendonly yes, appendfsync always). Restore its data, and "
-                "start the job from a savepoint of that time; or start the job again, to go on without what is lost.",
+                f"{where} has lost acknowledged writes: it had the output of subtask {commit.subtask} up to epoch "
+                f"{question[4] or commit.epoch}, but its ledger '{ledger}' is at {answer[1]}.",
+                fix="Make Redis persist acknowledged writes (appendonly yes, appendfsync always). Restore its data and "
+                "start the job from a savepoint of that time, or restart the job to continue without the lost writes.",
             )
         return RedisRefused(
-            f"{where} has a part of the output of another run of epoch {commit.epoch} of subtask {commit.subtask} "
-            f"(ledger '{ledger}'): a batch that fails while it writes cannot be repeated.",
-            fix="Remove that key and what the batch wrote, or run the job with RuntimeExecutionMode.STREAMING.",
+            f"{where} holds partial output of another run of epoch {commit.epoch} of subtask {commit.subtask} "
+            f"(ledger '{ledger}'): a batch job that fails while writing cannot be repeated.",
+            fix="Delete that key and the output of the batch job, or use RuntimeExecutionMode.STREAMING.",
         )
 
 
@@ -199,7 +206,7 @@ def _apply(ledger: str, questions: list[list[Any]], client: Any) -> Any:
         if isinstance(answer, Exception):
             raise answer
         if answer[0] == b"failed" and is_for_now(answer[2].decode(errors="replace")):
-            # The script has caught it. It goes on behind what it has noted.
+            # The script returned the error instead of raising it. The retry resumes after the recorded progress.
             error = client_library("RedisSink").exceptions.ResponseError(answer[2].decode(errors="replace"))
             command, key = _command_at(question, answer[1])
             error.about = f"{command} of key '{key}'"
@@ -214,7 +221,7 @@ def _flat(commands: list[list[bytes]]) -> Iterator[Any]:
 
 
 def _command_at(question: list[Any], number: int) -> tuple[str, str]:
-    """Name and key of a command among the script's arguments."""
+    """Return the name and key of a command in the script's arguments."""
     at = 5
     for _ in range(number):
         at += question[at] + 1

@@ -1,6 +1,6 @@
-"""A Redis server, as sources and sinks ask it: again while it cannot be reached, with errors that name it, no secret.
+"""Access to a Redis server, with retries while it is unavailable, and errors that name it without its password.
 
-The client comes with the extra `redis` and is imported only where a server is named.
+The client library comes with the extra `redis` and is imported only when a server is used.
 """
 
 from __future__ import annotations
@@ -20,33 +20,33 @@ RetryTime: TypeAlias = Duration | Time | timedelta | int
 _FIRST_PAUSE_S = 0.02
 _LONGEST_PAUSE_S = 1.0
 _ANSWER_S = 10
-"""How long one answer may take before it is asked for again."""
+"""Timeout of one request, after which it is retried."""
 _SCRIPT = re.compile(r"^@user_script: ?\d+: -?")
 _FOR_NOW = re.compile(
     r"(?:^|: -)(?:READONLY|OOM|NOREPLICAS|LOADING|MASTERDOWN|MISCONF|BUSY|CLUSTERDOWN|TRYAGAIN|UNBLOCKED|NOSCRIPT"
     r"|ERR max number of clients)\b"
 )
-"""How such an answer begins as may be another one soon, by itself or behind what a script says of it."""
+"""Start of an error reply that can be transient, alone or after the prefix of a script error."""
 DEFAULT_RETRY = Duration.of_seconds(30)
 
 
 class RedisUnavailable(PenstockError):
-    """The server cannot be reached, or refuses for now."""
+    """Redis cannot be reached, or temporarily rejects requests."""
 
 
 class RedisRefused(PenstockError):
-    """The server will say the same again, until somebody changes it or the program."""
+    """Redis rejects a request permanently, until its configuration, its data or the program changes."""
 
     retryable = False
 
 
 class RedisEndpoint:
-    """Pickled into the job. Each process has connections of its own, from its first question on."""
+    """A server. Pickled into the job. Each process opens its own connections on first use."""
 
     def __init__(
         self, party: str, url: str, password: str | None, retry_for: Duration | Time | timedelta | int
     ) -> None:
-        """`party` asks: it is named in errors."""
+        """`party`: who uses the server, for error messages."""
         client_library(party)
         from redis import connection
 
@@ -59,15 +59,15 @@ class RedisEndpoint:
             parse: Any = connection.parse_url
             parsed = parse(url)
         except (ValueError, TypeError, AttributeError):
-            # The cause may quote a part of the password.
+            # The cause can quote a part of the password.
             raise PenstockError(
-                f"{party}: the address of the server cannot be read.",
-                fix="Write redis://[user[:password]@]host[:port][/database], rediss://... for TLS, or unix:///path. "
-                "Such signs as / ? # @ : in a password are written %2F %3F %23 %40 %3A; or give it by password=.",
+                f"{party}: the server URL is invalid.",
+                fix="Use redis://[user[:password]@]host[:port][/database], rediss://... for TLS, or unix:///path. "
+                "Percent-encode / ? # @ : in a password as %2F %3F %23 %40 %3A, or pass it as password=.",
             ) from None
         place = parsed.get("path") or f"{parsed.get('host', 'localhost')}:{parsed.get('port', 6379)}"
         self.name = f"{place}/{parsed.get('db', 0)}"
-        """Where it is, without a secret."""
+        """Address without the password."""
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_client": None}
@@ -76,9 +76,9 @@ class RedisEndpoint:
         return f"RedisEndpoint({self.name})"
 
     def ask(self, question: Callable[[Any], T], about: str) -> T:
-        """What the question, a function of the client, gives; asked again while the server cannot be reached.
+        """Return the result of `question`, a function of the client. Retries while the server is unavailable.
 
-        So it must be one that may be asked twice. `about`: the key, for errors.
+        The question must be idempotent. `about`: the key, for error messages.
         """
         from redis import exceptions
 
@@ -88,8 +88,8 @@ class RedisEndpoint:
                 return question(self._connected())
             except (exceptions.AuthenticationError, exceptions.AuthorizationError) as error:
                 raise RedisRefused(
-                    f"{self.party}: Redis at {self.name} refuses the login, for {about}: {error}",
-                    fix="Correct user and password: in the URL, or password=.",
+                    f"{self.party}: Redis at {self.name} rejects the login ({about}): {error}",
+                    fix="Correct the user and the password, in the URL or in password=.",
                 ) from None
             except (exceptions.ConnectionError, exceptions.TimeoutError, exceptions.ResponseError) as error:
                 if isinstance(error, exceptions.ResponseError) and not is_for_now(str(error)):
@@ -98,11 +98,11 @@ class RedisEndpoint:
                 if tried >= self._retry_s:
                     which, answer = getattr(error, "about", about), _SCRIPT.sub("", str(error)).rstrip(" .\r\n")
                     raise RedisUnavailable(
-                        f"{self.party}: Redis at {self.name} did not serve for {tried:.1f} s, for {which}: {answer}.",
-                        fix="See that it runs, takes writes and has memory, and that the hosts of driver and tasks can "
-                        "reach it. How long it is tried is retry_for=; then the job's restart strategy decides.",
+                        f"{self.party}: Redis at {self.name} was unavailable for {tried:.1f} s ({which}): {answer}.",
+                        fix="Check that it is running, accepts writes and has free memory, and that the driver and the "
+                        "tasks can reach it. Set retry_for= to retry longer; then the job's restart strategy decides.",
                     ) from None
-                # After a failover the name may lead to another server.
+                # After a failover the host name can resolve to another server.
                 self.close()
             sleep(min(pause, self._retry_s - tried))
             pause = min(2 * pause, _LONGEST_PAUSE_S)
@@ -113,14 +113,14 @@ class RedisEndpoint:
             client.close()
 
     def refusal(self, answer: str, about: str) -> PenstockError:
-        """The error for what Redis answered, and would answer again."""
+        """Return the error for a permanent rejection."""
         answer = _SCRIPT.sub("", answer).rstrip(" .\r\n")
-        problem = f"{self.party}: Redis at {self.name} refuses {about}: {answer}."
-        fix = "Redis says so, and would again: change what it names."
+        problem = f"{self.party}: Redis at {self.name} rejects {about}: {answer}."
+        fix = "A retry would fail in the same way: fix the cause that Redis reports."
         if "WRONGTYPE" in answer:
-            fix = "The key holds another kind of value than this needs: use another key, or remove it (DEL)."
+            fix = "The key holds a value of another type: use another key, or remove it (DEL)."
         elif "NOPERM" in answer:
-            fix = "Give the user the commands and keys that this needs (ACL SETUSER), EVALSHA and SCRIPT LOAD too."
+            fix = "Grant the user the required commands and keys (ACL SETUSER), including EVALSHA and SCRIPT LOAD."
         return RedisRefused(problem, fix=fix)
 
     def _connected(self) -> Any:
@@ -132,13 +132,13 @@ class RedisEndpoint:
             options: dict[str, Any] = {"socket_connect_timeout": _ANSWER_S, "socket_timeout": _ANSWER_S, "protocol": 2}
             if self._password is not None:
                 options["password"] = self._password
-            # `ask` tries again, and knows for how long.
+            # `ask` retries, and limits the time.
             self._client = Redis.from_url(self._url, retry=Retry(NoBackoff(), 0), **options)
         return self._client
 
 
 def is_for_now(answer: str) -> bool:
-    """Whether an error that Redis answered may be gone when it is asked again."""
+    """Return whether an error reply of Redis can be transient."""
     return _FOR_NOW.search(answer) is not None
 
 

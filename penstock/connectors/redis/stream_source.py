@@ -1,7 +1,7 @@
-"""Redis Streams as a source: a split for each stream, positions that are entry ids.
+"""Redis Streams as a source: a split is a stream, and a position contains an entry id.
 
-A position counts the entries read so far as well. Ids only grow, so the entries between two ids are the same ones
-whenever there are as many of them: whoever reads a range again finds out what was deleted meanwhile.
+A position also counts the entries read so far. Ids are strictly increasing, so a range between two ids is unchanged if
+and only if it still has the same number of entries. This is how a replay detects entries deleted in the meantime.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from penstock.connectors.source import Positions, Source
 from penstock.errors import PenstockError
 
 _PAGE = 1000
-"""Entries asked for at a time. Measured with entries of 60 bytes: Redis counts 1000 of them in 2 ms."""
+"""Entries per request. Measured with 60-byte entries: Redis counts 1000 of them in 2 ms."""
 
-# What follows an id, counted in the server, so that it is not sent twice; and, at the same moment, whether anything up
-# to that id is left: trimming goes from the oldest on, so if it is, nothing after it was trimmed.
+# Counts the entries after an id in the server, to avoid transferring them twice. Atomically checks that an entry up to
+# that id still exists: streams are trimmed from the oldest entry, so in that case nothing after the id was trimmed.
 _COUNT = """
 if redis.call('EXISTS', KEYS[1]) == 0 then return {0} end
 local facts = {}
@@ -35,32 +35,36 @@ _logger = logging.getLogger("penstock")
 
 
 class EntriesMissing(PenstockError):
-    """Entries that were to be read are not there any more."""
+    """A Redis stream does not exist, or its entries were deleted before they were read."""
 
     retryable = False
 
 
 class _Page(NamedTuple):
-    """What follows an id, up to another."""
+    """The entries after one id, up to another."""
 
     newest: str
-    """The last id that the stream gave, whether the entry is still there or not."""
+    """The last id that the stream generated, whether or not the entry still exists."""
     rooted: bool
-    """Whether an entry up to the first id is left."""
+    """Whether an entry at or before the first id still exists."""
     entries: int
     last: str
 
 
 class RedisStreamSource(Source):
-    """The entries of one or several streams; each stream is read in order.
+    """Read the entries of one or several streams, each stream in order.
 
-    `start`: "beginning", "end", or an id, after which reading begins (as with XREAD); for streams no checkpoint knows.
-    `bounded`: read what is there when the job starts, then end.
-    `decode`: a function of a `RedisEntry`, such as `json_field("order")`; without it records are dicts of text.
-    `wait_for_streams`: whether a stream that does not exist is waited for; else it is an error.
-    `missing`: "fail" if entries were deleted before they were read for good; "skip" to warn and go on without them.
-    `trim`: delete what has been read when a checkpoint holds it (XTRIM MINID), the last entry read excepted.
-    `retry_for`: how long a server that cannot be reached is tried.
+    Args:
+        url: The server, as ``redis://[user[:password]@]host[:port][/database]``, ``rediss://...`` or ``unix:///path``.
+        *streams: Keys of the streams.
+        start: "beginning", "end", or an entry id after which to start (as in XREAD); for streams without a checkpoint.
+        bounded: Read the entries that exist when the job starts, then end.
+        decode: Function of a ``RedisEntry``, such as ``json_field("order")``. By default records are dicts of text.
+        wait_for_streams: Wait for a stream that does not exist, instead of failing.
+        missing: "fail" if entries were deleted before a checkpoint holds them; "skip" to log a warning and continue.
+        trim: Delete entries once a checkpoint holds them (XTRIM MINID), except the last one.
+        password: Password of the server, instead of in the URL.
+        retry_for: How long to retry while the server is unavailable.
     """
 
     def __init__(
@@ -79,17 +83,19 @@ class RedisStreamSource(Source):
         names = ", ".join(f"'{stream}'" for stream in streams)
         self._server = RedisEndpoint(f"RedisStreamSource of {names}", url, password, retry_for)
         if not streams or len(set(streams)) < len(streams) or not all(isinstance(name, str) for name in streams):
-            raise PenstockError("RedisStreamSource needs keys of streams, each once: RedisStreamSource(url, 'orders').")
+            raise PenstockError("RedisStreamSource needs distinct stream keys: RedisStreamSource(url, 'orders').")
         first = start if start in ("beginning", "end") else checked_id(str(start))
         if first is None:
             raise PenstockError(
-                f"RedisStreamSource: start must be 'beginning', 'end' or the id of an entry such as "
-                f"'1700000000000-0', not {start!r}."
+                f"RedisStreamSource: start must be 'beginning', 'end' or an entry id such as '1700000000000-0', "
+                f"not {start!r}."
             )
         if missing not in ("fail", "skip"):
             raise PenstockError(f"RedisStreamSource: missing must be 'fail' or 'skip', not {missing!r}.")
         if bounded and wait_for_streams:
-            raise PenstockError("RedisStreamSource: a bounded one reads what is there; leave wait_for_streams out.")
+            raise PenstockError(
+                "RedisStreamSource: wait_for_streams needs an unbounded source; remove it or bounded=True."
+            )
         self._streams = streams
         self._first = first
         self._decode = decode or RedisEntry.text
@@ -99,12 +105,12 @@ class RedisStreamSource(Source):
         self.bounded = bounded
         self.replayable = not self._skips
         self.why = (
-            "entries that were deleted before they were read are passed over (missing='skip')"
+            "it skips entries that were deleted before they were read (missing='skip')"
             if self._skips
-            else "a Redis stream keeps its entries, and entries that are gone when they are to be read fail the job"
+            else "a Redis stream keeps its entries, and the job fails if entries are deleted before they are read"
         )
         self._counted: dict[str, tuple[str, int]] = {}
-        """In the planner, by stream: up to which id entries were counted for `backlog`, and how many those were."""
+        """By stream, in the planner: the id up to which `backlog` has counted, and the number of entries so far."""
 
     def __repr__(self) -> str:
         return f"RedisStreamSource({self._server.name}, {', '.join(self._streams)})"
@@ -115,13 +121,13 @@ class RedisStreamSource(Source):
         return {stream: self._beginning(stream) for stream in self._streams}
 
     def advance(self, positions: Positions, limit: int | None) -> Positions:
-        """Streams share the limit evenly; what some leave of it, the others may have."""
+        """Return the next positions. Streams share the limit evenly, and unused shares go to the others."""
         hungry = [stream for stream in self._streams if stream in positions]
         ahead = {**positions, **{stream: self._fitted(stream, positions[stream]) for stream in hungry}}
         while hungry and limit != 0:
             share = None if limit is None else -(-limit // len(hungry))
             fed, hungry = hungry, []
-            # Those of which least was read go first: where the limit is smaller than their number, all have a turn.
+            # Streams with the fewest entries read go first, so each gets a turn if the limit is below their number.
             for stream in sorted(fed, key=lambda stream: ahead[stream]["read"]):
                 part = share if limit is None else min(share or 0, limit)
                 if part == 0:
@@ -133,12 +139,12 @@ class RedisStreamSource(Source):
                     hungry += [stream] if taken == part else []
         for stream in self._streams:
             if stream not in positions:
-                # New in the program: read from the next epoch on, when it is logged where it begins.
+                # New in the program: log its start position in this epoch and read from the next one on.
                 ahead[stream] = self._beginning(stream)
         return ahead
 
     def backlog(self, positions: Positions) -> int | None:
-        """How many entries follow these positions. Each is counted once, however often this is asked."""
+        """Return the number of entries after ``positions``. Each entry is counted only once over all calls."""
         total = 0
         for stream in self._streams:
             position = positions.get(stream)
@@ -160,7 +166,7 @@ class RedisStreamSource(Source):
                     self._server.ask(partial(_trim, stream, position["id"]), _about(stream))
 
     def _beginning(self, stream: str) -> dict[str, Any]:
-        """Where reading begins: {"id": after this, "read": entries so far, "rooted": see _Page, "until": last id}."""
+        """Return the start: {"id": read after this, "read": entries so far, "rooted": see _Page, "until": last id}."""
         page = self._page(stream, "0-0" if self._first in ("beginning", "end") else self._first, "+", 1)
         position: dict[str, Any] = {"id": "0-0", "read": 0, "rooted": False}
         if page is None:
@@ -178,7 +184,7 @@ class RedisStreamSource(Source):
         return position
 
     def _fitted(self, stream: str, position: dict[str, Any]) -> dict[str, Any]:
-        """The position, if the source was bounded when it was made and is not now, or the other way round."""
+        """Convert the position of a bounded source for an unbounded one, and vice versa."""
         if self.bounded == ("until" in position):
             return position
         if not self.bounded:
@@ -189,24 +195,24 @@ class RedisStreamSource(Source):
         return {**position, "until": page.newest}
 
     def _further(self, stream: str, position: dict[str, Any], share: int | None) -> dict[str, Any]:
-        """The position after at most `share` more entries."""
+        """Return the position after at most `share` more entries."""
         last, read, until = position["id"], position["read"], position.get("until", "+")
         if until == last:
             return position
         for page in self._pages(stream, last, until, share, rooted=position["rooted"]):
             last, read = page.last or last, read + page.entries
             if page.entries == 0 and position["rooted"] and not page.rooted:
-                # Passed over: see _miss. Not to be told of it again, reading goes on behind what is gone.
+                # Skipped, see _miss. Continue after the missing entries, to warn only once.
                 return {**position, "id": page.newest, "rooted": False}
         if read == position["read"] and until == "+":
             return position
         if until != "+" and (share is None or read - position["read"] < share):
-            # The last entry itself may have been deleted.
+            # The last entry itself can have been deleted.
             last = until
         return {**position, "id": last, "read": read, "rooted": position["rooted"] or read > position["read"]}
 
     def _pages(self, stream: str, after: str, until: str, limit: int | None, rooted: bool = False) -> Iterable[_Page]:
-        """What there is now after an id, counted page by page; `rooted`: an entry up to that id must be left."""
+        """Count the entries after an id, page by page; `rooted`: an entry up to that id must still exist."""
         target = None
         while limit is None or limit > 0:
             size = _PAGE if limit is None else min(_PAGE, limit)
@@ -218,7 +224,7 @@ class RedisStreamSource(Source):
             if rooted:
                 self._check_rooted(stream, after, page)
             if target is None and until == "+":
-                # Not what is added while this counts: that might never end.
+                # Ignore entries added while counting, or this might never end.
                 target = page.newest
                 if ordered(target) <= ordered(after):
                     return
@@ -229,7 +235,7 @@ class RedisStreamSource(Source):
             after, rooted = page.last, True
 
     def _page(self, stream: str, after: str, until: str, size: int) -> _Page | None:
-        """None where there is no such stream."""
+        """Return a page, or None if the stream does not exist."""
         answer = self._server.ask(
             lambda client: client.register_script(_COUNT)(keys=[stream], args=[after, until, size]), _about(stream)
         )
@@ -240,27 +246,27 @@ class RedisStreamSource(Source):
     def _check_rooted(self, stream: str, after: str, page: _Page) -> None:
         if ordered(page.newest) < ordered(after):
             raise EntriesMissing(
-                f"The Redis stream '{stream}' at {self._server.name} was read up to {after}, but it only ever went to "
-                f"{page.newest}: it is another stream, or the server lost what it had.",
-                fix="Restore the server's data, or begin anew: give the source another uid.",
+                f"The Redis stream '{stream}' at {self._server.name} was read up to {after}, but its last id is only "
+                f"{page.newest}: it was recreated, or the server lost data.",
+                fix="Restore the server's data, or start over by giving the source another uid.",
             )
         if not page.rooted and page.newest != after:
             self._miss(
-                f"The Redis stream '{stream}' at {self._server.name} was read up to {after}, and nothing up to there "
-                f"is left: it was trimmed at least so far, so entries that were never read may be gone.",
-                "Keep more of the stream (MAXLEN, MINID), and always the last entry that was read.",
+                f"The Redis stream '{stream}' at {self._server.name} was read up to {after}, but no entry up to there "
+                f"exists any more: the stream was trimmed beyond this id, so unread entries might be lost.",
+                "Trim the stream less (MAXLEN, MINID), and always keep the last entry that was read.",
             )
 
     def _absent(self, stream: str) -> PenstockError:
         return EntriesMissing(
-            f"There is no Redis stream '{stream}' at {self._server.name}.",
-            fix="Correct the key, or let the source wait for a stream that is still to come: wait_for_streams=True.",
+            f"The Redis stream '{stream}' does not exist at {self._server.name}.",
+            fix="Correct the key, or let the source wait for the stream: wait_for_streams=True.",
         )
 
     def _miss(self, problem: str, fix: str) -> None:
         if not self._skips:
-            raise EntriesMissing(problem, fix=f"{fix} To go on without what is missing: missing='skip'.")
-        _logger.warning("%s The job goes on without them (missing='skip').", problem)
+            raise EntriesMissing(problem, fix=f"{fix} To continue without the missing entries, set missing='skip'.")
+        _logger.warning("%s Continuing without them (missing='skip').", problem)
 
     # -- in the tasks ----------------------------------------------------------------------------------------------
 
@@ -273,9 +279,9 @@ class RedisStreamSource(Source):
             page = self._server.ask(partial(_entries, split, after, end["id"], size), _about(split))
             if not page:
                 self._miss(
-                    f"Of the Redis stream '{split}' at {self._server.name} {wanted} entries after {start['id']} up to "
-                    f"{end['id']} were to be read, and {found} are left: the others were deleted meanwhile.",
-                    "Keep more of the stream (MAXLEN, MINID): what no checkpoint holds may be read again.",
+                    f"The Redis stream '{split}' at {self._server.name} has only {found} of the {wanted} entries to "
+                    f"read after {start['id']} up to {end['id']}: the others were deleted.",
+                    "Trim the stream less (MAXLEN, MINID): entries outside a checkpoint can be read again.",
                 )
                 return
             for entry_id, fields in page:
@@ -283,7 +289,7 @@ class RedisStreamSource(Source):
                 entry = RedisEntry(split, after, fields)
                 try:
                     record = self._decode(entry)
-                except Exception as error:  # the user's function may raise anything
+                except Exception as error:  # the user's function can raise anything
                     record = self.unreadable(split, f"entry {after}", entry.shown(), f"{type(error).__name__}: {error}")
                 yield record
             found += len(page)
