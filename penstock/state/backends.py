@@ -91,6 +91,8 @@ class EngineFactory(ABC):
 
 
 class MemoryFactory(EngineFactory):
+    """Opens replicas in the memory of this process."""
+
     def __init__(self, options: Mapping[str, str]) -> None:
         super().__init__(options)
         self._engines: dict[str, Engine] = {}
@@ -103,11 +105,15 @@ class MemoryFactory(EngineFactory):
 
 
 class LmdbFactory(EngineFactory):
+    """Opens LMDB replicas."""
+
     def open(self, directory: str) -> Engine:
         return LmdbEngine(directory)
 
 
 class RocksDbFactory(EngineFactory):
+    """Opens RocksDB replicas."""
+
     def __init__(self, options: Mapping[str, str]) -> None:
         super().__init__(options)
         settings = {f"{BACKEND_OPTIONS}{key}": text for key, text in options.items()}

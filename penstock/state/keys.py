@@ -154,7 +154,7 @@ def _time(key: time) -> Ext:
     if key.tzinfo is not None:
         raise KeyTypeError(
             "A time with a time zone cannot be a key: without a date it cannot be converted to UTC",
-            "Drop the zone with .replace(tzinfo=None), or key by an aware datetime.",
+            "Drop the time zone with .replace(tzinfo=None), or key by an aware datetime.",
         )
     seconds = (key.hour * 60 + key.minute) * 60 + key.second
     return Ext(_TIME, _signed(seconds * 1_000_000 + key.microsecond))

@@ -34,7 +34,7 @@ UNSYNCED_SCHEME = "scratch"
 # Errors that file systems without hard links return (FAT, some FUSE and network mounts).
 _NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS}
 
-# Attempts of a write whose directory was empty and removed by a delete in another process.
+# Attempts of a write while deletes in other processes keep removing its directory because it is empty.
 _PRUNED_RETRIES = 20
 
 # Chunk size when a file is copied piece by piece.

@@ -10,7 +10,7 @@ _HEADER, _COMPRESSION = 2, 3
 """Field indices: of the record batch in a message, and of the compression in a record batch."""
 
 
-# 1.2 µs.
+# Takes 1.2 µs.
 def is_compressed(header: memoryview) -> bool:
     """Return whether a record batch is compressed.
 

@@ -107,7 +107,9 @@ class OperatorStateStore:
 
     def _get(self, descriptor: Any, kind: type[StateDescriptor], mode: str) -> Any:
         if not issubclass(type(descriptor), kind):
-            raise TypeError(f"expected a {kind.__name__}, got {type(descriptor).__name__}: use the getter of its kind")
+            raise TypeError(
+                f"expected a {kind.__name__}, got {type(descriptor).__name__}: call the getter for that kind of state"
+            )
         name = descriptor.name
         known = self._states.get(name)
         if known is not None:

@@ -274,7 +274,7 @@ class Overlay:
         return reader
 
     def grown(self, size: int, records: int) -> None:
-        """Note how many bytes and records were processed, and spill if necessary. No record can be in progress."""
+        """Note how many bytes and records were processed, and spill if necessary. Call it between records."""
         if self._gauge.note(size, records) and self._gauge.is_full(self._weight()):
             # Often much of it was only read.
             for state in self._states.values():

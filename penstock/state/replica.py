@@ -146,7 +146,7 @@ class Replicas:
 
 
 class _Changes:
-    """The changes of some key groups in a list of files. Iterable repeatedly, so engines need not buffer them."""
+    """The changes of some key groups in a list of files. They can be iterated repeatedly, so engines need no buffer."""
 
     def __init__(self, steps: list[ReplayStep], groups: range) -> None:
         self._steps = steps

@@ -90,13 +90,13 @@ class Run:
         return self._db.execute(f"SELECT key, value FROM entries WHERE {where} ORDER BY key", bounds)
 
     def covers(self, key: bytes) -> bool:
-        """Return whether the run has cleared this key in the layers below."""
+        """Return whether the run clears this key in the layers below."""
         prefix = self._cleared_before(key) if self._any_cleared else None
         return prefix is not None and key.startswith(prefix)
 
     def cleared(self, start: bytes, end: bytes | None) -> bool | None:
-        """Return whether the run has cleared all or none of a range in the layers below; None if it depends on the
-        key."""
+        """Return True if the run clears the complete range in the layers below, False if it clears none of it, and
+        None if it depends on the key."""
         if not self._any_cleared:
             return False
         before = self._cleared_before(start)

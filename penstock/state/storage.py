@@ -151,7 +151,7 @@ class Storage(ABC):
 
     def _too_large(self, name: str, size: int, at_most: int) -> StorageError:
         return StorageError(
-            f"'{name}' in {self.where} has {size:,} bytes, more than the limit of {at_most:,} for such a file.",
+            f"'{name}' in {self.where} has {size:,} bytes, but such a file has at most {at_most:,}.",
             fix="Restore the file from a copy. Nothing was changed.",
         )
 

@@ -155,7 +155,7 @@ class Timers:
     def due(self, until: int) -> Iterator[Timer]:
         """Yield and remove every timer up to `until` in order of time, including those registered meanwhile.
 
-        The caller must not be in the middle of a record when it requests the next timer: the overlay can spill then.
+        Request the next timer only between records, because the overlay can spill then.
         """
         self._until, fired, fired_further = until, 0, 0
         self._is_firing = True

@@ -127,7 +127,7 @@ class TestEveryType:
         (Types.BIG_DEC(), 1.1, "is not a decimal"),
         (Types.SQL_DATE(), datetime(2024, 1, 1), "is not a date"),
         (Types.INSTANT(), 1, "Instant.of_epoch_milli"),
-        (Types.TUPLE([Types.STRING()]), ("a", "b"), "It has 2 elements, but 1 are declared"),
+        (Types.TUPLE([Types.STRING()]), ("a", "b"), "Wrong number of elements: expected 1, got 2"),
         (Types.TUPLE([Types.STRING()]), (None,), "element 0 of the tuple"),
         (NAMED, Row(id=1), "Its fields are id"),
         (NAMED, Row("a", "b"), "field 'id' of the Row"),

@@ -202,7 +202,7 @@ def test_metadata_on_an_object_store_is_bounded(monkeypatch: pytest.MonkeyPatch)
     storage = ObjectStorage("memory://special-files/savepoint")
     storage.write("_metadata", bytes(5000))
     monkeypatch.setattr(savepoints, "_LARGEST_METADATA", 4999)
-    with pytest.raises(StorageError, match=r"'_metadata' in memory://.* has 5,000 bytes.*limit of 4,999"):
+    with pytest.raises(StorageError, match=r"'_metadata' in memory://.* has 5,000 bytes.*at most 4,999"):
         load_savepoint(storage)
     with pytest.raises(MissingObject):
         storage.read("else", 10)

@@ -46,7 +46,7 @@ def chosen(backend=None, **settings):
     return backend_settings(env.get_configuration())
 
 
-class TestTheChoice:
+class TestBackendSelection:
     @pytest.mark.parametrize(
         ("backend", "name", "in_files"),
         [
@@ -140,7 +140,7 @@ def test_an_invalid_number_is_rejected_with_the_name_of_its_setting(key, text, m
     assert caught.value.fix
 
 
-class TestAnOwnBackend:
+class TestCustomBackend:
     def test_a_custom_backend_stores_a_jobs_state(self):
         Hoarder.opened.clear()
         env = StreamExecutionEnvironment.get_execution_environment()

@@ -386,7 +386,7 @@ def tiny_disk(tmp_path: Path) -> Iterator[Path]:
         subprocess.run(["umount", "-l", str(disk)], check=True)
 
 
-class TestAFullDisk:
+class TestFullDisk:
     @pytest.mark.parametrize("batch_bytes", [16 << 20, 100_000])
     def test_files_that_cannot_grow_raise_an_error_and_keep_the_replica(
         self, kind: str, directory: Path, batch_bytes: int

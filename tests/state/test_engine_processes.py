@@ -300,11 +300,11 @@ def apply_with_stamp(directory: Path, stamp: Callable[[Stamp], bytes | None]) ->
         assert engine.apply(b"p1", [change((b"a", b"2"))], b"p2")
 
 
-def apply_but_die_before_the_stamp(directory: Path) -> None:
+def apply_and_die_before_the_stamp(directory: Path) -> None:
     apply_with_stamp(directory, lambda stamp: os.kill(os.getpid(), signal.SIGKILL))
 
 
-def apply_but_pause_before_the_stamp(directory: Path, connection: Connection) -> None:
+def apply_and_pause_before_the_stamp(directory: Path, connection: Connection) -> None:
     sound = Stamp._current
 
     def paused(stamp: Stamp) -> bytes | None:
@@ -318,7 +318,7 @@ def apply_but_pause_before_the_stamp(directory: Path, connection: Connection) ->
 class TestLmdb:
     def test_a_writer_killed_before_its_stamp_costs_the_replica_once(self, directory: Path) -> None:
         LmdbEngine(directory).apply(None, [change((b"a", b"1"))], b"p1")
-        process = new.Process(target=apply_but_die_before_the_stamp, args=(directory,))
+        process = new.Process(target=apply_and_die_before_the_stamp, args=(directory,))
         process.start()
         process.join()
         assert process.exitcode == -9
@@ -331,7 +331,7 @@ class TestLmdb:
     def test_a_reader_waits_for_a_writer_that_has_not_stamped_yet(self, directory: Path) -> None:
         engine = LmdbEngine(directory)
         engine.apply(None, [change((b"a", b"1"))], b"p1")
-        process, ours = talking_process(apply_but_pause_before_the_stamp, directory)
+        process, ours = talking_process(apply_and_pause_before_the_stamp, directory)
         assert ours.recv() == "committed"
         seen: list[bytes | None] = []
         looking = threading.Thread(target=lambda: seen.append(engine.position()))
@@ -432,7 +432,7 @@ class TestLmdb:
         assert [engine.position() for engine in engines] == [b"p1"] * 8
 
 
-class TestTheMap:
+class TestLmdbMap:
     def test_the_lmdb_map_grows_as_needed(self, directory: Path) -> None:
         engine = LmdbEngine(directory, SMALL_MAP)
         entries = [(b"%06d" % n, bytes(100)) for n in range(20000)]
@@ -467,7 +467,7 @@ class TestTheMap:
 
 
 @contextmanager
-def process_numbers_mean_nothing() -> Iterator[None]:
+def no_process_is_visible() -> Iterator[None]:
     """Simulate another PID namespace that shares the directory: no process id refers to a live process."""
 
     def kill(pid: int, number: int) -> None:
@@ -484,7 +484,7 @@ class TestOtherContainers:
         processes = [talking_process(hold_reader, "lmdb", directory) for _ in range(3)]
         for _, ours in processes:
             assert ours.recv() == (b"p1", [(b"a", b"p1")])
-        with process_numbers_mean_nothing():
+        with no_process_is_visible():
             assert LmdbEngine(directory).position() == b"p1"
         for process, ours in processes:
             ours.send("end")
@@ -506,7 +506,7 @@ class TestOtherContainers:
         process.join()
         (private,) = directory.glob("private-*")
         # The next process that opens the shared replica sweeps everything it considers abandoned.
-        in_process(open_where_process_numbers_mean_nothing, directory)
+        in_process(open_where_no_process_is_visible, directory)
         assert private.exists()
         engine.release()
         engine.position()
@@ -520,8 +520,8 @@ class TestOtherContainers:
             assert not place.path.exists()
 
 
-def open_where_process_numbers_mean_nothing(directory: Path) -> None:
-    with process_numbers_mean_nothing():
+def open_where_no_process_is_visible(directory: Path) -> None:
+    with no_process_is_visible():
         engine = RocksDbEngine(directory)
         engine.position()
         engine.release()

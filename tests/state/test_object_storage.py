@@ -94,7 +94,7 @@ def stores() -> None:
         kind.store.clear()
 
 
-class TestAConditionalPut:
+class TestConditionalPut:
     @pytest.mark.parametrize("scheme", ["forgetful", "hasty"])
     def test_a_store_that_lets_two_callers_publish_is_rejected_before_use(self, scheme: str) -> None:
         storage = ObjectStorage(f"{scheme}://place/x")

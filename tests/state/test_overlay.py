@@ -722,7 +722,7 @@ class UsesStateWhere(KeyedProcessFunction):
             self.n.update(2)
 
 
-class TestStateBelongsToARecord:
+class TestStateWithoutAKey:
     def test_keyed_state_cannot_be_used_in_open(self):
         message = r"State 'n' was used without a current key: .* not in open\(\) or close\(\)"
         with keyed_harness(UsesStateWhere("open")) as job, pytest.raises(Exception, match=message):

@@ -7,7 +7,7 @@ from penstock.datastream.state import StateTtlConfig
 from penstock.state.keyed import KeyedState
 
 
-class TestWhatExpires:
+class TestExpiry:
     def test_a_value_lives_for_its_ttl_after_the_last_write(self, start, between):
         job = start(ttl().build())
         steps(

@@ -4,7 +4,7 @@ import pytest
 from ttl_job import steps, ttl
 
 
-class TestTurningItOnAndOff:
+class TestEnablingAndDisabling:
     def fill(self, job):
         job.value.update(1)
         job.list.add(2)

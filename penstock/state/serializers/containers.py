@@ -182,7 +182,7 @@ class TupleOf(TypeNode):
                 raise self.refuse(value, "Convert it with tuple(...).")
             value = tuple(value)
         if len(value) != len(self.parts):
-            raise self.refuse(value, f"It has {len(value)} elements, but {len(self.parts)} are declared.")
+            raise self.refuse(value, f"Wrong number of elements: expected {len(self.parts)}, got {len(value)}.")
         try:
             if type(value) is tuple and self.kept(value):
                 return value

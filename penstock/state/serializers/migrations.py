@@ -75,7 +75,7 @@ class Versions:
             number, length = _number(data)
             if not 0 < number <= len(self._steps):
                 raise PenstockError(
-                    f"A stored value has version {number} of its type, but only {len(self._steps)} are known."
+                    f"A stored value has version {number} of its type, but the latest known one is {len(self._steps)}."
                 )
             data = data[length:]
         for step in self._steps[number:]:

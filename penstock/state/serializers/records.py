@@ -218,7 +218,7 @@ class RowRecord(TypeNode):
     def check(self, value: Any) -> Row:
         values = self._in_order(value)
         if len(values) != len(self.parts):
-            raise self.refuse(value, f"It has {len(values)} fields, but {len(self.parts)} are declared.")
+            raise self.refuse(value, f"Wrong number of fields: expected {len(self.parts)}, got {len(values)}.")
         try:
             if type(value) is Row and names_of(value) == self.names and self.kept(values):
                 return value
