@@ -1,4 +1,4 @@
-"""A task's way to committed state: replicas to read from, storage to write deltas to."""
+"""Access of a task to committed state: replicas to read from, storage to write deltas to."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from penstock.state.replica import Replicas, StateHistory
 from penstock.state.storage import Storage
 
 _LARGE = 200_000
-"""Entries of a delta past which it is written piece by piece: as a whole it would be in memory three times."""
+"""Number of entries above which a delta is streamed to disk; encoded in one piece, it would take three copies."""
 
 
 @dataclass
 class WrittenDelta:
-    """A delta that is durable, or small enough to ride inside the manifest (`inline`)."""
+    """A delta that is durable, or small enough to be stored inside the manifest (`inline`)."""
 
     name: str
     size: int
@@ -30,22 +30,26 @@ class WrittenDelta:
 
 @dataclass
 class StateAccess:
-    """Made per task and epoch."""
+    """Everything one task needs to read and write state in one epoch."""
 
     history: StateHistory
     storage: Storage | None
-    """Where delta files go; None where deltas always ride in the manifest."""
+    """Where delta files go, or None if deltas are always stored in the manifest."""
     open_engine: Callable[[str, int], Engine]
     inline_bytes: int
     overlay_bytes: int = OVERLAY_BYTES
-    """What a task's keyed state may take of memory before it spills."""
+    """Memory budget for a task's keyed state; the overlay spills to disk above it."""
 
     def replicas(self, uid: str, max_parallelism: int) -> Replicas:
+        """Return the replicas of an operator's blocks at this point in history."""
         return Replicas(uid, max_parallelism, self.history, self.open_engine)
 
     def write_delta(self, epoch: int, changes: Iterable[GroupChanges], max_parallelism: int) -> WrittenDelta:
-        """Make an epoch's changes durable. Named by content: a retry writes the same file or another, never over it.
-        What is given as an iterator is never in memory as a whole."""
+        """Make an epoch's changes durable.
+
+        The name is derived from the content, so a retry never overwrites a different file. Changes passed as an
+        iterator are never all in memory at once.
+        """
         if isinstance(changes, list) and sum(len(change.entries) for change in changes) <= _LARGE:
             return self._written(epoch, changes, max_parallelism)
         with tempfile.TemporaryFile(prefix="penstock-delta-") as file:
@@ -72,5 +76,5 @@ class StateAccess:
 
 
 def delta_name(epoch: int, digest: str) -> str:
-    """Under a prefix per epoch, so that a sweeper finds what a zombie wrote late."""
+    """Return the name of a delta. The prefix per epoch lets the sweeper find files that a zombie task wrote late."""
     return f"deltas/{epoch:012d}/{digest}.arrow"

@@ -1,4 +1,4 @@
-"""The backend that a job's settings name, checked before anything runs."""
+"""Read the state backend from a job's settings and validate it before anything runs."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from penstock.state.backends import Allocation, Backend, BadBackend, factory_of
 from penstock.state.engines.boot import has_boot_id
 
 _ENGINES = {"hashmap": "memory"}
-"""Backends whose engine has another name than they have."""
+"""Engine names of the backends whose engine has a different name."""
 
 
 def backend_settings(config: Configuration) -> tuple[Backend, bool]:
-    """The backend, and whether checkpoints are files."""
+    """Return the backend, and whether checkpoints are stored as files."""
     directory = config.get(CHECKPOINTS_DIRECTORY)
-    # Checkpoints of a job that names neither a directory nor a backend are in the driver's memory, and so is its state.
-    # A job without checkpoints has its state on local disk.
+    # If the job sets neither a checkpoint directory nor a backend, checkpoints and state are in the driver's memory.
+    # A job without checkpoints keeps its state on local disk.
     in_memory = not directory and (bool(config.get(CHECKPOINT_INTERVAL)) or not has_boot_id())
     given = config.get_string(STATE_BACKEND.key, "memory" if in_memory else "filesystem")
     name, in_driver = backend_name(given)
     if config.contains_key(STATE_BACKEND.key) and not directory and name != "memory":
         raise BadSetting(
-            f"{STATE_BACKEND.key} is {given}, but {CHECKPOINTS_DIRECTORY.key} is not set: where to put checkpoints?",
+            f"{STATE_BACKEND.key} is {given}, but {CHECKPOINTS_DIRECTORY.key} is not set.",
             fix=f"Set {CHECKPOINTS_DIRECTORY.key} to a directory, e.g. file:///var/checkpoints.",
         )
     given_directories = _directories(config)
@@ -53,14 +53,14 @@ def backend_settings(config: Configuration) -> tuple[Backend, bool]:
 
 
 def backend_name(given: str) -> tuple[str, bool]:
-    """The name of the engine that `state.backend` asks for, and whether checkpoints are in the driver's memory even
-    where a directory is set."""
+    """Return the engine name for a `state.backend` value, and whether the backend forces checkpoints into the driver's
+    memory even if a checkpoint directory is set."""
     backend = str(STATE_BACKEND.type.parse(STATE_BACKEND.key, given))
     return _ENGINES.get(backend, backend), backend == "memory"
 
 
 def default_directory() -> str:
-    """Where replicas live if no directory is set."""
+    """Return the directory for replicas if none is configured."""
     return os.path.join(tempfile.gettempdir(), f"penstock-replicas-{os.getuid()}")
 
 

@@ -1,7 +1,8 @@
-"""Backends: where a job keeps its replicas. Built in are memory, filesystem (LMDB) and rocksdb; others by import path.
+"""State backends: where a job keeps its replicas.
 
-A backend is a description that travels to the tasks; there an `EngineFactory` opens the engines. Replicas are caches:
-a backend never decides what is committed, only how it is held near the functions that use it.
+``memory``, ``filesystem`` (LMDB) and ``rocksdb`` are built in; others are named by import path. A ``Backend`` is a
+description that is sent to the tasks, where an ``EngineFactory`` opens the engines. Replicas are caches: a backend
+decides how committed state is held close to the functions that use it, never which state is committed.
 """
 
 from __future__ import annotations
@@ -38,40 +39,43 @@ __all__ = ["Allocation", "Backend", "BadBackend", "EngineFactory", "ReplicaStore
 
 
 class BadBackend(PenstockError):
-    """A backend's name or settings cannot be used; the message says which setting."""
+    """A backend's name or settings are invalid; the message names the setting."""
 
 
 class Allocation(Enum):
-    """Which of several local directories gets a new replica. One that exists stays where it is."""
+    """Which of several local directories a new replica is created in. Existing replicas are not moved."""
 
     RANDOM_START = "RANDOM_START"
-    """An operator's blocks go round the directories, beginning with one that differs from operator to operator."""
+    """Spread an operator's blocks round-robin over the directories, from a start that varies by operator."""
     ROUND_ROBIN = "ROUND_ROBIN"
-    """An operator's blocks go round the directories, beginning with the first."""
+    """Spread an operator's blocks round-robin over the directories, starting with the first."""
     LEAST_LOADED = "LEAST_LOADED"
-    """The directory with the fewest replicas."""
+    """Use the directory with the fewest replicas."""
 
 
 class Backend(msgspec.Struct, frozen=True, kw_only=True):
-    """What a task must know to open replicas."""
+    """Description of a state backend: everything a task needs to open replicas."""
 
     name: str = "memory"
-    """memory, filesystem, rocksdb, or `package.module:Factory`."""
+    """``memory``, ``filesystem``, ``rocksdb``, or ``package.module:Factory``."""
     directories: list[str] = []
-    """Where replicas live on each host. A relative one lies below the executor's own working directory."""
+    """Directories for replicas on each host. Relative paths are resolved against the executor's working directory."""
     allocation: Allocation = Allocation[ALLOCATION.default]
     options: dict[str, str] = {}
-    """The settings `state.backend.…` of the job, for the factory."""
+    """The job's ``state.backend.…`` settings without the prefix, passed to the factory."""
     transfer_threads: int = TRANSFER_THREADS.default
-    """Files that a task fetches at once when it builds a replica."""
+    """Number of files that a task fetches concurrently when it rebuilds a replica."""
     private: bool = False
-    """Whether the directory is the default, at a path that other users can predict: only this user's own is used."""
+    """Whether the directory is the default one. Its path is predictable, so it must belong to this user alone."""
 
 
 class EngineFactory(ABC):
-    """What a backend of one's own provides: a class of this kind, named by `state.backend: package.module:Class`.
+    """Base class of custom state backends. Select yours with ``state.backend: package.module:Class``.
 
-    One is made in each process that runs tasks, with the job's settings `state.backend.…`.
+    Each process that runs tasks creates one instance.
+
+    Args:
+        options: The job's ``state.backend.…`` settings, without the prefix.
     """
 
     def __init__(self, options: Mapping[str, str]) -> None:
@@ -79,11 +83,16 @@ class EngineFactory(ABC):
 
     @abstractmethod
     def open(self, directory: str) -> Engine:
-        """The replica in this directory, which need not exist; the same one for every call. It may be kept anywhere:
-        the directory names the block without doubt."""
+        """Open the replica identified by a directory.
+
+        Every call with the same directory returns the same replica. The directory might not exist yet, and the data
+        can be stored elsewhere: the path only has to identify the block.
+        """
 
 
 class MemoryFactory(EngineFactory):
+    """Opens replicas in the memory of this process."""
+
     def __init__(self, options: Mapping[str, str]) -> None:
         super().__init__(options)
         self._engines: dict[str, Engine] = {}
@@ -96,11 +105,15 @@ class MemoryFactory(EngineFactory):
 
 
 class LmdbFactory(EngineFactory):
+    """Opens LMDB replicas."""
+
     def open(self, directory: str) -> Engine:
         return LmdbEngine(directory)
 
 
 class RocksDbFactory(EngineFactory):
+    """Opens RocksDB replicas."""
+
     def __init__(self, options: Mapping[str, str]) -> None:
         super().__init__(options)
         settings = {f"{BACKEND_OPTIONS}{key}": text for key, text in options.items()}
@@ -120,7 +133,11 @@ BUILT_IN: dict[str, Callable[[Mapping[str, str]], EngineFactory]] = {
 
 
 def factory_of(backend: Backend) -> EngineFactory:
-    """The factory a backend names, made; raises BadBackend where that cannot be."""
+    """Create the factory that a backend names.
+
+    Raises:
+        BadBackend: The name is unknown, cannot be imported, or is not a subclass of ``EngineFactory``.
+    """
     made = BUILT_IN.get(backend.name)
     if made is not None:
         return made(backend.options)
@@ -133,12 +150,11 @@ def factory_of(backend: Backend) -> EngineFactory:
     except (ImportError, AttributeError) as error:
         raise BadBackend(
             f"state.backend is '{backend.name}', which cannot be imported: {error}.",
-            fix="See that the module is installed where the driver and the executors run, or add it with "
-            "env.add_python_file().",
+            fix="Install the module where the driver and the executors run, or add it with env.add_python_file().",
         ) from error
     if not (isinstance(factory, type) and issubclass(factory, EngineFactory)):
         raise BadBackend(
-            f"state.backend is '{backend.name}', which is no subclass of EngineFactory.",
+            f"state.backend is '{backend.name}', which is not a subclass of EngineFactory.",
             fix="Derive it from penstock.state.backends.EngineFactory, or name another class.",
         )
     return factory(backend.options)
@@ -151,10 +167,13 @@ class ReplicaStore:
         self._backend = backend
         self._factory = factory_of(backend)
         self._root: int | None = None
-        """The default directory, held open where another user can put another one at its path."""
+        """Descriptor of the default directory, kept open if another user could replace the directory at its path."""
 
     def opener(self, lineage: str) -> Callable[[str, int], Engine]:
-        """What opens the replica of a block, by operator uid and block. Directories are checked once per opener."""
+        """Return a function that opens the replica of a block, given operator uid and block.
+
+        Each opener checks a directory once.
+        """
         backend: Backend | None = self._backend if isinstance(self._factory, MemoryFactory) else None
         checked: set[str] = set()
 
@@ -165,7 +184,7 @@ class ReplicaStore:
             directory = replica_directory(backend, lineage, uid, block)
             run = os.path.dirname(os.path.dirname(directory))
             if run not in checked and not isinstance(self._factory, MemoryFactory):
-                # A directory that cannot be made is not hidden here: the engine says why it cannot be opened.
+                # Ignore a directory that cannot be created: the engine reports why it cannot be opened.
                 with suppress(OSError), _opened(run, tighten=True):
                     pass
                 checked.add(run)
@@ -174,10 +193,10 @@ class ReplicaStore:
         return open_engine
 
     def _reached(self) -> Backend:
-        """The backend with its default directory as this process reaches it, checked."""
+        """Check the default directory and return the backend with the path by which this process reaches it."""
         path = self._backend.directories[0]
         if self._root is not None and not os.fstat(self._root).st_nlink:
-            # It was deleted, as temporary directories sometimes are.
+            # Something deleted it, as happens to temporary directories.
             os.close(self._root)
             self._root = None
         if self._root is None:
@@ -189,14 +208,18 @@ class ReplicaStore:
 
 
 def check_directory(backend: Backend) -> None:
-    """Make the default directory of replicas, or raise BadBackend if it is not this user's alone."""
+    """Create the default replica directory.
+
+    Raises:
+        BadBackend: The directory is not private to this user.
+    """
     if backend.private and backend.name != "memory":
         with _opened(backend.directories[0]):
             pass
 
 
 def remove_replicas(backend: Backend, lineage: str) -> None:
-    """Remove this host's replicas of a lineage, as far as this user can."""
+    """Remove this host's replicas of a lineage, as far as permissions allow."""
     for directory in backend.directories:
         if not backend.private:
             shutil.rmtree(os.path.join(directory, lineage), ignore_errors=True)
@@ -207,7 +230,7 @@ def remove_replicas(backend: Backend, lineage: str) -> None:
 
 @contextmanager
 def _opened(directory: str, *, tighten: bool = False) -> Iterator[int]:
-    """The directory, made if it is missing, or BadBackend if it is not this user's alone."""
+    """Open the directory, creating it if needed. Raise BadBackend unless it is private to this user."""
     try:
         with opened_private(directory, create=True, tighten=tighten) as descriptor:
             yield descriptor
@@ -218,12 +241,13 @@ def _opened(directory: str, *, tighten: bool = False) -> Iterator[int]:
 def _unusable(directory: str, why: str) -> BadBackend:
     return BadBackend(
         f"Local copies of state cannot be kept in {directory}: it {why}.",
-        fix="See who made it and remove it (state is rebuilt from checkpoints), or set state.backend.local-dir to a "
-        "directory that only you may write in.",
+        fix="Find out who created it and remove it (state is rebuilt from checkpoints), or set state.backend.local-dir "
+        "to a directory that only you can write to.",
     )
 
 
 def replica_directory(backend: Backend, lineage: str, uid: str, block: int) -> str:
+    """Return the path of a block's replica: the existing one, or one chosen by the allocation."""
     operator = hashlib.blake2b(uid.encode(), digest_size=8)
     place = os.path.join(lineage, operator.hexdigest(), f"{block:05d}")
     directories = [os.path.abspath(directory) for directory in backend.directories] or [os.path.abspath(".")]
@@ -242,7 +266,7 @@ def replica_directory(backend: Backend, lineage: str, uid: str, block: int) -> s
 
 
 def _usable(directory: str) -> bool:
-    """Whether replicas can be made there: of several disks one may be gone."""
+    """Return whether replicas can be created in the directory. One of several disks might be gone."""
     try:
         os.makedirs(directory, exist_ok=True)
     except OSError:

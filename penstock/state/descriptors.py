@@ -1,4 +1,4 @@
-"""State descriptors and the interfaces of keyed state, re-exported to users by `penstock.datastream.state`."""
+"""State descriptors and the keyed state interfaces, re-exported to users by ``penstock.datastream.state``."""
 
 from __future__ import annotations
 
@@ -15,90 +15,93 @@ from penstock.state.ttl_config import StateTtlConfig
 
 
 class State(ABC):
-    """A piece of state of the current key."""
+    """Base class of all state. Keyed state is scoped to the key of the record being processed."""
 
     @abstractmethod
     def clear(self) -> None:
-        """Remove everything this state holds for the current key."""
+        """Remove everything this state stores for the current key."""
 
 
 class ValueState(State, Generic[T]):
-    """One value for each key."""
+    """A single value per key."""
 
     @abstractmethod
     def value(self) -> T | None:
-        """The value of the current key, or None. What is returned is the caller's own: changing it changes nothing."""
+        """Return the value for the current key, or None.
+
+        The returned object is a copy: modifying it does not change the state until you pass it to :meth:`update`.
+        """
 
     @abstractmethod
     def update(self, value: T | None) -> None:
-        """Replace the value of the current key as it is now; None clears it."""
+        """Set the value for the current key to a copy of ``value``; None clears it."""
 
 
 class AppendingState(State, Generic[IN, OUT]):
-    """State that values are added to, and that gives what it made of them."""
+    """State that accumulates the values added to it."""
 
     @abstractmethod
     def get(self) -> OUT:
-        """What the values of the current key make."""
+        """Return the result of the values added for the current key."""
 
     @abstractmethod
     def add(self, value: IN) -> None:
-        """Add a value to those of the current key."""
+        """Add a value for the current key."""
 
 
 class MergingState(AppendingState[IN, OUT]):
-    """An appending state whose contents can be merged with those of another, as windows are."""
+    """Appending state whose contents can be merged with those of another, for example when windows merge."""
 
 
 class ReducingState(MergingState[T, T]):
-    """One value for each key, made of all added ones by a reduce function."""
+    """A single value per key: all added values, combined by a reduce function."""
 
 
 class AggregatingState(MergingState[IN, OUT]):
-    """One accumulator for each key; gives its result."""
+    """An accumulator per key; ``get`` returns the accumulator's result."""
 
 
 class ListState(MergingState[T, Iterable[T]]):
-    """A list for each key. Adding to it does not read it."""
+    """A list per key. Appending does not read the list."""
 
     @abstractmethod
     def update(self, values: list[T]) -> None:
-        """Replace the whole list; an empty one clears it."""
+        """Replace the list for the current key; an empty list clears it."""
 
     @abstractmethod
     def add_all(self, values: list[T]) -> None:
-        """Append values to the list of the current key."""
+        """Append values to the list for the current key."""
 
     def __iter__(self) -> Iterator[T]:
         return iter(self.get())
 
 
 class _ReadableMap(State, Generic[K, V]):
-    """What every map can be asked."""
+    """The read methods of map state."""
 
     @abstractmethod
     def get(self, key: K) -> V | None:
-        """The value of an entry, or None."""
+        """Return the value of an entry, or None if the entry does not exist."""
 
     @abstractmethod
     def contains(self, key: K) -> bool:
-        """Whether there is an entry."""
+        """Return whether the entry exists."""
 
     @abstractmethod
     def items(self) -> Iterable[tuple[K, V]]:
-        """Entries in the order of their encoded keys, the same in every subtask and whatever the epochs."""
+        """Return the entries, ordered by encoded key. The order is the same in every subtask and epoch."""
 
     @abstractmethod
     def keys(self) -> Iterable[K]:
-        """The keys, in the order of `items`."""
+        """Return the keys, in the order of :meth:`items`."""
 
     @abstractmethod
     def values(self) -> Iterable[V]:
-        """The values, in the order of `items`."""
+        """Return the values, in the order of :meth:`items`."""
 
     @abstractmethod
     def is_empty(self) -> bool:
-        """Whether there is no entry."""
+        """Return whether the map has no entries."""
 
     def __getitem__(self, key: K) -> V | None:
         return self.get(key)
@@ -111,19 +114,19 @@ class _ReadableMap(State, Generic[K, V]):
 
 
 class _WritableMap(_ReadableMap[K, V]):
-    """How a map that is not read-only is changed."""
+    """The write methods of map state."""
 
     @abstractmethod
     def put(self, key: K, value: V) -> None:
-        """Set an entry."""
+        """Set the value of an entry."""
 
     @abstractmethod
     def put_all(self, dict_value: Mapping[K, V]) -> None:
-        """Set all entries of a mapping; others stay."""
+        """Set all entries of a mapping; other entries stay unchanged."""
 
     @abstractmethod
     def remove(self, key: K) -> None:
-        """Remove an entry, if it is there."""
+        """Remove an entry if it exists."""
 
     def __setitem__(self, key: K, value: V) -> None:
         self.put(key, value)
@@ -133,26 +136,29 @@ class _WritableMap(_ReadableMap[K, V]):
 
 
 class MapState(_WritableMap[K, V]):
-    """A map for each key. Each entry is read and written alone."""
+    """A map per key. Entries are read and written individually."""
 
 
 class ReadOnlyBroadcastState(_ReadableMap[K, V]):
-    """A broadcast state where it may only be read. What is returned is the caller's own, and may be changed."""
+    """Broadcast state where it can only be read. Returned values are copies: modifying them changes no state."""
 
 
 class BroadcastState(_WritableMap[K, V], ReadOnlyBroadcastState[K, V]):
-    """A map that every subtask of an operator has for itself. It is up to the function that all have the same."""
+    """A map of which each subtask of an operator holds a copy. Your function must apply the same updates everywhere."""
 
 
 class BadStateType(PenstockError):
     """The declared type of a state has no encoder.
 
-    Operator action: declare a type the encoders know, or `Types.PICKLED_BYTE_ARRAY()` to accept pickling.
+    Operator action: declare a supported type, or ``Types.PICKLED_BYTE_ARRAY()`` to accept pickling.
     """
 
 
 class StateDescriptor(ABC, Generic[S_co]):
-    """Names a state and its type. A type is a `Types.…` or a Python type hint; both mean the same encoder."""
+    """Name and type of a state.
+
+    The type is a ``Types.…`` object or a Python type hint; equivalent declarations select the same encoder.
+    """
 
     ttl_config: StateTtlConfig | None = None
 
@@ -172,24 +178,30 @@ class StateDescriptor(ABC, Generic[S_co]):
         return self.name
 
     def use_hint(self, spec: Any) -> None:
-        """Write values as `spec` says, and pickle those that are not of it: an annotation does not bind a program."""
+        """Encode values by the type hint ``spec``, and pickle values that do not match it.
+
+        Python does not enforce annotations, so values of other types can occur.
+        """
         self.serializer = OrPickled(spec)
 
     def enable_time_to_live(self, ttl_config: StateTtlConfig) -> None:
-        """Let values expire: docs/write/state-ttl.md. Call it before the state is asked for with this descriptor."""
+        """Let values expire after a time to live: docs/write/state-ttl.md.
+
+        Call this before you get the state with this descriptor.
+        """
         if not isinstance(ttl_config, StateTtlConfig):
-            raise TypeError(f"expected a StateTtlConfig, got {type(ttl_config).__name__}: build() makes one")
+            raise TypeError(f"expected a StateTtlConfig, got {type(ttl_config).__name__}: call build() on the builder")
         self.ttl_config = ttl_config
 
     def schema(self) -> str:
-        """What snapshots remember of the type."""
+        """Return the type as snapshots record it."""
         return f"{self.kind} {self.serializer.schema()}"
 
     kind = "state"
 
     def __getstate__(self) -> dict[str, Any]:
         state = dict(self.__dict__)
-        # Where it was made as ValueStateDescriptor[int](...), Python sets __orig_class__, which is for type checkers.
+        # ValueStateDescriptor[int](...) makes Python set __orig_class__, which only type checkers need.
         for derived in ("serializer", "key_serializer", "__orig_class__"):
             state.pop(derived, None)
         return state
@@ -200,7 +212,14 @@ class StateDescriptor(ABC, Generic[S_co]):
 
 
 class ValueStateDescriptor(StateDescriptor[ValueState[T]]):
-    """Describes a ValueState."""
+    """Descriptor of a :class:`ValueState`.
+
+    Args:
+        name: Name of the state, unique within the operator.
+        value_type_info: Type of the value.
+        default_value: What ``value()`` returns for a key without a value. It is not stored, so a new version of the
+            program can change it.
+    """
 
     kind = "value"
 
@@ -211,7 +230,6 @@ class ValueStateDescriptor(StateDescriptor[ValueState[T]]):
     def __init__(self, name: str, value_type_info: TypeSpec, default_value: Any = None) -> None: ...
 
     def __init__(self, name: str, value_type_info: Any, default_value: Any = None) -> None:
-        """`default_value` is what a key without a value has. It is not stored, and may change with the program."""
         super().__init__(name, value_type_info)
         self.default_value = default_value
         if default_value is not None:
@@ -221,12 +239,17 @@ class ValueStateDescriptor(StateDescriptor[ValueState[T]]):
                 raise BadStateType(f"State '{name}', default value: {error}") from None
 
     def default(self) -> Any:
-        """The default as the caller's own: changing it changes nothing."""
+        """Return a copy of the default value; modifying it does not change the default."""
         return self.serializer.decode(self.serializer.encode(self.default_value))
 
 
 class ListStateDescriptor(StateDescriptor[ListState[T]]):
-    """Describes a ListState by the type of its elements."""
+    """Descriptor of a :class:`ListState`.
+
+    Args:
+        name: Name of the state, unique within the operator.
+        elem_type_info: Type of the elements.
+    """
 
     kind = "list"
 
@@ -241,7 +264,13 @@ class ListStateDescriptor(StateDescriptor[ListState[T]]):
 
 
 class MapStateDescriptor(StateDescriptor[MapState[K, V]]):
-    """Describes a MapState by the types of its keys and values."""
+    """Descriptor of a :class:`MapState`.
+
+    Args:
+        name: Name of the state, unique within the operator.
+        key_type_info: Type of the map's keys.
+        value_type_info: Type of the map's values.
+    """
 
     kind = "map"
 
@@ -257,7 +286,7 @@ class MapStateDescriptor(StateDescriptor[MapState[K, V]]):
         self.key_serializer = self._serializer(key_type_info)
 
     def schema(self) -> str:
-        """What snapshots remember of the types."""
+        """Return the key and value types as snapshots record them."""
         return f"map {self.key_serializer.schema()} -> {self.serializer.schema()}"
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -266,27 +295,33 @@ class MapStateDescriptor(StateDescriptor[MapState[K, V]]):
 
 
 class Reduces(Protocol[T]):
-    """What a ReduceFunction has."""
+    """The interface of a ``ReduceFunction``."""
 
     def reduce(self, value1: T, value2: T, /) -> T:
-        """One value of two."""
+        """Combine two values into one."""
 
 
 class Aggregates(Protocol[IN, ACC, OUT]):
-    """What a state needs of an AggregateFunction."""
+    """The methods of an ``AggregateFunction`` that aggregating state calls."""
 
     def create_accumulator(self) -> ACC:
-        """An accumulator that holds no value."""
+        """Return an empty accumulator."""
 
     def add(self, value: IN, accumulator: ACC, /) -> ACC:
-        """The accumulator with one value more."""
+        """Add a value and return the new accumulator."""
 
     def get_result(self, accumulator: ACC, /) -> OUT:
-        """What an accumulator amounts to."""
+        """Return the result of an accumulator."""
 
 
 class ReducingStateDescriptor(StateDescriptor[ReducingState[T]]):
-    """Describes a ReducingState. `reduce_function` is a function of two values, or has a `reduce`."""
+    """Descriptor of a :class:`ReducingState`.
+
+    Args:
+        name: Name of the state, unique within the operator.
+        reduce_function: A function of two values, or an object with a ``reduce`` method.
+        type_info: Type of the values.
+    """
 
     kind = "reducing"
 
@@ -306,17 +341,23 @@ class ReducingStateDescriptor(StateDescriptor[ReducingState[T]]):
         self._function = reduce_function
 
     def get_reduce_function(self) -> Any:
-        """Return the reduce function as it was given."""
+        """Return the reduce function as passed to the constructor."""
         return self._function
 
     def reducer(self) -> Callable[[Any, Any], Any]:
-        """Return the reduce function as a plain function."""
+        """Return the reduce function as a plain callable."""
         function = self._function
         return function.reduce if hasattr(function, "reduce") else function  # type: ignore[no-any-return]
 
 
 class AggregatingStateDescriptor(StateDescriptor[AggregatingState[IN, OUT]], Generic[IN, ACC, OUT]):
-    """`agg_function` has create_accumulator, add, get_result and merge; the type is that of its accumulator."""
+    """Descriptor of an :class:`AggregatingState`.
+
+    Args:
+        name: Name of the state, unique within the operator.
+        agg_function: An object with ``create_accumulator``, ``add``, ``get_result`` and ``merge`` methods.
+        state_type_info: Type of the accumulator.
+    """
 
     kind = "aggregating"
 
@@ -325,7 +366,8 @@ class AggregatingStateDescriptor(StateDescriptor[AggregatingState[IN, OUT]], Gen
         missing = [m for m in ("create_accumulator", "add", "get_result") if not hasattr(agg_function, m)]
         if missing:
             raise BadStateType(
-                f"State '{name}': {type(agg_function).__name__} is no AggregateFunction, it lacks {', '.join(missing)}."
+                f"State '{name}': {type(agg_function).__name__} is not an AggregateFunction: it lacks "
+                f"{', '.join(missing)}."
             )
         self._function = agg_function
 

@@ -1,4 +1,4 @@
-"""Storage in the driver's memory, which the driver serves to its tasks."""
+"""Storage in the driver's memory, served to the tasks over a socket."""
 
 from __future__ import annotations
 
@@ -23,19 +23,21 @@ _HERE = "the driver's memory"
 
 
 class DriverStorage(Storage):
-    """The memory of the driver process: versions live as long as it does. Tasks read through its `uri`.
+    """Storage in the memory of the driver process; its objects live as long as the process.
 
-    Nothing listens until `uri` is asked for. The uri holds the secret that lets a client in: hand it to tasks, show
-    it to nobody. `close` ends the serving; the driver itself goes on using the objects.
+    The driver starts listening at the first use of `uri`. The URI contains the secret that authenticates clients:
+    pass it to tasks, and never log or display it. `close` stops serving; the driver can still use the objects.
+
+    Args:
+        host: The address at which tasks reach the driver, and the only one it listens on.
     """
 
     in_memory = True
 
     def __init__(self, host: str = "127.0.0.1") -> None:
-        """`host` is where tasks reach the driver, and the only address it listens on."""
         self._objects: dict[str, bytes] = {}
         self._server = ObjectServer(self._objects, host)
-        # One that nobody closed has a thread that would listen to the end of the process.
+        # A storage that is never closed would leave a thread listening until the process ends.
         weakref.finalize(self, self._server.close)
         self._publishing = threading.Lock()
 
@@ -48,8 +50,8 @@ class DriverStorage(Storage):
             host, port = self._server.address()
         except OSError as error:
             raise StorageError(
-                f"Tasks cannot be given the driver's memory: {error}. If the host is wrong, set the address "
-                f"under which executors reach the driver."
+                f"The driver cannot serve its memory to tasks: {error}. If the host is wrong, set the address at "
+                f"which executors reach the driver."
             ) from error
         return f"driver://{host}:{port}/{self._server.secret}"
 
@@ -83,12 +85,12 @@ class DriverStorage(Storage):
         self._objects.pop(checked(name), None)
 
     def close(self) -> None:
-        """Stop serving and hang up on clients. May be called again."""
+        """Stop serving and disconnect clients. Calling it again has no effect."""
         self._server.close()
 
 
 class RemoteDriverStorage(Storage):
-    """A driver's memory as tasks in other processes see it: they read, everything else is a StorageError."""
+    """A driver's memory as seen by tasks in other processes. Only `read` works; all else raises StorageError."""
 
     in_memory = True
 
@@ -100,7 +102,7 @@ class RemoteDriverStorage(Storage):
             host, port = None, None
         secret = parts.path.removeprefix("/")
         if parts.scheme != "driver" or host is None or port is None or not secret:
-            raise StorageError("Not the uri of a driver's memory. Pass on DriverStorage.uri as it is.")
+            raise StorageError("Not the URI of a driver's memory. Pass DriverStorage.uri on unchanged.")
         self._uri = uri
         self._address = (host, port)
         self._secret = secret
@@ -123,7 +125,8 @@ class RemoteDriverStorage(Storage):
             data = client_for(self._address, self._secret).read(name)
         except OSError as error:
             raise StorageUnreachable(
-                f"Cannot read '{name}' from {self._where}: {error}. Is it running, and reachable from here?"
+                f"Cannot read '{name}' from {self._where}: {error}. Check that the driver is running and reachable "
+                f"from this host."
             ) from None
         if data is None:
             raise MissingObject(name, self._where)
@@ -145,4 +148,4 @@ class RemoteDriverStorage(Storage):
         raise self._read_only()
 
     def _read_only(self) -> StorageError:
-        return StorageError(f"Tasks only read from {self._where}. Set a checkpoint directory to write files.")
+        return StorageError(f"Tasks can only read from {self._where}. Set a checkpoint directory to write files.")

@@ -1,10 +1,10 @@
-"""The one file format of deltas, bases and savepoints: an Arrow IPC file, sorted, one record batch per key group.
+"""The file format of deltas, bases and savepoints: an Arrow IPC file, sorted, one record batch per key group.
 
-The schema's metadata holds the index: for each batch its key group, rows, length and checksum, in file order. A
-reader of some key groups touches the schema and those batches only, and believes nothing it has not verified. The
-rest of the file (the footer) is for other programs: any Arrow reader can open it.
+The schema's metadata contains the index: key group, row count, length and checksum of each batch, in file order. A
+reader of some key groups touches only the schema and those batches, and verifies everything it uses. The rest of the
+file (the footer) is for other programs: any Arrow reader can open it.
 
-A file costs about 900 bytes, and 430 for each key group in it, however few the entries.
+A file takes about 900 bytes, plus 430 for each key group in it, however few the entries.
 """
 
 from __future__ import annotations
@@ -46,34 +46,34 @@ __all__ = [
 
 RESTORE = (
     "Restore it from a backup, or start from a checkpoint or savepoint that does not need it: "
-    "execution.checkpointing.num-retained says how many are kept. Nothing was changed here. To begin anew, without "
-    "the state, give the job another name."
+    "execution.checkpointing.num-retained sets how many are kept. Nothing was changed here. To start over without the "
+    "state, give the job another name."
 )
-"""What to do about a file of a checkpoint that is missing or damaged."""
+"""What to do about a missing or damaged checkpoint file."""
 
 
 class CorruptFile(PenstockError):
-    """A file of state does not hold what was written into it.
+    """The content of a state file differs from the data written to it.
 
     Operator action: restore the file from a backup of the checkpoint directory, or start from an older checkpoint or
-    a savepoint that does not need it. Check the disk: these files are never changed once written.
+    a savepoint that does not need it. Check the disk: these files never change once written.
     """
 
     retryable = False
 
 
 class GroupTooLarge(PenstockError):
-    """The keys or the values of one key group exceed what a file can hold for it.
+    """The keys or values of one key group exceed what a file can hold per key group.
 
     Operator action: raise the max parallelism, which makes more and smaller key groups. If a single value is this
-    large, keep it in a MapState or ListState instead, whose elements are entries of their own.
+    large, use a MapState or ListState instead, whose elements are stored as separate entries.
     """
 
 
 @dataclass(slots=True)
 class GroupChanges:
-    """What happens to one key group: first every key that starts with one of `cleared` goes, then the entries are
-    put, or deleted where the value is None. `entries` are strictly ascending by key."""
+    """The changes to one key group: remove every key that starts with a prefix in `cleared`, then put the entries, or
+    delete those whose value is None. `entries` are strictly ascending by key."""
 
     group: int
     cleared: list[bytes]
@@ -87,10 +87,10 @@ _SCHEMA = pa.schema(
 _FORMAT = b"1"
 _MAGIC = b"ARROW1"
 _HEADER = 8  # the magic, padded
-_MARK = 8  # in front of each message: a marker and a length
+_MARK = 8  # before each message: a marker and a length
 _TRAILER = 4 + len(_MAGIC)  # the footer's length and the magic
 
-# Arrow's `binary` counts in 32 bits.
+# Arrow's `binary` has 32-bit offsets.
 _COLUMN_LIMIT = 2**31 - 1
 
 _first = itemgetter(0)
@@ -103,12 +103,12 @@ class _IndexEntry(msgspec.Struct, array_like=True, kw_only=True):
     checksum: str
 
 
-# 100,000 entries (keys of 20 bytes, values of 5) in 128 key groups, on one core of a 2-core VM: encode_changes 43 ms,
-# read_changes 17 ms, of which the checksums are less than 1.
+# 100,000 entries (20-byte keys, 5-byte values) in 128 key groups, on one core of a 2-core VM: encode_changes 43 ms,
+# read_changes 17 ms, of which the checksums take less than 1 ms.
 def encode_changes(groups: Iterable[GroupChanges]) -> bytes:
-    """The file with these changes, strictly ascending by group. Called by a task for a delta, by a merge for a base.
+    """Return a file with these changes, strictly ascending by group. Used for small deltas.
 
-    The same changes give the same bytes in every process. Groups without changes leave no trace.
+    The same changes produce the same bytes in every process. Groups without changes are omitted.
     """
     messages: list[pa.Buffer] = []
     index = _Index()
@@ -122,28 +122,28 @@ def encode_changes(groups: Iterable[GroupChanges]) -> bytes:
     offset = _HEADER + len(schema.serialize())
     with sink.getbuffer() as written:
         for message in messages:
-            # The index is written ahead of the batches; a writer that lays them out otherwise must not go unseen.
+            # The index was computed before the batches were written; detect a writer with a different layout.
             _check_layout(written[offset : offset + len(message)] == memoryview(message).cast("B"))
             offset += len(message)
     return sink.getvalue()
 
 
 class WrittenChanges(NamedTuple):
-    """What `write_changes` wrote."""
+    """Description of a file written by `write_changes`."""
 
     digest: str
-    """What `content_name` gives for the file."""
+    """The `content_name` of the file."""
     size: int
     entries: int
     groups: list[int]
 
 
 def write_changes(groups: Iterable[GroupChanges], file: BinaryIO) -> WrittenChanges:
-    """Write what `encode_changes` gives to an empty file that is open for reading too, with one key group at a time in
-    memory. For a delta that was spilled, and for bases."""
+    """Write the same file as `encode_changes`, with one key group at a time in memory. Used for large deltas, spilled
+    deltas and bases. `file` must be empty and open for reading as well."""
     index = _Index()
     entries = 0
-    # The index stands in front of the batches, so they wait until all are known, in a file without a name.
+    # The index precedes the batches, so they are buffered in an unnamed file until all of them are known.
     with tempfile.TemporaryFile(prefix="penstock-batches-") as waiting:
         for change in groups:
             message = index.add(change)
@@ -162,14 +162,16 @@ def write_changes(groups: Iterable[GroupChanges], file: BinaryIO) -> WrittenChan
 
 
 class _Index:
+    """The index of a file being written."""
+
     def __init__(self) -> None:
         self.batches: list[_IndexEntry] = []
         self._last = -1
 
     def add(self, change: GroupChanges) -> pa.Buffer | None:
-        """The message of a key group, now in the index; None where nothing changes."""
+        """Add a key group and return its message, or None if nothing changes."""
         if change.group <= self._last:
-            raise ValueError(f"Key group {change.group} comes after {self._last}: groups must ascend.")
+            raise ValueError(f"Key group {change.group} comes after {self._last}: groups must be in ascending order.")
         if not change.cleared and not change.entries:
             return None
         self._last = change.group
@@ -201,11 +203,13 @@ def _assemble(schema: pa.Schema, messages: Iterable[pa.Buffer], sink: io.BytesIO
 
 def _check_layout(as_expected: bool) -> None:
     if not as_expected:
-        raise PenstockError(f"pyarrow {pa.__version__} lays out files otherwise; install the one we require.")
+        raise PenstockError(
+            f"pyarrow {pa.__version__} lays out files in an unexpected way; install the version that Penstock requires."
+        )
 
 
 class _Hashing:
-    """A file that is written from the beginning to the end, and the hash of what was written."""
+    """A file that is written sequentially, and the hash of its content."""
 
     closed = False
 
@@ -224,7 +228,7 @@ class _Hashing:
         self._file.flush()
 
     def close(self) -> None:
-        """The file stays open: it is its owner's."""
+        """Do nothing: the owner of the file closes it."""
 
 
 def _to_batch(change: GroupChanges) -> pa.RecordBatch:
@@ -238,8 +242,8 @@ def _to_batch(change: GroupChanges) -> pa.RecordBatch:
     for what, size in (("keys", sum(map(len, keys))), ("values", sum(map(len, filter(None, values))))):
         if size > _COLUMN_LIMIT:
             raise GroupTooLarge(
-                f"The {what} of key group {change.group} take {size} bytes, and a file holds {_COLUMN_LIMIT} for "
-                f"one key group. Raise the max parallelism, or split values this large into elements of a MapState."
+                f"The {what} of key group {change.group} take {size} bytes, but a file can hold only {_COLUMN_LIMIT} "
+                f"per key group. Raise the max parallelism, or split large values into elements of a MapState."
             )
     value_column = _binary(values)
     puts = len(values) - value_column.null_count
@@ -252,7 +256,7 @@ def _to_batch(change: GroupChanges) -> pa.RecordBatch:
 
 
 def _binary(values: list[Any]) -> pa.Array:
-    """As `pa.array(values, pa.binary())`, which would first import pandas wherever it is installed: 0.2 s."""
+    """Same as `pa.array(values, pa.binary())`, which would first import pandas if it is installed: 0.2 s."""
     valid = None
     if not all(values) and None in values:
         bits = "".join("0" if value is None else "1" for value in reversed(values))
@@ -265,7 +269,7 @@ def _binary(values: list[Any]) -> pa.Array:
 
 
 def content_name(data: bytes | memoryview) -> str:
-    """The name of a file by its content, so that a retried task that did the same writes the same file."""
+    """Return a file name derived from the content: a retried task that does the same work writes the same file."""
     return _content_hash(data).hexdigest()
 
 
@@ -274,16 +278,19 @@ def _content_hash(data: bytes | memoryview = b"") -> hashlib.blake2b:
 
 
 def map_file(path: str | os.PathLike[str]) -> pa.Buffer:
-    """A file's content for `read_changes`, mapped: what is not looked at is not read. The file must not change."""
+    """Memory-map a file for `read_changes`; pages that are not accessed are not read. The file must not change."""
     with pa.memory_map(os.fspath(path)) as file:
         return file.read_buffer()
 
 
 def read_changes(
-    data: bytes | memoryview | pa.Buffer, groups: range | None = None, *, name: str = "a file of state"
+    data: bytes | memoryview | pa.Buffer, groups: range | None = None, *, name: str = "a state file"
 ) -> Iterator[GroupChanges]:
-    """The changes of these key groups, or of all, ascending by group. Raises CorruptFile, which says `name`, instead
-    of a group that is not exactly what was encoded; what was yielded before is good."""
+    """Yield the changes of these key groups, or of all, ascending by group.
+
+    Raises:
+        CorruptFile: A group differs from the encoded one; the message contains `name`. Groups yielded before are valid.
+    """
     try:
         yield from _read_changes(pa.py_buffer(data), groups)
     except CorruptFile as error:
@@ -302,10 +309,10 @@ def _read_changes(buffer: pa.Buffer, groups: range | None) -> Iterator[GroupChan
 
 
 def _from_message(message: pa.Buffer, expected: _IndexEntry) -> GroupChanges:
-    # The checksum is right, so what is wrong here was made wrong: by a bug, or in a savepoint by someone's hand.
+    # The checksum is right, so wrong content was written: by a bug, or by someone who edited a savepoint.
     try:
         if is_compressed(memoryview(message).cast("B")[_MARK:]):
-            raise CorruptFile(f"Key group {expected.group} is compressed, which no file of state is.")
+            raise CorruptFile(f"Key group {expected.group} is compressed, but state files never are.")
         batch = pa.ipc.read_record_batch(message, _SCHEMA)
         batch.validate(full=True)
     except (pa.ArrowException, OSError, ValueError) as error:
@@ -314,7 +321,7 @@ def _from_message(message: pa.Buffer, expected: _IndexEntry) -> GroupChanges:
     cleared = ops.count(_CLEAR)
     nulls = batch.column(2).null_count
     if not ops or ops.count(_PUT) != len(ops) - nulls or ops.rfind(_CLEAR) != cleared - 1:
-        raise CorruptFile(f"Key group {expected.group} holds rows that mean nothing.")
+        raise CorruptFile(f"Key group {expected.group} contains invalid rows.")
     keys = batch.column(1).to_pylist()
     return GroupChanges(
         expected.group, keys[:cleared], list(zip(keys[cleared:], batch.column(2).slice(cleared).to_pylist()))
@@ -322,13 +329,13 @@ def _from_message(message: pa.Buffer, expected: _IndexEntry) -> GroupChanges:
 
 
 def _read_index(buffer: pa.Buffer) -> tuple[list[_IndexEntry], int]:
-    """The index, and the offset of the first batch."""
+    """Return the index and the offset of the first batch."""
     size = len(buffer)
     view = memoryview(buffer).cast("B")
     if size < _HEADER + _MARK + _TRAILER or view[: len(_MAGIC)] != _MAGIC:
-        raise CorruptFile(f"Not a file of state: {size} bytes that do not start like an Arrow file.")
+        raise CorruptFile(f"Not a state file: {size} bytes without the header of an Arrow file.")
     if view[size - len(_MAGIC) :] != _MAGIC:
-        raise CorruptFile(f"Truncated: an Arrow file that does not end like one after {size} bytes.")
+        raise CorruptFile(f"Truncated: an Arrow file of {size} bytes without its end marker.")
     start = _HEADER + _MARK + int.from_bytes(view[_HEADER + 4 : _HEADER + _MARK], "little")
     try:
         metadata = pa.ipc.read_schema(buffer.slice(_HEADER, max(0, min(start, size) - _HEADER))).metadata or {}
@@ -336,7 +343,7 @@ def _read_index(buffer: pa.Buffer) -> tuple[list[_IndexEntry], int]:
         raise CorruptFile(f"The schema cannot be read: {error}") from error
     encoded = metadata.get(b"penstock.index", b"")
     if xxh3_128_hexdigest(encoded).encode() != metadata.get(b"penstock.index.checksum"):
-        raise CorruptFile("The index has no checksum or a wrong one.")
+        raise CorruptFile("The checksum of the index is missing or wrong.")
     if metadata.get(b"penstock.format") != _FORMAT:
         raise CorruptFile(f"Format {metadata.get(b'penstock.format')!r}; this version reads {_FORMAT!r}.")
     try:
@@ -346,14 +353,14 @@ def _read_index(buffer: pa.Buffer) -> tuple[list[_IndexEntry], int]:
     footer = int.from_bytes(view[size - _TRAILER : size - len(_MAGIC)], "little")
     end = start + sum(batch.length for batch in index) + _MARK + footer + _TRAILER
     if end != size or any(batch.length <= 0 for batch in index):
-        raise CorruptFile(f"Truncated or glued together: {size} bytes where the index speaks of {end}.")
+        raise CorruptFile(f"Truncated or concatenated: {size} bytes, but {end} according to the index.")
     return index, start
 
 
 def merge_changes(layers: list[GroupChanges], *, as_base: bool = False) -> GroupChanges:
-    """One change with the effect of these changes to one key group in their order, oldest first.
+    """Combine changes to one key group, oldest first, into one change with the same effect.
 
-    `as_base`: with that effect on an empty group, so deletions and clears, having done their work, are left out.
+    With `as_base`, the effect is that on an empty group: deletions and clears are applied and then dropped.
     """
     group = layers[0].group
     if any(layer.group != group for layer in layers):
@@ -372,7 +379,7 @@ def merge_changes(layers: list[GroupChanges], *, as_base: bool = False) -> Group
 
 
 def _minimal(prefixes: list[bytes]) -> list[bytes]:
-    """The same prefixes sorted, without those that another one covers."""
+    """Return the prefixes sorted, without those that another prefix covers."""
     kept: list[bytes] = []
     for prefix in sorted(prefixes):
         if not kept or not prefix.startswith(kept[-1]):
@@ -381,7 +388,7 @@ def _minimal(prefixes: list[bytes]) -> list[bytes]:
 
 
 def _without(entries: list[tuple[bytes, bytes | None]], prefixes: list[bytes]) -> list[tuple[bytes, bytes | None]]:
-    """The entries that no prefix of this minimal list covers."""
+    """Return the entries that no prefix of a minimal list covers."""
     if not prefixes:
         return entries
     kept: list[tuple[bytes, bytes | None]] = []
@@ -396,6 +403,6 @@ def _without(entries: list[tuple[bytes, bytes | None]], prefixes: list[bytes]) -
 
 
 def prefix_end(prefix: bytes) -> bytes | None:
-    """The least key above all keys with this prefix, or None where there is none above them."""
+    """Return the smallest key greater than all keys with this prefix, or None if none exists."""
     stem = prefix.rstrip(b"\xff")
     return stem[:-1] + bytes([stem[-1] + 1]) if stem else None

@@ -1,7 +1,7 @@
-"""Key groups, the atoms of redistribution, and the blocks their state is kept in.
+"""Key groups, the unit of redistribution, and the blocks in which their state is kept.
 
-A key belongs to a key group for ever, a key group to a subtask for as long as the parallelism stays, and a
-block is a fixed run of key groups whatever the parallelism. Every range here is half open, as in Python.
+A key always belongs to the same key group. A key group belongs to one subtask until the parallelism changes. A block is
+a fixed run of key groups, independent of the parallelism. All ranges here are half-open, as in Python.
 """
 
 from __future__ import annotations
@@ -25,53 +25,53 @@ __all__ = [
     "range_of_subtask",
 ]
 
-# Enough for a rescale to move state in parts and for bases to be merged a few at a time, few enough that an
-# epoch opens a handful of replicas per task.
+# Enough blocks that a rescale moves state in parts and that bases are merged a few at a time; few enough that an epoch
+# opens only a handful of replicas per task.
 BLOCKS = 16
 
 
 class ParallelismError(PenstockError):
-    """A parallelism and a number of key groups that do not go together."""
+    """A parallelism that is incompatible with the number of key groups."""
 
 
 def key_group_of(key: bytes, max_parallelism: int) -> int:
-    """The key group of a key, given its canonical bytes (see `penstock.state.keys`)."""
+    """Return the key group of a key, given its canonical bytes (see `penstock.state.keys`)."""
     return xxh64_intdigest(key) % max_parallelism
 
 
 def check_parallelism(parallelism: int, max_parallelism: int) -> None:
-    """Refuse what could not be run. Called once for each operator, when the graph is built."""
+    """Raise ParallelismError for values that cannot run. Called once per operator when the graph is built."""
     if not 1 <= max_parallelism <= MOST_KEY_GROUPS:
         raise ParallelismError(
-            f"The max parallelism is {max_parallelism} and must be from 1 to {MOST_KEY_GROUPS}. "
-            "Give set_max_parallelism() a number in that range."
+            f"The max parallelism is {max_parallelism}, but must be from 1 to {MOST_KEY_GROUPS}. "
+            "Pass a number in that range to set_max_parallelism()."
         )
     if not 1 <= parallelism <= max_parallelism:
         raise ParallelismError(
-            f"The parallelism is {parallelism} and must be from 1 to the max parallelism, {max_parallelism}: "
-            "a subtask without a key group would never see a record. Lower the parallelism, or raise the max "
+            f"The parallelism is {parallelism}, but must be from 1 to the max parallelism, {max_parallelism}: "
+            "a subtask without a key group would never receive a record. Lower the parallelism, or raise the max "
             "parallelism (possible only for a job that starts without state)."
         )
 
 
 def default_max_parallelism(parallelism: int) -> int:
-    """Half as many again as the parallelism, up to a power of two, from 128 to MOST_KEY_GROUPS."""
+    """Return 1.5 times the parallelism, rounded up to a power of two, between 128 and MOST_KEY_GROUPS."""
     if not 1 <= parallelism <= MOST_KEY_GROUPS:
-        raise ParallelismError(f"The parallelism is {parallelism} and must be from 1 to {MOST_KEY_GROUPS}.")
+        raise ParallelismError(f"The parallelism is {parallelism}, but must be from 1 to {MOST_KEY_GROUPS}.")
     wanted = parallelism + parallelism // 2
     power = 1 << (wanted - 1).bit_length()
     return min(max(power, 128), MOST_KEY_GROUPS)
 
 
 def range_of_subtask(subtask: int, parallelism: int, max_parallelism: int) -> range:
-    """The key groups of a subtask: from ceil(i·m/p) up to, and without, ceil((i+1)·m/p)."""
+    """Return the key groups of subtask i: from ceil(i·m/p) to ceil((i+1)·m/p), exclusive."""
     start = -(-subtask * max_parallelism // parallelism)
     end = -(-(subtask + 1) * max_parallelism // parallelism)
     return range(start, end)
 
 
 def owner_of(group: int, parallelism: int, max_parallelism: int) -> int:
-    """The subtask that owns a key group."""
+    """Return the subtask that owns a key group."""
     return group * parallelism // max_parallelism
 
 
@@ -80,23 +80,23 @@ def _block_size(max_parallelism: int) -> int:
 
 
 def block_count(max_parallelism: int) -> int:
-    """How many blocks there are: `BLOCKS`, or fewer when the key groups do not fill them."""
+    """Return the number of blocks: `BLOCKS`, or fewer if there are not enough key groups to fill them."""
     return -(-max_parallelism // _block_size(max_parallelism))
 
 
 def block_of(group: int, max_parallelism: int) -> int:
-    """The block a key group's state is kept in."""
+    """Return the block that contains a key group."""
     return group // _block_size(max_parallelism)
 
 
 def block_range(block: int, max_parallelism: int) -> range:
-    """The key groups of a block."""
+    """Return the key groups of a block."""
     size = _block_size(max_parallelism)
     return range(block * size, min((block + 1) * size, max_parallelism))
 
 
 def blocks_of_range(start: int, end: int, max_parallelism: int) -> range:
-    """The blocks that hold any of the key groups from `start` up to, and without, `end`."""
+    """Return the blocks that contain any key group from `start` to `end`, exclusive."""
     if start >= end:
         return range(0)
     return range(block_of(start, max_parallelism), block_of(end - 1, max_parallelism) + 1)

@@ -1,8 +1,8 @@
-"""What all keyed states share, as they work in an overlay.
+"""Base of all keyed states in an overlay.
 
-Each keeps what was written this epoch in dicts by canonical key bytes, and below them a cache of what was read; a hot
-key costs a dict access. Values of immutable types are kept decoded; mutable ones are kept encoded, so that changing an
-object after reading or storing it never changes state: only `update`, `add` and `put` do.
+A state keeps this epoch's writes in dicts by canonical key bytes, and below them a cache of reads, so a hot key costs
+one dict access. Values of immutable types are kept decoded. Mutable ones are kept encoded: modifying an object after
+reading or storing it never changes state; only `update`, `add` and `put` do.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from penstock.state.overlay import Overlay
 
 MISSING: Any = object()
-"""Marks what a dict does not hold, for None means that a key has no value."""
+"""Marks a missing dict entry, because None means that a key has no value."""
 
 INT_MIN, INT_MAX = -(2**63), 2**63 - 1
 
@@ -30,7 +30,7 @@ INT_MIN, INT_MAX = -(2**63), 2**63 - 1
 def coded(
     descriptor: StateDescriptor, migrations: tuple[bytes, ...]
 ) -> tuple[Callable[[Any], bytes], Callable[[bytes], Any]]:
-    """How a state's values are written and read, after these migrations of its type."""
+    """Return the encoder and decoder of a state's values, after these migrations of its type."""
     serializer = descriptor.serializer
     if not migrations:
         return serializer.encode, serializer.decode
@@ -39,10 +39,10 @@ def coded(
 
 
 class KeyedState:
-    """What all keyed states share: finding entries below, and checking values on the way in."""
+    """Base class of keyed states: finds stored entries and checks written values."""
 
     cache_limit = 200_000
-    """Entries read but not written that a state keeps decoded; past it the cache starts anew."""
+    """Maximum number of cached entries that were read but not written. The cache is dropped when it is exceeded."""
 
     def __init__(self, overlay: Overlay | Namespaced, descriptor: StateDescriptor, number: int) -> None:
         self.descriptor = descriptor
@@ -50,7 +50,7 @@ class KeyedState:
         self._id = number
         self._suffix = overlay.suffix
         self.migrations: tuple[bytes, ...] = ()
-        """Of the versions of its type, from each to the next: see `serializers.migrations`."""
+        """From each version of the type to the next: see `serializers.migrations`."""
         serializer = descriptor.serializer
         self._encode = serializer.encode
         self._decode = serializer.decode
@@ -58,26 +58,28 @@ class KeyedState:
         self._exact = serializer.exact
 
     def evolve(self, migrations: tuple[bytes, ...]) -> None:
-        """Its type has had so many versions. Only between epochs, or before the state is used."""
+        """Set the migrations of this state's type. Call it only between epochs, or before the state is used."""
         if migrations != self.migrations:
             self.migrations = migrations
             self._encode, self._decode = coded(self.descriptor, migrations)
 
     def reset(self) -> None:
+        """Drop everything read and written, for a new epoch."""
         raise NotImplementedError
 
     def drain(self, groups: dict[int, GroupChanges]) -> None:
+        """Add this epoch's writes to the changes of their key groups."""
         raise NotImplementedError
 
     def weight(self) -> int:
-        """About the bytes of memory that what was read and written takes."""
+        """Return the approximate memory taken by reads and writes, in bytes."""
         raise NotImplementedError
 
     def forget(self) -> None:
-        """Let go of what was only read."""
+        """Drop cached reads."""
 
     def written(self) -> Iterator[tuple[bytes, bool]]:
-        """The keys whose state was written this epoch, and whether they have any now."""
+        """Yield the keys that were written this epoch, and whether each has state now."""
         raise NotImplementedError
 
     def _key(self) -> bytes:
@@ -88,13 +90,13 @@ class KeyedState:
         return self._overlay.reader(group), entry
 
     def _entry(self, key: bytes) -> tuple[int, bytes]:
-        """The key group and the beginning of a key's entries; a namespace is not part of the key."""
+        """Return the key group of a key and the prefix of its entries. A namespace does not affect the key group."""
         length = len(key) - self._suffix
         group = key_hash(key[:length]) % self._overlay.max_parallelism
         return group, HEADER.pack(group, self._id, length) + key
 
     def _hold(self, value: Any) -> Any:
-        """`value` as the overlay keeps it; raises, naming the state, if it is not of the declared type."""
+        """Return `value` in the form the overlay keeps. A value of the wrong type raises an error naming the state."""
         kind = type(value)
         if kind is self._exact and (kind is not int or INT_MIN <= value <= INT_MAX):
             return value
@@ -105,11 +107,11 @@ class KeyedState:
         return self._decode(data) if self._immutable else data
 
     def _give(self, held: Any) -> Any:
-        """A value for the user from what the overlay keeps."""
+        """Convert a value from the form the overlay keeps to the user's."""
         return held if self._immutable else self._decode(held)
 
     def _load(self, data: bytes) -> Any:
-        """What was stored, as the overlay keeps it."""
+        """Convert a stored value to the form the overlay keeps."""
         return self._decode(data) if self._immutable else data
 
     def _store(self, held: Any) -> bytes:

@@ -1,4 +1,4 @@
-"""The keyed states that hold several things for each key: lists and maps."""
+"""Keyed states with several elements per key: lists and maps."""
 
 from __future__ import annotations
 
@@ -28,9 +28,10 @@ _decode_chunk = msgspec.msgpack.Decoder(list[bytes]).decode
 
 
 def map_key_codec(descriptor: MapStateDescriptor) -> tuple[Callable[[Any], bytes], Callable[[bytes], Any]]:
-    """Map keys to bytes and back: canonical where they could be a stream's keys, so that equal ones are one entry."""
+    """Return functions that convert map keys to bytes and back. Keys that could be stream keys are encoded canonically,
+    so that equal keys share one entry."""
     serializer = descriptor.key_serializer
-    # Keys are found by their bytes, so those without a type stay the pickles that they have always been.
+    # Entries are looked up by their key bytes, so keys without a type must be pickled in the original format.
     write = pickled if type(serializer.node) is Pickled else serializer.encode
 
     def encode(key: Any) -> bytes:
@@ -54,7 +55,7 @@ def map_key_codec(descriptor: MapStateDescriptor) -> tuple[Callable[[Any], bytes
 class KeyedList(KeyedState, ListState[Any]):
     """One entry per key and epoch: `key · epoch` → the elements added in that epoch. Adding never reads.
 
-    Where an epoch spills, each part of it has an entry of its own, behind the first: `key · epoch · part`.
+    If an epoch spills, each further part has its own entry after the first: `key · epoch · part`.
     """
 
     def __init__(self, overlay: Overlay | Namespaced, descriptor: StateDescriptor, number: int) -> None:
@@ -104,7 +105,7 @@ class KeyedList(KeyedState, ListState[Any]):
         return self._iterate(below, added, len(added))
 
     def _iterate(self, below: list[Any], added: Any, count: int) -> Iterator[Any]:
-        # `count` is fixed at the call: what the caller adds while iterating is not seen, and lists are never cut.
+        # `count` is fixed at the call: elements added during iteration are not yielded, and lists never shrink.
         give = self._give
         for held in below:
             yield give(held)
@@ -119,8 +120,8 @@ class KeyedList(KeyedState, ListState[Any]):
                 elements = self._scan(key)
                 self._loaded += len(elements) + 1
                 if self._loaded > self.cache_limit:
-                    # Lists may be long. What was not used while this many elements were loaded is let go; a list in use
-                    # stays however long it is, for loading it again for every record would be quadratic.
+                    # Lists can be long. Drop those that were not used while this many elements were loaded. A list in
+                    # use is kept however long it is: reloading it for every record would be quadratic.
                     self._read_before, self._read, self._loaded = self._read, {}, 0
             self._read[key] = elements
         return elements
@@ -154,7 +155,7 @@ class KeyedList(KeyedState, ListState[Any]):
 
 
 class KeyedMap(KeyedState, MapState[Any, Any]):
-    """One entry per map key: `key · map key` → value. A changed entry costs that entry."""
+    """One entry per map key: `key · map key` → value. Changing an entry writes only that entry."""
 
     def __init__(self, overlay: Overlay | Namespaced, descriptor: MapStateDescriptor, number: int) -> None:
         super().__init__(overlay, descriptor, number)

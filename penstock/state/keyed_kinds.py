@@ -1,4 +1,4 @@
-"""Which class each kind of keyed state has."""
+"""The implementation class of each kind of keyed state."""
 
 from __future__ import annotations
 

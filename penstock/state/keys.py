@@ -1,10 +1,10 @@
-"""The canonical bytes of a key, from which its key group follows and under which its state is stored.
+"""The canonical bytes of a key. They determine its key group, and its state is stored under them.
 
-Two keys are the same key exactly when their bytes are equal, in every process and every version: a change of
-any byte here orphans the state of every job. docs/write/keys.md has the table; the tests hold golden values.
+Two keys are the same key exactly if their bytes are equal, in every process and every version: changing any byte here
+orphans the state of every job. docs/write/keys.md has the table of encodings; the tests contain golden values.
 
-The format is msgpack, and describes itself. What msgpack lacks is an extension type of its own code, so that
-nothing can pass for a string or a number.
+The format is self-describing msgpack. Types that msgpack lacks are extension types with separate codes, so that they
+cannot be mistaken for a string or a number.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ __all__ = ["KeyTypeError", "decode_key", "encode_key"]
 
 Ext = msgspec.msgpack.Ext
 
-# Codes are for ever: never change or reuse one.
+# Codes are part of the stored format: never change or reuse one.
 _BIG_INT, _DECIMAL, _INSTANT, _DATETIME, _DATE, _TIME, _TIMEDELTA, _UUID, _ROW = range(1, 10)
 
 _encode = msgspec.msgpack.Encoder().encode
 
-# msgspec writes each of these in one way only. Not float: 0.0 has two, NaN very many.
+# msgspec encodes each of these in exactly one way. Not float: 0.0 has two encodings, NaN very many.
 _DIRECT = frozenset((str, int, bytes, bool, type(None)))
 
-# The sign and payload of a NaN depend on the machine that made it.
+# The sign and payload of a NaN depend on the machine that produced it.
 _NAN: float = struct.unpack(">d", b"\x7f\xf8\0\0\0\0\0\0")[0]
 
 _MICRO = timedelta(microseconds=1)
@@ -49,34 +49,37 @@ _EPOCH_DAY = _EPOCH.toordinal()
 
 
 class KeyTypeError(LocatedError):
-    """A value that cannot be a key, or be inside one.
+    """A value that cannot be a key or part of a key.
 
-    Operator action: none helps; the job's key selector has to return something else.
+    Operator action: none; the job's key selector has to return another value.
     """
 
 
 def encode_key(key: object) -> bytes:
-    """The canonical bytes of a key; KeyTypeError for what cannot be one.
+    """Return the canonical bytes of a key.
 
-    Called once per record. Measured on CPython 3.11: 75 ns for a str, int or bytes, 200 ns for a tuple of
-    two of them, 0.2 µs for a float, 0.7 to 1 µs for a tuple that holds a float or a date.
+    Called once per record. Measured on CPython 3.11: 75 ns for a str, int or bytes, 200 ns for a tuple of two of them,
+    0.2 µs for a float, 0.7 to 1 µs for a tuple that contains a float or a date.
+
+    Raises:
+        KeyTypeError: The value cannot be a key.
     """
     kind = type(key)
     if kind in _DIRECT or (kind is tuple and _DIRECT.issuperset(map(type, key))):  # type: ignore[call-overload]
         try:
             return _encode(key)
         except (OverflowError, UnicodeEncodeError):
-            pass  # an int beyond 64 bits, or text that is none: the long way knows which
+            pass  # an int beyond 64 bits, or invalid text: _plain handles the first and reports the second
     return _encode(_plain(key))
 
 
 def decode_key(data: bytes) -> Any:
-    """A key equal to the one these are the bytes of: numpy scalars as Python's, any tuple as a plain one."""
+    """Return a key equal to the encoded one. NumPy scalars become Python's, and named tuples plain tuples."""
     return _tuples(_decode(data))
 
 
 def _plain(key: Any) -> Any:
-    """The same key in what msgspec encodes, in one way only."""
+    """Convert a key to values that msgspec encodes in exactly one way."""
     kind = type(key)
     if kind is str:
         return _text(key)
@@ -110,14 +113,14 @@ def _text(key: str) -> str:
         key.encode()
     except UnicodeEncodeError:
         raise KeyTypeError(
-            f"The string {key!r} cannot be a key: it holds half of a surrogate pair, which no encoding has",
+            f"The string {key!r} cannot be a key: it contains an unpaired surrogate, which cannot be encoded",
             "Decode the input with errors='replace', or key by its bytes.",
         ) from None
     return key
 
 
 def _float(key: float) -> float:
-    # Adding 0.0 turns -0.0 into 0.0 and changes nothing else.
+    # Adding 0.0 turns -0.0 into 0.0 and leaves all other values unchanged.
     return _NAN if key != key else key + 0.0
 
 
@@ -141,22 +144,24 @@ def _datetime(key: datetime) -> Ext:
         return Ext(_DATETIME, _signed((key.replace(tzinfo=None) - _EPOCH) // _MICRO))
     micros = (key - _EPOCH_UTC) // _MICRO
     if not _FIRST_MICRO <= micros <= _LAST_MICRO:
-        raise KeyTypeError(f"{key!r} cannot be a key: in UTC it is outside the years 1 to 9999", "Clamp it.")
+        raise KeyTypeError(
+            f"{key!r} cannot be a key: in UTC it is outside the years 1 to 9999", "Clamp it to that range."
+        )
     return Ext(_INSTANT, _signed(micros))
 
 
 def _time(key: time) -> Ext:
     if key.tzinfo is not None:
         raise KeyTypeError(
-            "A time with a zone cannot be a key: without a date it cannot be brought to UTC",
-            "Drop the zone with .replace(tzinfo=None), or key by an aware datetime.",
+            "A time with a time zone cannot be a key: without a date it cannot be converted to UTC",
+            "Drop the time zone with .replace(tzinfo=None), or key by an aware datetime.",
         )
     seconds = (key.hour * 60 + key.minute) * 60 + key.second
     return Ext(_TIME, _signed(seconds * 1_000_000 + key.microsecond))
 
 
 def _row(key: Row) -> Ext:
-    # Names keep their order, though == does not look at it: else key[0] would change in the round trip.
+    # Field names keep their order, although == ignores it: otherwise key[0] would change in the round trip.
     plain: list[Any] = []
     try:
         for value in key:
@@ -184,7 +189,7 @@ _WRITE: dict[type, Callable[[Any], Any]] = {
 
 
 def _signed(number: int) -> bytes:
-    """The shortest big-endian two's complement: one way to write a number."""
+    """Return the shortest big-endian two's complement, the only encoding of a number."""
     return number.to_bytes((number + (number < 0)).bit_length() // 8 + 1, "big", signed=True)
 
 
@@ -199,7 +204,7 @@ def _tuples(plain: Any) -> Any:
 def _read_decimal(data: bytes) -> Decimal:
     value = Decimal(data.decode())
     sign, digits, exponent = value.as_tuple()
-    # 100 is stored as 1E2, and should not come back looking like that.
+    # 100 is stored as 1E2, but should not be displayed like that when read back.
     if isinstance(exponent, int) and 0 < exponent <= 30:
         return Decimal((sign, digits + (0,) * exponent, 0))
     return value
@@ -234,13 +239,13 @@ _decode = msgspec.msgpack.Decoder(ext_hook=lambda code, data: _READ[code](bytes(
 def _refusal(key: object) -> KeyTypeError:
     kind = type(key)
     name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
-    return KeyTypeError(f"A {name} cannot be a key", _fix(key))
+    return KeyTypeError(f"A value of type {name} cannot be a key", _fix(key))
 
 
 def _fix(key: object) -> str:
-    """What to key by instead of this value."""
+    """Return what to key by instead of this value."""
     if isinstance(key, Enum):
-        return "Key by the member's .name or .value: its class may change while the state stays."
+        return "Key by the member's .name or .value: the class can change while the state stays."
     if dataclasses.is_dataclass(key):
         fields = dataclasses.fields(key)
         name = fields[0].name if fields else "id"

@@ -1,4 +1,4 @@
-"""Storage in a directory: an object is a file."""
+"""Storage in a directory, with one file per object."""
 
 from __future__ import annotations
 
@@ -29,24 +29,28 @@ from penstock.state.storage import (
 __all__ = ["UNSYNCED_SCHEME", "LocalStorage"]
 
 UNSYNCED_SCHEME = "scratch"
-"""The scheme of a uri whose directory does not outlive the driver."""
+"""URI scheme of a directory that does not outlive the driver."""
 
-# Errors by which file systems (FAT, some FUSE and network mounts) say that they have no hard links.
+# Errors that file systems without hard links return (FAT, some FUSE and network mounts).
 _NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS}
 
-# How often a write starts over because a delete in another process removed the directory, empty until then.
+# Attempts of a write while deletes in other processes keep removing its directory because it is empty.
 _PRUNED_RETRIES = 20
 
-# What is copied at once of a file that is written piece by piece.
+# Chunk size when a file is copied piece by piece.
 _PIECE = 1 << 20
 
 
 class LocalStorage(Storage):
-    """A directory on a file system that every process of the job sees and that has hard links."""
+    """A directory on a file system with hard links that every process of the job can access.
+
+    Args:
+        root: The directory.
+        synced: Whether writes must survive a host crash. Data that ends with the driver does not need this; then the
+            directory must exist, and tasks that write after the driver removed it fail.
+    """
 
     def __init__(self, root: str | os.PathLike[str], *, synced: bool = True) -> None:
-        """`synced`: whether what is written survives a crash of the host. Not needed of what ends with the driver: then
-        the directory must be there, and a task that writes when the driver has removed it fails."""
         self._root = Path(os.path.abspath(root))
         self._synced = synced
         self._durable: set[Path] = set()
@@ -56,10 +60,11 @@ class LocalStorage(Storage):
 
     @property
     def root(self) -> Path:
+        """The directory."""
         return self._root
 
     def below(self, name: str) -> LocalStorage:
-        """The storage of what has this name and a slash in front."""
+        """Return the storage of all objects below a name."""
         return LocalStorage(self._root / checked(name), synced=self._synced)
 
     @property
@@ -78,8 +83,8 @@ class LocalStorage(Storage):
             if not isinstance(error.__cause__, OSError) or error.__cause__.errno in _NO_LINKS:
                 raise
             raise StorageError(
-                f"Nothing can be written to {self.where}: {_reason(self._root, error.__cause__)}.",
-                fix="Set state.checkpoints.dir to a directory that this user may write, on a disk that is not full.",
+                f"Cannot write to {self.where}: {_reason(self._root, error.__cause__)}.",
+                fix="Set state.checkpoints.dir to a directory that this user can write to, on a disk with free space.",
             ) from error
         self.delete(name)
 
@@ -101,7 +106,7 @@ class LocalStorage(Storage):
                     return file.read()
             except MemoryError:
                 raise StorageError(
-                    f"Cannot read '{name}' from {self.uri}: it has {size:,} bytes, more than memory takes."
+                    f"Cannot read '{name}' from {self.uri}: it has {size:,} bytes, which do not fit into memory."
                 ) from None
 
     def view(self, name: str) -> pa.Buffer:
@@ -110,10 +115,10 @@ class LocalStorage(Storage):
 
     @contextmanager
     def _opened(self, name: str) -> Iterator[tuple[int, int]]:
-        """The descriptor and size of a regular file. Nothing else is read: a FIFO or a device may never end."""
+        """Open a regular file; yield its descriptor and size. Reject all else: a FIFO or device might never end."""
         path = self._root / checked(name)
         try:
-            # O_NONBLOCK: a FIFO is opened without a writer, and then refused.
+            # O_NONBLOCK opens a FIFO without waiting for a writer, so that it can be rejected.
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
             try:
                 found = os.fstat(descriptor)
@@ -134,8 +139,8 @@ class LocalStorage(Storage):
 
     def _unreadable(self, name: str, error: OSError) -> StorageError:
         return StorageError(
-            f"Cannot read '{name}' from {self.uri}: {error.strerror or error}. See that the disk or mount is well and "
-            f"that the file may be read; nothing was changed."
+            f"Cannot read '{name}' from {self.uri}: {error.strerror or error}. Check the disk or mount and the file's "
+            f"permissions; nothing was changed."
         )
 
     def exists(self, name: str) -> bool:
@@ -145,7 +150,7 @@ class LocalStorage(Storage):
             raise self._unreadable(name, error) from error
 
     def folders(self, prefix: str) -> list[str]:
-        """Without a look into them: one that cannot be read hides no other."""
+        """Return the directories that start with `prefix`. They are not opened: an unreadable one hides no other."""
         checked_prefix(prefix)
         try:
             with os.scandir(self._root) as entries:
@@ -173,11 +178,11 @@ class LocalStorage(Storage):
     def _not_listed(self, error: OSError) -> StorageError:
         return StorageError(
             f"Cannot list {error.filename or self._root}: {error.strerror or error}.",
-            fix="See that this user may read the directory. Nothing was changed.",
+            fix="Make sure that this user can read the directory. Nothing was changed.",
         )
 
     def link_among(self, *names: str) -> str | None:
-        """The first of these names that is a link; None if none is."""
+        """Return the first of these names that is a symbolic link, or None."""
         return next((name for name in names if (self._root / checked(name)).is_symlink()), None)
 
     def delete(self, name: str) -> None:
@@ -186,7 +191,7 @@ class LocalStorage(Storage):
             path.unlink(missing_ok=True)
         except (IsADirectoryError, NotADirectoryError):
             return
-        # Deltas live in a directory per epoch, and epochs are many.
+        # Remove empty directories: deltas have one per epoch, and there are many epochs.
         for directory in path.parents:
             if directory == self._root:
                 return
@@ -200,20 +205,20 @@ class LocalStorage(Storage):
         path = self._root / checked(directory)
         self._durable.clear()
         added = 0
-        # Another driver may sweep the same leftovers.
+        # Another driver can be sweeping the same leftovers.
         while path.exists():
             try:
                 shutil.rmtree(path)
             except FileNotFoundError:
                 continue
             except OSError as error:
-                # A task that was told to stop had a last file in hand.
+                # A task that was stopping wrote one more file.
                 added += 1
                 if error.errno == errno.ENOTEMPTY and added < _PRUNED_RETRIES:
                     continue
                 raise StorageError(
                     f"Cannot delete '{directory}' in {self.uri}: {error.strerror or error}.",
-                    fix="See that this user may delete there, and that nothing else writes there.",
+                    fix="Make sure that this user can delete files there, and that nothing else writes there.",
                 ) from error
 
     def _put(self, name: str, data: bytes | BinaryIO, settle: Callable[[Path, Path], None]) -> None:
@@ -240,21 +245,21 @@ class LocalStorage(Storage):
                     _fsync_directory(path.parent)
                 return
             except OSError as error:
-                # mkdir says "exists" of a directory that is gone when it looks again.
+                # mkdir reports "exists" for a directory that is gone when it checks again.
                 pruned = isinstance(error, (FileNotFoundError, FileExistsError))
                 if pruned and attempt < _PRUNED_RETRIES - 1:
                     self._durable.clear()
                     continue
                 raise StorageError(
                     f"Cannot write '{name}' to {self.uri}: {_reason(path.parent, error)}.",
-                    fix="See that the directory exists, has free space and may be written (state.checkpoints.dir).",
+                    fix="Make sure that the directory exists, is writable and has free space (state.checkpoints.dir).",
                 ) from error
 
     def _link(self, temp: Path, path: Path, name: str) -> None:
         try:
             os.link(temp, path)
         except FileExistsError:
-            # NFS may answer a request that was sent twice with "exists" although the first one made our link.
+            # NFS can answer a retransmitted request with "exists" although the first one created our link.
             if os.stat(temp).st_nlink != 2:
                 raise AlreadyPublished(name, self.uri) from None
         except OSError as error:
@@ -263,12 +268,12 @@ class LocalStorage(Storage):
             raise StorageError(
                 f"The file system of {self.uri} has no hard links, so two drivers could both believe that "
                 f"they published '{name}'.",
-                fix="Use a checkpoint directory on a file system that has them (state.checkpoints.dir).",
+                fix="Use a checkpoint directory on a file system with hard links (state.checkpoints.dir).",
             ) from error
 
     def _make_directory(self, directory: Path) -> None:
-        """Create it such that it survives a crash. Within the root a directory that is already there is synced too,
-        once per process: the process that made it may not have come so far yet."""
+        """Create a directory durably. Existing directories below the root are synced as well, once per process: the
+        process that created one might not have synced it yet."""
         if directory in self._durable:
             return
         inside = directory != self._root and directory.is_relative_to(self._root)
@@ -297,7 +302,7 @@ def _kind(mode: int) -> str:
 
 
 def _raise_unless_gone(error: OSError) -> None:
-    # A listing with holes would have garbage collection believe that files are gone.
+    # With an incomplete listing, garbage collection would assume that files are gone.
     if not isinstance(error, (FileNotFoundError, NotADirectoryError)):
         raise error
 

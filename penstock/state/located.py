@@ -1,4 +1,4 @@
-"""An error about a value inside another value, which says where."""
+"""Errors about a value nested in another value."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ __all__ = ["LocatedError"]
 
 
 class LocatedError(PenstockError):
-    """What is wrong, what to do, and the way from the outermost value to the wrong one.
+    """A problem, its fix, and the path from the outermost value to the wrong one.
 
-    The innermost code raises it without a place; every container it passes through adds its own with
-    `inside`, so that a value that is right pays nothing for the message.
+    The innermost code raises the error without a location, and every enclosing container adds its part with `inside`.
+    Valid values therefore pay nothing for the message.
     """
 
     def __init__(self, problem: str, fix: str = "", where: str = "") -> None:
@@ -21,7 +21,7 @@ class LocatedError(PenstockError):
         self.where = where
 
     def inside(self, where: str) -> Self:
-        """The same error, seen from the container around it."""
+        """Return the same error with the location extended by the enclosing container."""
         return type(self)(self.problem, self.fix, f"{self.where}, in {where}" if self.where else where)
 
     def statement(self) -> str:

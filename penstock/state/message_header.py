@@ -1,4 +1,4 @@
-"""A look into the header of an Arrow message before Arrow takes the message apart. The header is a flatbuffer."""
+"""Inspect the flatbuffer header of an Arrow message before Arrow parses the message."""
 
 from __future__ import annotations
 
@@ -7,14 +7,17 @@ import struct
 __all__ = ["is_compressed"]
 
 _HEADER, _COMPRESSION = 2, 3
-"""Places of fields: of the record batch in a message, and of the compression in a record batch."""
+"""Field indices: of the record batch in a message, and of the compression in a record batch."""
 
 
-# 1.2 µs.
+# Takes 1.2 µs.
 def is_compressed(header: memoryview) -> bool:
-    """Whether a record batch is compressed. We write none, and a few bytes of one may stand for all memory there is.
+    """Return whether a record batch is compressed.
 
-    ValueError for what is no header.
+    Penstock never writes compressed batches, and a few bytes of one could expand to exhaust all memory.
+
+    Raises:
+        ValueError: The bytes are not a message header.
     """
     try:
         batch = _field(header, _follow(header, 0), _HEADER)
@@ -22,7 +25,7 @@ def is_compressed(header: memoryview) -> bool:
             raise ValueError("a message without a record batch")
         return _field(header, batch, _COMPRESSION) is not None
     except struct.error as error:
-        raise ValueError(f"no header of a message: {error}") from error
+        raise ValueError(f"not a message header: {error}") from error
 
 
 def _follow(data: memoryview, place: int) -> int:
@@ -30,7 +33,7 @@ def _follow(data: memoryview, place: int) -> int:
 
 
 def _field(data: memoryview, table: int, number: int) -> int | None:
-    """The table that a field refers to; None where it is absent."""
+    """Return the position of the table that a field refers to, or None if the field is absent."""
     layout = table - struct.unpack_from("<i", data, table)[0]
     entry = 4 + 2 * number
     if layout < 0 or entry >= struct.unpack_from("<H", data, layout)[0]:

@@ -1,4 +1,4 @@
-"""States that belong to a part of a key, such as a window, in the overlay of the key."""
+"""State scoped to a part of a key, such as a window, in the key's overlay."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from penstock.state.overlay import Overlay
 
 _LEFTOVER_BYTES = 250
-"""About what the name of an entry to remove takes."""
+"""Approximate memory of one entry prefix to remove."""
 
 
 class Namespaced:
-    """Where states live that belong to a part of a key, such as a window: `key` is the key with the part's name.
+    """Scope of states that belong to a part of a key, such as a window. `key` is the key followed by the part's name.
 
-    All names have the same length. Whoever uses the states sets `key`; they are the overlay's in all else.
+    All part names have the same length. The user of the states sets `key`; everything else is the overlay's.
     """
 
     def __init__(self, overlay: Overlay, name: str, suffix: int) -> None:
@@ -47,16 +47,16 @@ class Namespaced:
         return self._overlay.register(descriptor, self)
 
     def leftovers(self) -> Leftovers:
-        """Removes what states of this scope hold that the program no longer has."""
+        """Return an object that removes entries of states in this scope that the program no longer declares."""
         found = Leftovers(self)
         self._overlay.add_leftovers(found)
         return found
 
 
 class Leftovers:
-    """Entries of states that a former version of the program had in a scope, and that the present one has not.
+    """Entries of states that an earlier version of the program had in a scope and the current one does not.
 
-    What they are is not known, only their names: so they can be removed, and nothing else.
+    Only the names of these states are known, so their entries can be removed but not read.
     """
 
     def __init__(self, scope: Namespaced) -> None:
@@ -67,7 +67,7 @@ class Leftovers:
         self._removed: set[tuple[int, bytes]] = set()
 
     def remove(self, names: Iterable[str]) -> None:
-        """Remove what these states have for the scope's key."""
+        """Remove the entries of the named states for the scope's current key."""
         key = self._scope.current_key("leftovers")
         length = len(key) - self._scope.suffix
         group = key_hash(key[:length]) % self._scope.max_parallelism

@@ -1,4 +1,4 @@
-"""Checkpoints on an object store, or on any other store that fsspec knows: s3://, gs://, az://, …"""
+"""Storage in an object store, or any other store that fsspec supports: s3://, gs://, az://, …"""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ __all__ = ["NoConditionalPut", "ObjectStorage"]
 
 
 class NoConditionalPut(StorageError):
-    """A store that cannot refuse to put an object over another: two drivers could both believe they published one.
+    """The store cannot reject overwriting an object, so two drivers could both believe that they published one.
 
-    Operator action: use a store that can (S3 with If-None-Match, and those that do as it does), or a directory that
-    is mounted on every host.
+    Operator action: use a store with conditional puts (S3 with If-None-Match, and compatible stores), or a directory
+    that is mounted on every host.
     """
 
 
@@ -28,37 +28,41 @@ _FIX = "Use a store with conditional puts, such as S3, or a directory that is mo
 
 _GONE = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
 
-# Of this many publishers at once exactly one may win, or the store is refused.
+# Of this many concurrent publishers exactly one must win; otherwise the store is rejected.
 _RIVALS = 4
 
-# S3 answers "conflict" while another conditional put of the same name is under way; the next try sees its outcome.
+# S3 answers "conflict" while another conditional put of the same name is in progress; a retry sees its outcome.
 _CONFLICTS = 10
 
-# memory:// is a dict without any guard, for tests.
+# memory:// is an unsynchronized dict, for tests.
 _memory = threading.RLock()
 
 
 class ObjectStorage(Storage):
-    """A place below a uri of fsspec's. Opening it imports nothing: the first use does.
+    """A location below an fsspec URI. Nothing is imported until the first use.
 
-    `options` go to the file system's class as they are, and may be secrets: they are in `uri`, and in nothing that is
-    shown. fsspec keeps one file system per process, so none crosses a fork; its caches of listings are off.
+    `options` are passed to the file system class unchanged and can contain secrets: they are part of `uri`, but of
+    nothing that is displayed. fsspec keeps one file system per process, so none is shared across a fork. Its listing
+    caches are disabled.
     """
 
     far = True
 
     def __init__(self, root: str, options: Mapping[str, Any] | None = None) -> None:
         scheme, separator, path = root.partition("://")
-        # Of what cannot be parsed only the scheme is shown: the rest may hold a password.
+        # Show only the scheme of an invalid URI: the rest might contain a password.
         if not separator or not scheme or not path.strip("/") or "::" in root:
-            raise StorageError(f"Not the uri of a store (scheme '{scheme[:10]}').", fix="Write scheme://bucket/path.")
+            raise StorageError(f"Not a storage URI (scheme '{scheme[:10]}').", fix="Write scheme://bucket/path.")
         if ":" in path.split("/")[0].rpartition("@")[0]:
             raise StorageError(
-                f"The {scheme}: uri holds a password, and uris are shown in messages and logs.",
-                fix="Leave it out and set it with state.checkpoints.fs.*, or let the environment provide it.",
+                f"The {scheme}: URI contains a password, but URIs appear in messages and logs.",
+                fix="Remove it and set it with state.checkpoints.fs.*, or let the environment provide it.",
             )
         if any(letter in path for letter in "#?*["):
-            raise StorageError(f"The {scheme}: uri holds one of # ? * [, which mean something else to stores.")
+            raise StorageError(
+                f"The {scheme}: URI contains one of # ? * [, which have a special meaning to stores.",
+                fix="Choose a path without them.",
+            )
         self._root = root.rstrip("/")
         self._scheme = scheme
         self._options = dict(options or {})
@@ -69,11 +73,12 @@ class ObjectStorage(Storage):
 
     @classmethod
     def from_uri(cls, uri: str) -> ObjectStorage:
+        """Open the storage with the given `uri`, including its options."""
         root, _, options = uri.partition("#")
         return cls(root, json.loads(unquote(options)) if options else None)
 
     def below(self, name: str) -> ObjectStorage:
-        """The storage of what has this name and a slash in front."""
+        """Return the storage of all objects below a name."""
         return ObjectStorage(f"{self._root}/{checked(name)}", self._options)
 
     @property
@@ -85,11 +90,11 @@ class ObjectStorage(Storage):
         return self._root
 
     def check(self) -> None:
-        """Beyond what every storage must do: of several who publish at once, exactly one may win."""
+        """Check also that of several concurrent publishers exactly one wins."""
         files = self._files
-        # What fsspec gives every file system looks whether the name is there and then writes: two may look at once.
+        # fsspec's default implementation checks for the name and then writes: two callers can pass the check at once.
         if _inherits_pipe_file(files):
-            raise self._no_conditional_put("fsspec has none for it")
+            raise self._no_conditional_put("fsspec does not support it for this store")
         name = f"probe-{secrets.token_hex(8)}"
         barrier = threading.Barrier(_RIVALS)
 
@@ -109,9 +114,9 @@ class ObjectStorage(Storage):
                 raise self._no_conditional_put(f"of {_RIVALS + 1} puts of one name {len(winners) + again} succeeded")
             if self.list(name) != [name]:
                 raise StorageError(
-                    f"{self.where} does not list an object that was just put there, so the last checkpoint would not "
-                    f"be found.",
-                    fix="Use a store whose listings are up to date.",
+                    f"{self.where} does not list an object that was just written, so the last checkpoint could not be "
+                    f"found.",
+                    fix="Use a store with consistent listings.",
                 )
         finally:
             with suppress(StorageError):
@@ -124,10 +129,10 @@ class ObjectStorage(Storage):
                 with self._guard:
                     self._files.pipe_file(path, data, mode="create")
                 return
-            except Exception as error:  # every store has exceptions of its own; what is there tells what happened
+            except Exception as error:  # stores raise their own exceptions; the stored object shows what happened
                 failure = error
-            # A request that was sent again answers "exists" if its first try got through. What callers publish
-            # carries a token of theirs, so if these are our bytes, it did.
+            # A request that was retried gets "exists" if its first attempt succeeded. Published data contains a token
+            # unique to the caller, so if the stored bytes are ours, it did.
             found = self._found(name, failure)
             if found == data:
                 return
@@ -139,12 +144,12 @@ class ObjectStorage(Storage):
 
     def write(self, name: str, data: bytes) -> None:
         path = self._path(name)
-        with self._told("write", name), self._guard:
+        with self._store_errors("write", name), self._guard:
             self._files.pipe_file(path, data)
 
     def read(self, name: str, at_most: int | None = None) -> bytes:
         path = self._path(name)
-        with self._told("read", name), self._guard:
+        with self._store_errors("read", name), self._guard:
             try:
                 if at_most is not None:
                     size = int(self._files.info(path)["size"] or 0)
@@ -154,22 +159,22 @@ class ObjectStorage(Storage):
             except _GONE:
                 pass
             except FileExistsError:
-                # memory:// says so of a name below an object's.
+                # memory:// raises this for a name below an object's name.
                 pass
         raise MissingObject(name, self.where)
 
     def exists(self, name: str) -> bool:
         path = self._path(name)
-        with self._told("look for", name), self._guard:
+        with self._store_errors("look up", name), self._guard:
             try:
-                # Not `isfile`, which takes a store that does not answer for one that has nothing.
+                # Not `isfile`, which returns False if the store does not answer.
                 return bool(self._files.info(path)["type"] == "file")
             except _GONE:
                 return False
 
     def list(self, prefix: str) -> list[str]:
         directory = checked_prefix(prefix).rpartition("/")[0]
-        with self._told("list", prefix), self._guard:
+        with self._store_errors("list", prefix), self._guard:
             files = self._files
             base = self._base(files)
             files.invalidate_cache()
@@ -182,24 +187,22 @@ class ObjectStorage(Storage):
 
     def delete(self, name: str) -> None:
         path = self._path(name)
-        with self._told("delete", name), self._guard, suppress(*_GONE):
+        with self._store_errors("delete", name), self._guard, suppress(*_GONE):
             self._files.rm_file(path)
 
     def delete_below(self, directory: str) -> None:
         names = self.list(f"{directory}/")
-        with self._told("delete", directory), self._guard:
+        with self._store_errors("delete", directory), self._guard:
             files = self._files
             base = self._base(files)
             if names:
-                # In one call: S3 takes a thousand names in a request.
+                # In one call: S3 accepts a thousand names per request.
                 with suppress(*_GONE):
                     files.rm([f"{base}/{name}" for name in names])
 
-    # -- inside ----------------------------------------------------------------------------------------------------
-
     @property
     def _files(self) -> Any:
-        """fsspec's file system for this process; where it is not thread-safe, for this thread."""
+        """The fsspec file system of this process, or of this thread if it is not thread-safe."""
         try:
             import fsspec
         except ModuleNotFoundError:
@@ -211,7 +214,7 @@ class ObjectStorage(Storage):
             return fsspec.filesystem(self._scheme, use_listings_cache=False, **self._options)
         except (ImportError, ValueError) as error:
             raise self._no_package(error) from None
-        except Exception as error:  # the classes' own: a wrong option, a bad endpoint
+        except Exception as error:  # exceptions of the class: a wrong option, a bad endpoint
             raise StorageError(
                 f"Cannot open {self._root}: {self._scrubbed(error)}.",
                 fix="Correct state.checkpoints.dir or the options state.checkpoints.fs.*.",
@@ -223,8 +226,8 @@ class ObjectStorage(Storage):
         known = known_implementations.get(self._scheme)
         if known is None:
             return StorageError(
-                f"fsspec knows no stores with the scheme '{self._scheme}'.",
-                fix="Use a path, or a uri such as s3://bucket/path.",
+                f"fsspec does not support the scheme '{self._scheme}'.",
+                fix="Use a path, or a URI such as s3://bucket/path.",
             )
         if isinstance(error, ValueError):
             return StorageError(f"Cannot open {self._root}: {self._scrubbed(error)}.")
@@ -251,19 +254,20 @@ class ObjectStorage(Storage):
             raise self._failed("write", name, failure) from None
 
     @contextmanager
-    def _told(self, action: str, name: str) -> Iterator[None]:
+    def _store_errors(self, action: str, name: str) -> Iterator[None]:
+        """Convert any exception of the store to a StorageError."""
         try:
             yield
         except StorageError:
             raise
-        except Exception as error:  # every store has exceptions of its own
+        except Exception as error:  # stores raise their own exceptions
             raise self._failed(action, name, error) from None
 
     def _failed(self, action: str, name: str, error: Exception) -> StorageError:
         return StorageError(
             f"Cannot {action} '{name}' in {self._root}: {self._scrubbed(error)}.",
-            fix="See that the store is reachable from here and the bucket exists, and that these credentials may "
-            "read, write, list and delete there (state.checkpoints.fs.*).",
+            fix="Make sure that the store is reachable from here, that the bucket exists, and that the credentials "
+            "allow reading, writing, listing and deleting (state.checkpoints.fs.*).",
         )
 
     def _no_conditional_put(self, evidence: str) -> NoConditionalPut:
@@ -281,7 +285,7 @@ class ObjectStorage(Storage):
 
 
 def _publishes_again(storage: Storage, name: str) -> bool:
-    """Whether a name that is taken can be published: it must not."""
+    """Return whether an existing name can be published again, which must fail."""
     try:
         storage.publish(name, b"again")
     except AlreadyPublished:
@@ -299,6 +303,6 @@ def _secrets(options: Mapping[str, Any]) -> Iterator[str]:
     for key, value in options.items():
         if isinstance(value, Mapping):
             yield from _secrets(value)
-        # Without the address an error says nothing, and a value this short would tear holes into any text.
+        # Without the endpoint an error is useless, and replacing very short values would garble any text.
         elif key != "endpoint_url" and isinstance(value, str) and len(value) >= 4:
             yield value

@@ -1,7 +1,8 @@
-"""The overlay: what one operator subtask reads and writes in one epoch, above its replicas.
+"""The overlay: everything one operator subtask reads and writes in one epoch, on top of its replicas.
 
-It holds the keyed states (`penstock.state.keyed`) and the current key. At the end of an epoch `changes()` is its delta.
-What is more than the limit goes to local disk meanwhile (`penstock.state.spill`), always between two records.
+It contains the keyed states (`penstock.state.keyed`) and the current key. At the end of an epoch, `changes()` returns
+the delta. If the overlay exceeds its memory limit, it spills to local disk (`penstock.state.spill`), always between
+two records.
 """
 
 from __future__ import annotations
@@ -30,9 +31,10 @@ from penstock.state.weight import Gauge
 
 
 class Replicated(Protocol):
-    """What the overlay stands on: committed state by key group."""
+    """The committed state below an overlay, by key group."""
 
-    def reader(self, group: int) -> Reader | None: ...
+    def reader(self, group: int) -> Reader | None:
+        """Return a reader of a key group, or None if nothing was ever committed."""
 
 
 class Nothing:
@@ -43,17 +45,17 @@ class Nothing:
 
 
 class Holder(Protocol):
-    """An operator that keeps something of its own in memory that ends up in the overlay's states."""
+    """An operator that buffers data in memory that ends up in the overlay's states."""
 
     def weight(self) -> int:
-        """About the bytes it takes."""
+        """Return the approximate size of the buffered data in bytes."""
 
     def flush(self) -> None:
-        """Bring all of it to the states and timers."""
+        """Write all buffered data to the states and timers."""
 
 
 OVERLAY_BYTES = OVERLAY_MEMORY.default
-"""Where an overlay spills, if nothing else is set. While it does, about twice as much is in memory."""
+"""Default size at which an overlay spills. Spilling temporarily takes about twice as much memory."""
 
 _PART = struct.Struct(">I")
 
@@ -61,7 +63,13 @@ TIMER_KINDS = ("EVENT_TIME", "PROCESSING_TIME")
 
 
 class StoredTypes:
-    """What an operator's states are stored as. `operator` names it in errors; `origin` is where a type comes from."""
+    """The stored types of an operator's states.
+
+    Args:
+        stored: Stored type by state name.
+        operator: The operator, for error messages.
+        origin: The annotation from which a declared type was derived, for error messages.
+    """
 
     def __init__(self, stored: Mapping[str, StoredType], operator: str, origin: str = "") -> None:
         self.stored = stored
@@ -69,6 +77,7 @@ class StoredTypes:
         self._origin = origin
 
     def fit(self, name: str, state: KeyedState) -> None:
+        """Let a state migrate its stored values to the declared type."""
         stored = self.stored.get(name)
         if stored is None:
             state.evolve(())
@@ -82,12 +91,12 @@ class Overlay:
     """All keyed states of one operator subtask.
 
     Order of calls: `register` while functions open; then per epoch `begin`, records and `grown`, `processed`,
-    `changes`. Operators assign `key` before each record and each timer, and None where no key is current; states read
-    it. The assignment costs 7 ns, a method for it would cost 30.
+    `changes`. Operators assign `key` before each record and timer, and None if no key is current; states read it. The
+    assignment costs 7 ns, a method call would cost 30.
     """
 
     suffix = 0
-    """Bytes at the end of `key` that are no part of the key: see Namespaced."""
+    """Number of bytes at the end of `key` that are not part of the key: see Namespaced."""
 
     def __init__(self, max_parallelism: int) -> None:
         self.key: bytes | None = None
@@ -103,12 +112,12 @@ class Overlay:
         self._run: Run | None = None
         self._readers: dict[int, Reader] = {}
         self.part = b""
-        """Of the epoch's parts between spills, the number; empty for the first."""
+        """Index of the part of the epoch since the last spill; empty for the first part."""
         self.timers = {kind: Timers(self, kind) for kind in TIMER_KINDS}
         self._leftovers: list[Leftovers] = []
         self.ttl = TimedStates(self)
         self.records = 0
-        """Of the epoch, as given to `processed`."""
+        """Number of records in the epoch, as passed to `processed`."""
 
     def begin(
         self,
@@ -118,8 +127,15 @@ class Overlay:
         groups: range = range(0),
         limit: int = OVERLAY_BYTES,
     ) -> None:
-        """Forget everything of the last epoch and stand on `replicas`. For timers: their least times, as `least()`
-        gave them, and the key groups of this subtask. `limit`: the bytes of memory past which it spills."""
+        """Drop everything from the last epoch and read from `replicas`.
+
+        Args:
+            epoch: The epoch that starts.
+            replicas: The committed state.
+            least: The earliest timers, as returned by `least()`.
+            groups: The key groups of this subtask.
+            limit: Memory in bytes above which the overlay spills.
+        """
         self.epoch = epoch
         self.key = None
         self._replicas = replicas
@@ -135,16 +151,16 @@ class Overlay:
             leftovers.reset()
 
     def processed(self, records: int) -> None:
-        """The epoch has processed all its records, this many: none has the current key any more."""
+        """Note that the epoch has processed all its records, and how many; afterwards no key is current."""
         self.key = None
         self.records = records
 
     def release(self) -> None:
-        """Let go of an epoch's data; the states stay registered."""
+        """Release an epoch's data; the states stay registered."""
         self.begin(0, Nothing())
 
     def register(self, descriptor: StateDescriptor, scope: Namespaced | None = None) -> Any:
-        """The state of this name; the same object for the same descriptor, an error for another type."""
+        """Return the state of this name: the same object for the same descriptor, an error for another type."""
         name = descriptor.name if scope is None else f"{scope.name} {descriptor.name}"
         known = self._states.get(name)
         if known is not None:
@@ -172,9 +188,9 @@ class Overlay:
     def _make(self, descriptor: StateDescriptor, name: str, scope: Namespaced | None) -> KeyedState:
         if scope is not None and descriptor.ttl_config is not None:
             raise StateError(
-                f"State '{descriptor.name}' of a {scope.name} has a time to live, but it lives as long as the "
+                f"State '{descriptor.name}' of a {scope.name} has a time to live, but it always lives as long as the "
                 f"{scope.name}.",
-                fix="Leave out enable_time_to_live, or use the state of the key: global_state().",
+                fix="Remove enable_time_to_live, or use the state of the key: global_state().",
             )
         timed = self.ttl.make(descriptor, name) if scope is None else None
         if timed is not None:
@@ -190,42 +206,44 @@ class Overlay:
         return self._states
 
     def is_stored(self, state: str) -> bool:
-        """Whether a state of this name was there at the last checkpoint, of this version of the program or another."""
+        """Return whether the last checkpoint contains a state of this name, from any version of the program."""
         return self._types is not None and state in self._types.stored
 
     def stored_schema(self, state: str) -> str | None:
-        """The type that a state had at the last checkpoint, in words; None if there was no such state."""
+        """Return the schema text of a state in the last checkpoint, or None if the checkpoint does not contain it."""
         stored = None if self._types is None else self._types.stored.get(state)
         return None if stored is None else stored.schema
 
     def unclaimed(self, scope: str) -> list[str]:
-        """The names of stored states in this scope that the program has not registered, or not yet."""
+        """Return the names of stored states in this scope that the program has not registered so far."""
         stored = {} if self._types is None else self._types.stored
         return [name for name in stored if name.startswith(f"{scope} ") and name not in self._states]
 
     def add_timers(self, kind: str, timers: Timers) -> None:
-        """Timers beside those of the operator's functions, in the same snapshots."""
+        """Add timers other than those of the operator's functions to the same snapshots."""
         timers.begin(self._least.get(kind, {}), self._groups)
         self.timers[kind] = timers
 
     def add_leftovers(self, leftovers: Leftovers) -> None:
-        """Entries to remove in addition to what the states change, in the same snapshots."""
+        """Add entries to remove to the same snapshots as the changes of the states."""
         self._leftovers.append(leftovers)
 
     def fit_types(self, types: StoredTypes) -> None:
-        """Let the states read what is stored, as it was declared then, or raise StateTypeChanged.
+        """Let the states read values of their stored types, or raise StateTypeChanged.
 
-        Once the functions are open, before each epoch; states that are registered later are fitted as they are.
+        Call it once the functions are open, before each epoch. States that are registered later are fitted then.
         """
         self._types = types
         for name, state in self._states.items():
             types.fit(name, state)
 
     def schemas(self) -> dict[str, str]:
+        """Return the declared schema of each registered state."""
         return {name: state.descriptor.schema() for name, state in sorted(self._states.items())}
 
     def types(self) -> dict[str, StoredType]:
-        """For the report. With those of stored states that nobody has asked for: their entries are still there."""
+        """Return the types for the checkpoint report, including those of stored states that are not registered: their
+        entries still exist."""
         types = {} if self._types is None else dict(self._types.stored)
         types.update(
             (name, StoredType(state.descriptor.schema(), state.migrations)) for name, state in self._states.items()
@@ -233,6 +251,7 @@ class Overlay:
         return dict(sorted(types.items()))
 
     def current_key(self, state: str) -> bytes:
+        """Return the current key, or raise StateError if no key is current."""
         key = self.key
         if key is None:
             raise StateError(
@@ -242,10 +261,11 @@ class Overlay:
         return key
 
     def hold(self, holder: Holder) -> None:
-        """Let an operator's own memory count, and have it flushed when the overlay spills."""
+        """Count an operator's buffer towards the memory limit, and flush it before the overlay spills."""
         self._holders.append(holder)
 
     def reader(self, group: int) -> Reader | None:
+        """Return a reader of a key group, including spilled changes, or None if it is empty."""
         if self._run is None:
             return self._replicas.reader(group)
         reader = self._readers.get(group)
@@ -254,9 +274,9 @@ class Overlay:
         return reader
 
     def grown(self, size: int, records: int) -> None:
-        """So many bytes and records were worked on, and none is under way: spill if it has become too much."""
+        """Note how many bytes and records were processed, and spill if necessary. Call it between records."""
         if self._gauge.note(size, records) and self._gauge.is_full(self._weight()):
-            # Often a good part of it was only read.
+            # Often much of it was only read.
             for state in self._states.values():
                 state.forget()
             if self._gauge.is_full(2 * self._weight()):
@@ -269,14 +289,14 @@ class Overlay:
         return sum(holder.weight() for holder in holders)
 
     def spill(self) -> None:
-        """Put what the epoch has changed so far to local disk, and let go of all that is in memory."""
+        """Write the epoch's changes so far to local disk, and free the memory."""
         key = self.key
         for holder in self._holders:
             holder.flush()
         self.key = key
         if self._run is None:
             self._run = Run()
-        # One after the other, for what is drained takes as much memory again.
+        # One at a time, because draining a state doubles its memory.
         for state in self._states.values():
             changes = self._drain([state])
             state.reset()
@@ -300,17 +320,17 @@ class Overlay:
             self._run = None
 
     def least(self) -> dict[str, dict[int, int]]:
-        """By kind and block, the time of the first timer at the end of the epoch; after `changes`."""
+        """Return the time of the first timer at the end of the epoch, by kind and block. Call it after `changes`."""
         return {kind: least for kind, timers in self.timers.items() if (least := timers.least())}
 
     def keys(self, state: str, groups: Iterable[int]) -> Iterator[bytes]:
-        """Every key of these key groups that has a state of this name now, each once, sorted by (group, key)."""
+        """Yield every key of these key groups that has this state now, each once, sorted by (group, key)."""
         if self._run is not None:
             self.spill()
         changed: dict[int, dict[bytes, bool]] = {}
         for key, is_set in self._states[state].written():
             changed.setdefault(key_hash(key) % self.max_parallelism, {})[key] = is_set
-        # With a time to live, entries have another name, and those from before it have the old one.
+        # Entries with a time to live are stored under another name; older ones keep the original name.
         names = [state, timed_name(state)] if state in self.ttl.forms() else [state]
         for group in groups:
             reader = self.reader(group)
@@ -320,7 +340,7 @@ class Overlay:
             yield from sorted(key for key, is_set in keys.items() if is_set)
 
     def changes(self) -> Iterable[GroupChanges]:
-        """The epoch's effect on committed state, by key group, sorted. After a spill, it is read as it is iterated."""
+        """Return the epoch's changes to committed state, sorted by key group. After a spill they are read lazily."""
         self.ttl.clean_up(self._groups)
         if self._run is None:
             return self._drain([*self._states.values(), *self._leftovers, *self.timers.values()])

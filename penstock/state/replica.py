@@ -1,4 +1,4 @@
-"""Replicas: local copies of blocks of state, brought to a committed version by replaying deltas, never otherwise."""
+"""Replicas: local copies of blocks of state. Only replaying deltas brings a replica to a committed version."""
 
 from __future__ import annotations
 
@@ -18,62 +18,65 @@ from penstock.state.ttl import Form
 
 
 class StaleAttempt(PenstockError):
-    """A replica is ahead of the version this task wants: another, newer attempt of the job is running.
+    """A replica is ahead of the version that this task needs: a newer attempt of the job is running.
 
-    Operator action: none; this attempt ends, the newer one goes on.
+    Operator action: none; this attempt ends, and the newer one continues.
     """
 
 
 class ReplayStep(NamedTuple):
-    """A delta or base to be applied."""
+    """A delta or base to apply."""
 
     name: str
     data: bytes | pa.Buffer
 
 
 class StateHistory(Protocol):
-    """The committed versions up to the one a task wants, as far as a replica needs to know."""
+    """The committed versions up to the one a task needs, as far as replicas are concerned."""
 
     @property
     def wanted(self) -> bytes | None:
-        """The position to reach; None before the first checkpoint."""
+        """The position to reach, or None before the first checkpoint."""
 
     def schemas(self, uid: str) -> dict[str, str]:
-        """The states an operator had at the wanted version, and their types."""
+        """Return the schema of each state of an operator at the wanted version."""
 
     def types(self, uid: str) -> dict[str, StoredType]:
-        """The same, with the versions their types have had."""
+        """Return the type of each state of an operator at the wanted version, with its migrations."""
 
     def operator_state(self, uid: str, subtask: int, parallelism: int, max_parallelism: int) -> dict[str, Share]:
-        """A subtask's share of an operator's state at the wanted version, redistributed if the parallelism changed."""
+        """Return a subtask's share of the operator state at the wanted version, redistributed for its parallelism."""
 
     def holds(self, uid: str, subtask: int, parallelism: int, reported: dict[str, Share]) -> bool:
-        """Whether a subtask that reported this may go on with what it has in memory: the wanted version took it."""
+        """Return whether the wanted version includes what a subtask reported, so that it can keep its memory."""
 
     def timers(self, uid: str) -> dict[str, dict[int, int]]:
-        """An operator's first timers at the wanted version, by kind and block of key groups."""
+        """Return the times of an operator's first timers at the wanted version, by kind and block."""
 
     def forms(self, uid: str) -> dict[str, Form]:
-        """How an operator's states with TTL were stored at the wanted version."""
+        """Return how the operator's states with TTL are stored at the wanted version."""
 
     def times(self) -> Any:
-        """Where event time stood at the wanted version: `penstock.runtime.event_time.Times`."""
+        """Return the event times at the wanted version: `penstock.runtime.event_time.Times`."""
 
     def keep(self, uid: str, block: int) -> Callable[[bytes, bytes], bool] | None:
-        """Where it is time to compact the block's replica: whether an entry, by key and value, must stay."""
+        """Return None if the block's replica is not due for compaction, or else a function that decides, by key and
+        value, whether to keep an entry."""
 
     def steps(self, uid: str, block: int, position: bytes | None) -> list[ReplayStep] | None:
-        """The files to apply, oldest first, to lead a replica from `position` to `wanted`.
+        """Return the files that take a replica from `position` to `wanted`, oldest first.
 
-        None where `position` is not an ancestor of `wanted`: the replica must start anew. Raises StaleAttempt
-        where it is a descendant.
+        Returns None if `position` is not an ancestor of `wanted` and the replica must be rebuilt.
+
+        Raises:
+            StaleAttempt: `position` is a descendant of `wanted`.
         """
 
 
 class Replicas:
-    """The replicas one operator subtask reads in one epoch. Made per task, closed at its end.
+    """The replicas that one operator subtask reads in one epoch. Created per task and closed at its end.
 
-    A block is opened when it is first read, so an epoch pays for the blocks it touches.
+    A block is opened when it is first read, so an epoch pays only for the blocks it touches.
     """
 
     def __init__(
@@ -90,7 +93,7 @@ class Replicas:
         self._engines: list[Engine] = []
 
     def reader(self, group: int) -> Reader | None:
-        """The reader for a key group at the wanted version, or None where nothing was ever committed."""
+        """Return a reader of a key group at the wanted version, or None if nothing was ever committed."""
         if self._wanted is None:
             return None
         reader = self._by_group.get(group)
@@ -107,7 +110,7 @@ class Replicas:
         self._engines.append(engine)
         wanted = self._wanted
         assert wanted is not None
-        # Another process may advance the same replica between our look and our write; then we look again.
+        # Another process can advance the same replica between our check and our write; then check again.
         for _ in range(100):
             position = engine.position()
             if position != wanted:
@@ -127,10 +130,11 @@ class Replicas:
                 return reader
             context.__exit__(None, None, None)
         raise PenstockError(
-            f"Replica of block {block} of operator '{self._uid}' does not settle; delete the replica root."
+            f"The replica of block {block} of operator '{self._uid}' keeps changing; delete the replica's directory."
         )
 
     def close(self) -> None:
+        """Close all readers and release the engines."""
         for context in self._contexts:
             context.__exit__(None, None, None)
         self._contexts.clear()
@@ -142,7 +146,7 @@ class Replicas:
 
 
 class _Changes:
-    """What steps change in some key groups. Can be iterated again, so that an engine need not hold all of it."""
+    """The changes of some key groups in a list of files. They can be iterated repeatedly, so engines need no buffer."""
 
     def __init__(self, steps: list[ReplayStep], groups: range) -> None:
         self._steps = steps

@@ -1,4 +1,4 @@
-"""numpy's scalars stand for Python's, in keys and in values alike."""
+"""Conversion of NumPy scalars to Python's, in keys and values."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ __all__ = ["python_scalar"]
 
 
 def python_scalar(value: Any) -> Any:
-    """The bool, int, float, str or bytes that a numpy scalar stands for; anything else as it is.
+    """Convert a NumPy scalar to a bool, int, float, str or bytes; return any other value unchanged.
 
-    Not for numpy's dates and long doubles: `item()` gives an int for a datetime64 in nanoseconds, which
+    NumPy's dates and long doubles are not converted: `item()` returns an int for a datetime64 in nanoseconds, which
     would then pass for a number.
     """
-    # Who holds a numpy scalar has imported numpy; nobody else should pay for importing it.
+    # A caller with a NumPy scalar has already imported numpy; all others must not pay for the import.
     numpy = sys.modules.get("numpy")
     if numpy is None or not isinstance(value, numpy.generic):
         return value

@@ -1,7 +1,7 @@
-"""Bytes in one process's memory, read by other processes: a socket, a secret, and one request.
+"""Serve bytes from one process's memory to other processes over an authenticated socket.
 
-The client sends a frame with the secret and gets one byte. Then, any number of times, it sends a frame with a name
-and gets one byte and, if that was YES, a frame with the object. A frame is a length and that many bytes.
+The client sends a frame with the secret and receives one byte. Then it can send any number of frames with a name each,
+and receives one byte and, if that was YES, a frame with the object. A frame is a length followed by that many bytes.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ __all__ = ["ObjectClient", "ObjectServer", "client_for"]
 _LENGTH = struct.Struct(">Q")
 _YES, _NO = b"\1", b"\0"
 
-# No secret and no name is longer, and a stranger must not make the driver allocate.
+# No secret or name is longer, and unauthenticated clients must not make the driver allocate memory.
 _REQUEST_LIMIT = 8192
 
-# A stranger that connects and stays silent holds a thread for this long.
+# How long an unauthenticated client that sends nothing can occupy a thread.
 _SECRET_SECONDS = 10.0
 
-# The server answers from memory; only one that is gone or stopped takes longer.
+# The server answers from memory; only a dead or stopped server takes longer.
 _CLIENT_SECONDS = 60.0
 
 
 class ObjectServer:
-    """Serves `objects`, which its owner goes on changing, to clients that know the secret.
+    """Serve `objects`, which the owner can keep changing, to clients that know the secret.
 
-    It listens from the first `address()` until `close()`, in daemon threads: one that accepts, one per client.
+    The server listens from the first `address()` until `close()`, in daemon threads: one that accepts, one per client.
     """
 
     def __init__(self, objects: Mapping[str, bytes], host: str) -> None:
@@ -47,10 +47,14 @@ class ObjectServer:
         self._closed = False
 
     def address(self) -> tuple[str, int]:
-        """Where it listens; starts listening. Raises OSError once closed, or where the host is not ours."""
+        """Start listening if necessary, and return the address.
+
+        Raises:
+            OSError: The server is closed, or the host is not an address of this machine.
+        """
         with self._lock:
             if self._closed:
-                raise ConnectionError(f"the server of {self._host} was closed")
+                raise ConnectionError(f"the server at {self._host} is closed")
             if self._listener is None:
                 self._listener = socket.create_server((self._host, 0))
                 threading.Thread(
@@ -59,12 +63,13 @@ class ObjectServer:
             return self._host, self._listener.getsockname()[1]
 
     def close(self) -> None:
+        """Stop listening and close all connections."""
         with self._lock:
             self._closed = True
             sockets = [*self._connections, *([self._listener] if self._listener else [])]
         for each in sockets:
             try:
-                # Closing alone would leave a thread asleep in accept() or recv().
+                # Closing alone would leave a thread blocked in accept() or recv().
                 each.shutdown(socket.SHUT_RDWR)
             except OSError:
                 pass
@@ -76,7 +81,7 @@ class ObjectServer:
                 connection, _ = listener.accept()
             except OSError:
                 if not self._closed:
-                    # Out of file descriptors, perhaps: tasks should get through when that has passed.
+                    # Possibly out of file descriptors: retry, so that tasks can connect when that has passed.
                     time.sleep(0.1)
                 continue
             with self._lock:
@@ -105,7 +110,7 @@ class ObjectServer:
                         connection.sendall(_YES + _LENGTH.pack(len(data)))
                         connection.sendall(data)
         except (OSError, ValueError):
-            # The client left, or does not speak the protocol; its end knows more than ours.
+            # The client disconnected or violated the protocol; the client reports the error.
             pass
         finally:
             with self._lock:
@@ -113,7 +118,7 @@ class ObjectServer:
 
 
 class ObjectClient:
-    """One connection to an ObjectServer, made at the first read and anew when it broke. Threads may share it."""
+    """A connection to an ObjectServer, opened at the first read and reopened when it breaks. It is thread-safe."""
 
     def __init__(self, address: tuple[str, int], secret: str) -> None:
         self._address = address
@@ -123,18 +128,23 @@ class ObjectClient:
         self._stream: BinaryIO | None = None
 
     def read(self, name: str) -> bytes | None:
-        """The object, or None if the server has none of that name. Raises OSError where it cannot be asked."""
+        """Return the object, or None if the server does not have it.
+
+        Raises:
+            OSError: The server cannot be reached or rejects the secret.
+        """
         with self._lock:
             try:
                 return self._ask(name)
             except PermissionError:
                 raise
             except OSError:
-                # The connection may have died of idleness, or the server started anew; reading twice is harmless.
+                # The connection was idle for too long, or the server restarted. Reading again is harmless.
                 self.drop()
                 return self._ask(name)
 
     def drop(self) -> None:
+        """Close the connection; the next read opens another."""
         if self._connection is not None:
             self._connection.close()
         if self._stream is not None:
@@ -149,7 +159,7 @@ class ObjectClient:
                 return None
             return _receive_exactly(stream, _receive_length(stream))
         except BaseException:
-            # The rest of an interrupted answer would be taken for the next one.
+            # The rest of an interrupted answer would be mistaken for the next answer.
             self.drop()
             raise
 
@@ -160,7 +170,7 @@ class ObjectClient:
             _prepare(self._connection, _CLIENT_SECONDS)
             _send(self._connection, self._secret.encode())
             if _receive_exactly(self._stream, 1) != _YES:
-                raise PermissionError("it refused this client's secret, so it serves another job")
+                raise PermissionError("it rejected this client's secret, so it serves another job")
         return self._connection, self._stream
 
 
@@ -168,7 +178,7 @@ _clients: dict[tuple[int, tuple[str, int], str], ObjectClient] = {}
 
 
 def client_for(address: tuple[str, int], secret: str) -> ObjectClient:
-    """This process's client for a server. A forked child gets its own: it would take its parent's answers."""
+    """Return this process's client for a server. A forked child gets a separate one, to keep answers apart."""
     pid = os.getpid()
     key = (pid, address, secret)
     client = _clients.get(key)
@@ -182,7 +192,7 @@ def client_for(address: tuple[str, int], secret: str) -> ObjectClient:
 def _prepare(connection: socket.socket, timeout: float) -> None:
     connection.settimeout(timeout)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    # A host that vanished sends no goodbye.
+    # Detects a host that disappeared without closing the connection.
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
 
 
@@ -205,5 +215,5 @@ def _receive_length(stream: BinaryIO) -> int:
 def _receive_exactly(stream: BinaryIO, length: int) -> bytes:
     data = stream.read(length)
     if len(data) < length:
-        raise ConnectionError("the other side hung up")
+        raise ConnectionError("the other side closed the connection")
     return data

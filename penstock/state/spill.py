@@ -1,7 +1,8 @@
-"""Where an overlay puts what is too much for memory: a private database on local disk, above the replicas.
+"""Spill space of an overlay: a private database on local disk, on top of the replicas.
 
-A spill is like the end of an epoch that nobody hears of: what the states hold goes to the `Run`, and the states begin
-anew on top of it. There is one run however often is spilled, so a read looks in three places at most.
+A spill resembles the end of an epoch that is not reported: the contents of the states go to the `Run`, and the states
+start over on top of it. However often an overlay spills, there is only one run, so a read looks in at most three
+places.
 """
 
 from __future__ import annotations
@@ -14,31 +15,31 @@ from penstock.errors import PenstockError
 from penstock.state.engines.base import Reader
 from penstock.state.files import GroupChanges, prefix_end
 
-# SQLite reads and writes through this cache and maps nothing: the memory a run takes, whatever its size.
+# SQLite reads and writes through this cache and maps nothing, so it bounds a run's memory, whatever the run's size.
 _CACHE_KIB = 32 * 1024
 _PAGE_BYTES = 8192
 
 
 class CannotSpill(PenstockError):
-    """The changes of an epoch are too much for memory, and local disk does not take them.
+    """The changes of an epoch exceed the memory limit, and cannot be written to local disk.
 
-    Operator action: free space where temporary files go (the environment variable TMPDIR of the workers), or raise
-    penstock.state.overlay.memory. Nothing committed is lost.
+    Operator action: free space in the directory for temporary files (environment variable TMPDIR of the workers), or
+    raise penstock.state.overlay.memory. No committed state is lost.
     """
 
 
 class Run:
-    """What one subtask changed in one epoch and no longer holds in memory.
+    """The spilled changes of one subtask in one epoch.
 
-    Its file has no name from the start, so nothing is left of it when the process ends, however it ends.
+    The file is unlinked from the start, so it disappears when the process ends for any reason.
     """
 
-    # On one core of a 2-core VM, with 500,000 entries (keys of 17 bytes, values of 8, or of 100): 2.1 (2.4) µs to put
-    # one, 3.5 (5.0) µs to get one in random order, 0.4 µs for each of a scan; 45 MB of memory at most. LMDB gets one
-    # in 1 µs, but keeps what it changes in memory and maps all of it, and takes no keys of more than 511 bytes.
+    # On one core of a 2-core VM, with 500,000 entries (keys of 17 bytes, values of 8 or 100 bytes): 2.1 (2.4) µs per
+    # put, 3.5 (5.0) µs per random get, 0.4 µs per entry of a scan; at most 45 MB of memory. LMDB takes 1 µs per get,
+    # but keeps changed pages in memory, maps the whole database, and limits keys to 511 bytes.
 
     def __init__(self) -> None:
-        # An empty name: a database of this connection alone, in a file that is unlinked as it is made.
+        # An empty name opens a database private to this connection, in a file that is unlinked when created.
         self._db = sqlite3.connect("", isolation_level=None, check_same_thread=False)
         for setting in (
             f"page_size={_PAGE_BYTES}",
@@ -48,13 +49,13 @@ class Run:
             "locking_mode=EXCLUSIVE",
         ):
             self._db.execute(f"PRAGMA {setting}")
-        # A value of NULL says that the entry is deleted.
+        # A NULL value marks a deleted entry.
         self._db.execute("CREATE TABLE entries (key BLOB PRIMARY KEY, value BLOB) WITHOUT ROWID")
         self._db.execute("CREATE TABLE cleared (prefix BLOB PRIMARY KEY) WITHOUT ROWID")
         self._any_cleared = False
 
     def put(self, changes: Iterable[GroupChanges]) -> None:
-        """Add changes that come after all that were put before."""
+        """Add changes that are newer than all changes added before."""
         with _naming_the_setting():
             self._db.execute("BEGIN")
             for change in changes:
@@ -65,7 +66,7 @@ class Run:
 
     def _clear(self, prefix: bytes) -> None:
         self._delete("entries", "key", prefix)
-        # No prefix covers another, so the nearest one before a key is the only one that may cover it.
+        # No prefix covers another, so only the nearest one before a key can cover it.
         if not self.covers(prefix):
             self._delete("cleared", "prefix", prefix)
             self._db.execute("INSERT INTO cleared VALUES (?)", (prefix,))
@@ -76,24 +77,26 @@ class Run:
         self._db.execute(f"DELETE FROM {table} WHERE {bounds[0]}", bounds[1])
 
     def find(self, key: bytes) -> tuple[bytes | None] | None:
-        """The entry's value, or None for one that is deleted, in a tuple; None if nothing is known of it here."""
+        """Return a tuple with the entry's value, or with None if it is deleted; None if the run lacks the entry."""
         found: tuple[bytes | None] | None = self._db.execute(
             "SELECT value FROM entries WHERE key = ?", (key,)
         ).fetchone()
         return found
 
     def between(self, start: bytes, end: bytes | None) -> Iterator[tuple[bytes, bytes | None]]:
-        """The entries with `start` <= key < `end`, deleted ones too, sorted by key. Not across a `put`."""
+        """Yield the entries with `start` <= key < `end`, including deleted ones, sorted by key. A `put` invalidates the
+        iterator."""
         where, bounds = _bounds("key", start, end)
         return self._db.execute(f"SELECT key, value FROM entries WHERE {where} ORDER BY key", bounds)
 
     def covers(self, key: bytes) -> bool:
-        """Whether what is below the run under this key was cleared."""
+        """Return whether the run clears this key in the layers below."""
         prefix = self._cleared_before(key) if self._any_cleared else None
         return prefix is not None and key.startswith(prefix)
 
     def cleared(self, start: bytes, end: bytes | None) -> bool | None:
-        """Whether all or nothing of what is below the run in a range was cleared; None if it differs by key."""
+        """Return True if the run clears the complete range in the layers below, False if it clears none of it, and
+        None if it depends on the key."""
         if not self._any_cleared:
             return False
         before = self._cleared_before(start)
@@ -113,7 +116,7 @@ class Run:
         return self._db.execute(f"SELECT prefix FROM cleared WHERE {where} ORDER BY prefix", bounds)
 
     def changes(self) -> Iterator[GroupChanges]:
-        """All of it, by key group, sorted; holds one key group at a time."""
+        """Yield all changes sorted by key group, with one key group at a time in memory."""
         group = -1
         while (following := self._group_after(group)) is not None:
             group = following
@@ -123,6 +126,7 @@ class Run:
             yield GroupChanges(group, cleared, list(self.between(start, end)))
 
     def holds_anything(self) -> bool:
+        """Return whether the run contains any changes."""
         return self._group_after(-1) is not None
 
     def _group_after(self, group: int) -> int | None:
@@ -131,14 +135,17 @@ class Run:
         return min((int.from_bytes(first[0][:2], "big") for first in firsts if first is not None), default=None)
 
     def above(self, below: Reader | None) -> Reader:
-        """A reader of what is there now: the run, and below it what the replica has."""
+        """Return a reader of the current state: the run on top of the replica."""
         return _Layered(self, below)
 
     def close(self) -> None:
+        """Close the database, which deletes it."""
         self._db.close()
 
 
 class _Layered(Reader):
+    """Reader of a run on top of another reader."""
+
     def __init__(self, run: Run, below: Reader | None) -> None:
         self._run = run
         self._below = below
@@ -196,7 +203,7 @@ def _naming_the_setting() -> Iterator[None]:
         yield
     except sqlite3.Error as error:
         raise CannotSpill(
-            f"What this epoch changes is more than penstock.state.overlay.memory, and cannot be kept on local disk: "
+            f"The changes of this epoch exceed penstock.state.overlay.memory, and cannot be spilled to local disk: "
             f"{error}.",
-            fix="Free space where the workers' temporary files go (TMPDIR), or raise penstock.state.overlay.memory.",
+            fix="Free space in the workers' temporary directory (TMPDIR), or raise penstock.state.overlay.memory.",
         ) from error

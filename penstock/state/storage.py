@@ -1,4 +1,4 @@
-"""Where durable things live: manifests, deltas, bases. Names are relative posix paths, contents are bytes."""
+"""Storage for durable objects: manifests, deltas and bases. Names are relative POSIX paths, contents are bytes."""
 
 from __future__ import annotations
 
@@ -22,34 +22,34 @@ __all__ = [
 ]
 
 TEMPORARY = ".tmp-"
-"""The prefix of files that are still being written. No object has a name with it."""
+"""Prefix of files that are still being written. Object names cannot contain it."""
 
 
 class StorageError(PenstockError):
-    """A storage cannot do what was asked: a bad name or uri, a full disk, a file system without links."""
+    """A storage operation failed: an invalid name or URI, a full disk, a file system without hard links."""
 
 
 class AlreadyPublished(StorageError):
-    """The name exists: someone else published it first.
+    """The name exists: another process published it first.
 
-    Operator action: none where one of two drivers of a job was thought dead, for the loser stops by itself. Otherwise
-    look for a second driver that runs the same job.
+    Operator action: none if a second driver took over because this one was considered dead; the losing driver stops by
+    itself. Otherwise look for a second driver that runs the same job.
     """
 
     def __init__(self, name: str, where: str) -> None:
         super().__init__(
             f"'{name}' is already published in {where}: another driver of this job got there first.",
-            fix="See that only one is running.",
+            fix="Make sure that only one driver is running.",
         )
         self.name = name
 
 
 class MissingObject(StorageError):
-    """A named object is not there.
+    """A named object does not exist.
 
-    Operator action: a manifest names this file, so it must come back: restore it from a backup of the checkpoint
-    directory, or start from an older checkpoint or a savepoint that does not need it. See that no other program
-    cleans that directory. If the storage is a driver's memory, that driver has restarted: restart the job.
+    Operator action: a manifest references this file, so restore it from a backup of the checkpoint directory, or start
+    from an older checkpoint or a savepoint that does not need it. Make sure that no other program deletes files from
+    that directory. If the storage is a driver's memory, the driver has restarted: restart the job.
     """
 
     retryable = False
@@ -63,96 +63,107 @@ class MissingObject(StorageError):
 
 
 class StorageUnreachable(StorageError):
-    """The driver that serves its memory does not answer, or does not know this client's secret.
+    """The driver that serves its memory does not answer, or rejects this client's secret.
 
-    Operator action: none while the job restarts, for the tasks of a driver that is gone fail like this. Otherwise see
+    Operator action: none while the job restarts, because tasks of a dead driver fail like this. Otherwise make sure
     that executors can reach the driver's host and port.
     """
 
 
 class Storage(ABC):
-    """One place for durable objects. The driver publishes and deletes, tasks write and read, from many processes.
+    """Storage for immutable objects. The driver publishes and deletes; tasks in many processes write and read.
 
-    A name is a relative posix path without `.` or `..`; any other is a StorageError. No object is ever changed: what
-    is published stays, what is written is named by its content.
+    A name is a relative POSIX path without `.` and `..`; any other raises StorageError. Objects never change: published
+    objects keep their content, and written objects are named by their content.
     """
 
     far = False
-    """Whether a read waits for a network, so that several at once are faster."""
+    """Whether reads wait for a network, which makes concurrent reads worthwhile."""
     in_memory = False
-    """Whether the objects live in the driver's memory: tasks cannot write there, and all of it must stay small."""
+    """Whether objects live in the driver's memory: tasks cannot write, and the total size must stay small."""
 
     @property
     @abstractmethod
     def uri(self) -> str:
-        """What `open_storage` in another process turns into a storage on the same objects."""
+        """The URI from which `open_storage` in another process opens the same objects."""
 
     @property
     @abstractmethod
     def where(self) -> str:
-        """The storage in words for people: never with a secret."""
+        """The storage's location for people to read; never contains a secret."""
 
     @abstractmethod
     def publish(self, name: str, data: bytes) -> None:
-        """Put if absent, durable on return. Of all callers with one name exactly one returns, in whatever process;
-        the others get AlreadyPublished. No two callers may give the same bytes: an object store tells by them whether
-        a request that it got twice was the one that won."""
+        """Put an object if its name is absent; durable on return.
+
+        Of all callers with the same name, across processes, exactly one returns; the others get AlreadyPublished. No
+        two callers can pass the same bytes: an object store compares them to find out whether the winner of a retried
+        request was the request itself.
+        """
 
     @abstractmethod
     def write(self, name: str, data: bytes) -> None:
-        """Put a content-named object, durable on return. Writing it again, also at the same time, is harmless."""
+        """Put an object named by its content; durable on return. Repeated and concurrent writes are harmless."""
 
     def write_file(self, name: str, file: BinaryIO) -> None:
-        """As `write`, of an open file from where it stands to its end; piece by piece where the storage can."""
+        """Write an open file from its current position to its end, piece by piece if the storage supports it."""
         self.write(name, file.read())
 
     @abstractmethod
     def read(self, name: str, at_most: int | None = None) -> bytes:
-        """The whole object; MissingObject if there is none, StorageError if it has more than `at_most` bytes."""
+        """Return the complete object.
+
+        Raises:
+            MissingObject: The object does not exist.
+            StorageError: The object is larger than `at_most` bytes.
+        """
 
     def view(self, name: str) -> pa.Buffer:
-        """The object for `read_changes`, mapped instead of read where the storage can: a part costs a part."""
+        """Return the object for `read_changes`, memory-mapped if the storage can, so that a partial read is cheap."""
         return pa.py_buffer(self.read(name))
 
     @abstractmethod
-    def exists(self, name: str) -> bool: ...
+    def exists(self, name: str) -> bool:
+        """Return whether the object exists."""
 
     def folders(self, prefix: str) -> list[str]:
-        """The first parts of names that have several and start with this string, sorted."""
+        """Return the sorted first path components of all names that start with `prefix` and contain a slash."""
         return sorted({name.partition("/")[0] for name in self.list(prefix) if "/" in name})
 
     @abstractmethod
     def list(self, prefix: str) -> list[str]:
-        """The names that start with this string, sorted; what is half written is never among them."""
+        """Return the sorted names that start with `prefix`, without incomplete files."""
 
     @abstractmethod
     def delete(self, name: str) -> None:
-        """Remove the object if it is there."""
+        """Remove the object if it exists."""
 
     def delete_below(self, directory: str) -> None:
-        """Remove every object whose name starts with this one and a slash; what is half written too."""
+        """Remove every object below a directory, and incomplete files."""
         for name in self.list(f"{directory}/"):
             self.delete(name)
 
     def check(self) -> None:
-        """Raise what keeps this storage from being used. Called by the driver before anything depends on it."""
+        """Raise an error if this storage is unusable. The driver calls it before anything depends on the storage."""
 
     def close(self) -> None:
-        """This object is not used any more. The objects stay where they are."""
+        """Release resources; this instance is not used afterwards. Stored objects are kept."""
 
     def _too_large(self, name: str, size: int, at_most: int) -> StorageError:
         return StorageError(
-            f"'{name}' in {self.where} has {size:,} bytes; what belongs there has at most {at_most:,}.",
+            f"'{name}' in {self.where} has {size:,} bytes, but such a file has at most {at_most:,}.",
             fix="Restore the file from a copy. Nothing was changed.",
         )
 
 
 def checked(name: str) -> str:
+    """Return the object name, or raise StorageError if it is invalid."""
     if "\0" in name or any(part in ("", ".", "..") or part.startswith(TEMPORARY) for part in name.split("/")):
-        raise StorageError(f"{name!r} is not a name: use a relative path with '/' and without '.' and '..'.")
+        raise StorageError(f"{name!r} is not a valid name: use a relative path with '/' and without '.' and '..'.")
     return name
 
 
 def checked_prefix(prefix: str) -> str:
+    """Return the prefix of object names, or raise StorageError if it is invalid."""
     checked(prefix + "x")
     return prefix

@@ -1,4 +1,4 @@
-"""From the uri of a storage to the storage, in any process."""
+"""Open a storage by its URI."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["open_storage"]
 
 
 def open_storage(uri: str) -> Storage:
-    """Open, in any process, the storage whose `uri` this is. Opening touches neither disk nor network."""
+    """Open the storage with this `uri`, in any process. Opening accesses neither disk nor network."""
     parts = urlsplit(uri)
     if parts.scheme == "file" and not parts.netloc and parts.path.startswith("/"):
         return LocalStorage(unquote(parts.path))
@@ -24,5 +24,5 @@ def open_storage(uri: str) -> Storage:
         from penstock.state.object_storage import ObjectStorage
 
         return ObjectStorage.from_uri(uri)
-    # Only the scheme: the rest of a mistyped driver uri holds a secret.
-    raise StorageError(f"No storage for a uri with scheme '{parts.scheme}'.", fix="Use an absolute file:///... uri.")
+    # Show only the scheme: the rest of a mistyped driver URI contains a secret.
+    raise StorageError(f"Unknown scheme '{parts.scheme}' in a storage URI.", fix="Use an absolute file:///... URI.")

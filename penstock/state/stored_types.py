@@ -1,4 +1,4 @@
-"""What a state was stored as, against what it is declared as now."""
+"""Compare the stored type of a state with the declared one."""
 
 from __future__ import annotations
 
@@ -12,23 +12,32 @@ from penstock.state.serializers.schema_text import UnknownSchema, read_schema
 
 __all__ = ["StoredType", "migrations_to"]
 
-_FIX = "Declare it as it was, or give the new state another name."
+_FIX = "Declare the previous type, or give the new state another name."
 
 
 class StoredType(NamedTuple):
+    """The type under which a state is stored."""
+
     schema: str
-    """As `StateDescriptor.schema` gave it."""
+    """As returned by `StateDescriptor.schema`."""
     migrations: tuple[bytes, ...] = ()
-    """From the first version of the type to this one, as `encode_migration` gave them."""
+    """From the first version of the type to this one, as returned by `encode_migration`."""
 
 
 def migrations_to(
     stored: StoredType, descriptor: StateDescriptor, state: str, mode: str = "", origin: str = ""
 ) -> tuple[bytes, ...]:
-    """All migrations from the first version of a state's type to the declared one, which is the last.
+    """Return all migrations from the first version of a state's type to the declared one.
 
-    Raises StateTypeChanged where there is none; `state` names the state and its operator, `mode` how operator state is
-    dealt out, `origin` the annotation that the declared type comes from.
+    Args:
+        stored: The stored type.
+        descriptor: The declaration.
+        state: The state and its operator, for error messages.
+        mode: How operator state is redistributed, for error messages.
+        origin: The annotation from which the declared type was derived, for error messages.
+
+    Raises:
+        StateTypeChanged: Stored values cannot be migrated to the declared type.
     """
     declared = descriptor.schema()
     if stored.schema == declared:
@@ -40,17 +49,17 @@ def migrations_to(
         if none.places:
             said += f" In {none.where()}: {none.problem}."
         elif " now: " in none.problem:
-            said += f" That is not possible: {none.problem.partition(' now: ')[2]}."
+            said += f" This change is not possible: {none.problem.partition(' now: ')[2]}."
         raise StateTypeChanged(said + origin, fix=f"{none.fix} {_FIX}".strip()) from None
     return stored.migrations if step is None else (*stored.migrations, step)
 
 
 def _migration(before: str, descriptor: StateDescriptor) -> bytes | None:
-    """How stored values become those of the declared type; None if they are as they would be written now."""
+    """Return the migration of stored values to the declared type, or None if values are stored the same way."""
     declared = descriptor.schema()
     kind, _, held = before.partition(" ")
     if held in ("any", "pickle") and declared.startswith(f"{kind} ") and declared.endswith(" or any"):
-        # A state without a type has got a hint since, with which what is stored is still read.
+        # An untyped state has gained a type hint, with which stored values can still be read.
         return None if held == "pickle" else encode_migration(WRAP, False)
     try:
         old, new = read_schema(before), read_schema(declared)

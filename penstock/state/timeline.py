@@ -1,7 +1,7 @@
-"""State ordered by time: what an operator keeps of each key, found by the times it has.
+"""State ordered by time: the elements an operator keeps per key, looked up by time interval.
 
-Entry key: `key group · state id · length of the key · key · time`, and the value is a list of the elements of that
-time. A look at an interval reads the entries of the interval and no others, however much is kept.
+Entry key: `key group · state id · length of the key · key · time`; the value is the list of elements at that time. A
+lookup reads only the entries of its interval, however much state exists.
 """
 
 from __future__ import annotations
@@ -28,17 +28,18 @@ if TYPE_CHECKING:
 
 _TIME = struct.Struct(">Q")
 _BIAS = 2**63
-"""Added to a time, so that negative ones sort before the others."""
+"""Added to a time, which makes negative times sort before positive ones."""
 
 _LINE_BYTES = 400
-"""What a key takes beside its elements, about."""
+"""Approximate memory of a key without its elements."""
 
 _encode_elements = msgspec.msgpack.Encoder().encode
 _decode_elements = msgspec.msgpack.Decoder(list[bytes]).decode
 
 
 class TimelineDescriptor(StateDescriptor):
-    """Of elements of a stream's type: as declared, or else as an annotation says where that pays, or else pickled."""
+    """Descriptor of a timeline of stream records. They are encoded by their declared type, or by an annotated type if
+    that pays off, and are otherwise pickled."""
 
     kind = "timeline"
 
@@ -52,20 +53,20 @@ class TimelineDescriptor(StateDescriptor):
 
 
 class _Line:
-    """What this epoch changed for one key."""
+    """The changes of this epoch to one key."""
 
     __slots__ = ("added", "removed", "times")
 
     def __init__(self) -> None:
         self.times: list[int] = []
-        """Those of `added`, in order."""
+        """The times in `added`, in ascending order."""
         self.added: dict[int, list[Any]] = {}
         self.removed: set[int] = set()
-        """Times whose stored elements are gone."""
+        """Times whose stored elements are removed."""
 
 
 class Timeline(KeyedState):
-    """Elements of the current key by time. Adding never reads; elements of one time keep the order they came in."""
+    """Elements of the current key by time. Adding never reads; elements of the same time keep their insertion order."""
 
     def __init__(self, overlay: Overlay | Namespaced, descriptor: TimelineDescriptor, number: int) -> None:
         super().__init__(overlay, descriptor, number)
@@ -75,6 +76,7 @@ class Timeline(KeyedState):
         self._lines: dict[bytes, _Line] = {}
 
     def add(self, time: int, value: Any) -> None:
+        """Add an element at a time."""
         held = self._hold(value)
         key = self._key()
         line = self._lines.get(key)
@@ -88,9 +90,9 @@ class Timeline(KeyedState):
             elements.append(held)
 
     def between(self, first: int, last: int) -> Iterator[tuple[int, Any]]:
-        """(time, element) of the times from `first` to `last`, both included, in order.
+        """Yield (time, element) for the times from `first` to `last`, inclusive, in order.
 
-        The elements are those of the moment of the call.
+        The elements are those at the time of the call.
         """
         key = self._key()
         line = self._lines.get(key)
@@ -103,7 +105,7 @@ class Timeline(KeyedState):
                 both = bool(found)
                 found += [(time, held) for time in ours for held in line.added[time]]
                 if both:
-                    # Stable: of one time, what was stored comes first.
+                    # A stable sort: stored elements come first among those of the same time.
                     found.sort(key=itemgetter(0))
         return self._each(found)
 
@@ -113,10 +115,10 @@ class Timeline(KeyedState):
             yield time, give(held)
 
     def remove_until(self, time: int) -> set[int]:
-        """Remove all elements up to this time, and give the times they had."""
+        """Remove all elements up to and including this time, and return their times."""
         key = self._key()
         line = self._lines.get(key)
-        # Most of what comes and goes in one epoch was never stored: no need to say that it is gone.
+        # Most elements that are added and removed in one epoch were never stored and need no deletion.
         removed = {time for time, _ in self._entries_between(key, line, -_BIAS, time)}
         if removed:
             if line is None:
@@ -131,14 +133,14 @@ class Timeline(KeyedState):
         return removed
 
     def times(self) -> list[int]:
-        """The times that have elements, in order."""
+        """Return the times that have elements, in order."""
         key = self._key()
         line = self._lines.get(key)
         stored = {time for time, _ in self._entries_between(key, line, -_BIAS, _BIAS - 1)}
         return sorted(stored if line is None else stored.union(line.times))
 
     def value(self) -> dict[int, list[Any]] | None:
-        """All there is of the current key, by time; None if there is nothing."""
+        """Return all elements of the current key by time, or None if it has no elements."""
         everything: dict[int, list[Any]] = {}
         for time, element in self.between(-_BIAS, _BIAS - 1):
             everything.setdefault(time, []).append(element)

@@ -1,8 +1,8 @@
 """Timers as state: entries ordered by time, in the same deltas, replicas and bases as all other state.
 
-Entry key: `key group · state id · time · length of the key · key · namespace`, with an empty value. A key group's
-timers are one range in the order of their times, so what is due is its beginning. The least time of each block is kept
-in the manifest: an epoch in which nothing is due reads nothing.
+Entry key: `key group · state id · time · length of the key · key · namespace`, with an empty value. The timers of a key
+group form one range ordered by time, so due timers are at its start. The manifest records the earliest time per block:
+an epoch in which no timer is due reads nothing.
 """
 
 from __future__ import annotations
@@ -25,31 +25,31 @@ _RANGE = struct.Struct(">HI")
 _TIME = struct.Struct(">QI")
 _BARE_TIME = struct.Struct(">Q")
 _BIAS = 2**63
-"""Added to a time, so that negative ones sort before the others."""
+"""Added to a time, which makes negative times sort before positive ones."""
 
 NEVER = 2**63
-"""The least time where there is no timer: after every time."""
+"""The earliest time if no timer exists: later than any time."""
 
 _PORTION = 32_768
-"""Stored timers that are taken into memory at once. Where not all of one time are, the others of it come after them."""
+"""Stored timers that are loaded into memory at once. A portion can end between two timers of the same time."""
 _LAST = 2**63 - 1
 """The time up to which timers fire at the end of the input."""
 _FURTHER, _FURTHER_EACH = 250_000, 100
-"""Timers that timers may set for the same step of time: so many, or so many for each that was set before it. A day of
-seconds for one key is less."""
+"""Timers that firing timers can set for the same time step: this many, or this many per timer set before the step.
+Firing every second for a day, for one key, stays below the limit."""
 _BETWEEN_LOOKS = 1024
-"""Timers that fire before the overlay is asked whether it has become too large."""
+"""Timers that fire between checks of the overlay's size."""
 
 Timer = tuple[int, bytes, bytes]
-"""Time, key and namespace. Plain tuples: one is made for every record of a windowed stream."""
+"""Time, key and namespace. A plain tuple, because a windowed stream creates one for every record."""
 
 
 _TIMER_BYTES, _PLACE_BYTES = 220, 60
-"""About what a timer takes, and its place in a set."""
+"""Approximate memory of a timer, and of its slot in a set."""
 
 
 class EndlessTimers(PenstockError):
-    """Timers set further timers, without end, and so keep time from going on."""
+    """Firing timers keep setting further timers, so time never advances."""
 
     retryable = False
 
@@ -57,8 +57,8 @@ class EndlessTimers(PenstockError):
 class Timers:
     """The timers of one kind (event time or processing time) of one operator subtask.
 
-    Order of calls: `begin` with each epoch, then `register`, `delete` and `due` as records and time come, at the end
-    `drain` into the delta and `least`.
+    Order of calls: `begin` at the start of each epoch; then `register`, `delete` and `due` as records arrive and time
+    advances; at the end `drain` into the delta, and `least`.
     """
 
     def __init__(self, overlay: Overlay, kind: str) -> None:
@@ -68,30 +68,35 @@ class Timers:
         self.begin({}, range(0))
 
     def begin(self, least: dict[int, int], groups: range) -> None:
-        """`least`: by block, a time before which no stored timer is. `groups`: the key groups of this subtask."""
+        """Start an epoch.
+
+        Args:
+            least: A lower bound of the time of the stored timers, by block.
+            groups: The key groups of this subtask.
+        """
         self._groups = groups
         blocks = blocks_of_range(groups.start, groups.stop, self._overlay.max_parallelism)
         self._stored_least = {block: time for block, time in least.items() if block in blocks}
         self._stored_first = min(self._stored_least.values(), default=NEVER)
         self._horizon = -_BIAS - 1
-        """Stored timers up to this time are in memory."""
+        """All stored timers up to this time are in memory."""
         self._heap: list[Timer] = []
         self._live: set[Timer] = set()
-        """Of those in memory, the ones that have neither fired nor been deleted."""
+        """The timers in memory that have neither fired nor been deleted."""
         self._new: set[Timer] = set()
         self._gone: set[Timer] = set()
         self._uncertain: set[int] = set()
-        """Blocks whose least stored timer was deleted."""
+        """Blocks whose earliest stored timer was deleted."""
         self._new_least: dict[int, int] = {}
         self._streams: dict[int, _Stored] = {}
         self._until = self._firing = -_BIAS
         self._further: set[Timer] = set()
-        """Those that timers set for the step of time that fires them."""
+        """Timers that were set by timers of the time step now firing."""
         self._partly: int | None = None
-        """A time of which some stored timers are in memory, and some may not be."""
+        """A time of which only some stored timers might be in memory."""
 
     def restart(self) -> None:
-        """After a `drain` in the middle of an epoch: begin anew, on what was drained."""
+        """Start over from the drained timers, after a `drain` in the middle of an epoch."""
         least = self.least()
         for timer in filter(self._live.__contains__, self._heap):
             block = self._block(timer[1])
@@ -99,13 +104,13 @@ class Timers:
         self.begin(least, self._groups)
 
     def weight(self) -> int:
-        """About the bytes of memory that this epoch's timers take."""
+        """Return the approximate memory that this epoch's timers take, in bytes."""
         chosen = [weigh(timer) for timer in sample(self._heap)] or [_TIMER_BYTES]
         live, gone = len(self._live), len(self._gone)
         return (live + gone) * (sum(chosen) // len(chosen)) + (live + gone + len(self._new)) * _PLACE_BYTES
 
     def register(self, time: int, namespace: bytes = b"") -> None:
-        """For the current key. A timer that is there already stays one."""
+        """Set a timer for the current key. Setting an existing timer has no effect."""
         key = self._overlay.key or self._overlay.current_key("timers")
         timer = time, key, namespace
         if timer not in self._live:
@@ -114,12 +119,12 @@ class Timers:
             self._gone.discard(timer)
             heappush(self._heap, timer)
         if self._is_firing and (time <= self._firing or self._until == _LAST):
-            # At the end of the input, where there is no time to wait for, one timer that sets the next would never
-            # come to an end; nor would one that sets another for no later time.
+            # At the end of the input, time does not limit a timer that keeps setting the next one. Neither does it
+            # limit a timer that sets another one for no later time.
             self._further.add(timer)
 
     def ensure(self, time: int, namespace: bytes = b"") -> None:
-        """As `register`, but looks first: a timer that is stored is not written again."""
+        """Set a timer unless it is already stored. Unlike `register`, this reads first and never rewrites a timer."""
         key = self._overlay.key or self._overlay.current_key("timers")
         timer = time, key, namespace
         if timer in self._live:
@@ -132,6 +137,7 @@ class Timers:
         self.register(time, namespace)
 
     def delete(self, time: int, namespace: bytes = b"") -> None:
+        """Delete a timer of the current key, if it exists."""
         key = self._overlay.key or self._overlay.current_key("timers")
         timer = time, key, namespace
         self._live.discard(timer)
@@ -143,13 +149,13 @@ class Timers:
                 self._uncertain.add(block)
 
     def is_due(self, until: int) -> bool:
-        """Whether `due` may have something to give. Cheap: a watermark may follow every record."""
+        """Return whether `due` might yield a timer. This is cheap, because a watermark can follow every record."""
         return self._stored_first <= until or (bool(self._heap) and self._heap[0][0] <= until)
 
     def due(self, until: int) -> Iterator[Timer]:
-        """Every timer up to `until`, in the order of time; those registered meanwhile too. Each is gone when given.
+        """Yield and remove every timer up to `until` in order of time, including those registered meanwhile.
 
-        Whoever reads this has no record under way when it asks for the next one: the overlay may spill then.
+        Request the next timer only between records, because the overlay can spill then.
         """
         self._until, fired, fired_further = until, 0, 0
         self._is_firing = True
@@ -180,17 +186,17 @@ class Timers:
 
     def _endless(self, fired: int) -> EndlessTimers:
         if self._until == _LAST:
-            when, until = "at the end of the input", "once the current watermark is 2**63 - 1: no record follows then"
+            when, until = "at the end of the input", "once the current watermark is 2**63 - 1: no record follows it"
         else:
-            when, until = f"at {self._until}", "for a time that is not later than the one that fires"
+            when, until = f"at {self._until}", "for a time that is not later than that of the firing timer"
         return EndlessTimers(
-            f"Timers that fire set further timers without end, {when}: {fired} of those have fired, the last one for "
+            f"Firing timers keep setting further timers {when}: {fired} of these have fired, the last one for "
             f"{self._firing}.",
-            fix=f"Set no timer {until}.",
+            fix=f"Do not set a timer {until}.",
         )
 
     def _load_due(self, until: int) -> bool:
-        """See that the first timer up to `until` is in memory; whether there is one."""
+        """Load the first timer up to `until` into memory, and return whether one exists."""
         heap = self._heap
         while self._stored_first <= until and (
             not heap or self._stored_first < heap[0][0] or self._stored_first == heap[0][0] != self._partly
@@ -201,8 +207,10 @@ class Timers:
         return bool(heap) and heap[0][0] <= until
 
     def take(self, until: int) -> tuple[list[Timer], int]:
-        """The first of the timers up to `until`, in no order, which is cheaper than `due`; each is gone when given.
-        And how far they go: all that are earlier are among them. Ask again while anything `is_due`."""
+        """Remove and return the first timers up to `until`, unordered, and the time up to which they are complete.
+
+        Cheaper than `due`. All timers before the returned time are included. Call again while `is_due`.
+        """
         taken = self._next_stored(until) if self._stored_first <= until else []
         until = min(until, self._stored_first)
         self._horizon = max(self._horizon, min(until, self._stored_first - 1))
@@ -217,13 +225,13 @@ class Timers:
         return taken, until
 
     def is_stored(self, time: int, group: int) -> bool:
-        """Whether a key group has stored timers of this very time."""
+        """Return whether a key group has stored timers of exactly this time."""
         reader = self._overlay.reader(group)
         return reader is not None and any(reader.scan(_RANGE.pack(group, self._id) + _BARE_TIME.pack(time + _BIAS)))
 
     def _next_stored(self, until: int) -> list[Timer]:
-        """The first stored timers up to `until` that are not in memory and were not deleted, each once, in the order
-        of time; at most `_PORTION`."""
+        """Return the first stored timers up to `until` that are neither in memory nor deleted, without duplicates, in
+        order of time; at most `_PORTION`."""
         gone, live = self._gone, self._live
         blocks = [block for block, least in self._stored_least.items() if least <= until]
         streams = [stream for block in blocks for stream in self._streams_of(block)]
@@ -248,7 +256,7 @@ class Timers:
         return found
 
     def _streams_of(self, block: int) -> list[_Stored]:
-        """One for each key group of the block that is this subtask's; each goes on where it was."""
+        """Return one stream per key group of the block that belongs to this subtask. Streams keep their position."""
         streams = []
         for group in block_range(block, self._overlay.max_parallelism):
             reader = self._overlay.reader(group) if group in self._groups else None
@@ -264,6 +272,7 @@ class Timers:
         return min(heads, default=NEVER)
 
     def drain(self, groups: dict[int, GroupChanges]) -> None:
+        """Add this epoch's new and removed timers to the changes of their key groups."""
         maximum = self._overlay.max_parallelism
         least: dict[int, int] = {}
         for timers, value in ((self._new, b""), (self._gone, None)):
@@ -279,10 +288,10 @@ class Timers:
         self._new_least = least
 
     def least(self) -> dict[int, int]:
-        """By block, the time of its first timer at the end of the epoch; after `drain`. Others have no timers.
+        """Return the time of the earliest timer per block at the end of the epoch; blocks without timers are missing.
 
-        Where two subtasks share a block, it may be the time of a timer that the other one deleted: too early, which
-        costs a look, never too late.
+        Call it after `drain`. If two subtasks share a block, the time can be that of a timer that the other subtask
+        deleted. It is then too early, which costs one read, but never too late.
         """
         maximum = self._overlay.max_parallelism
         for block in self._uncertain:
@@ -306,7 +315,7 @@ class Timers:
 
 
 class _Stored:
-    """The timers of one key group in its replica, first to last; `head` is the next one."""
+    """The stored timers of one key group in ascending order; `head` is the next one."""
 
     def __init__(self, entries: Iterator[tuple[bytes, bytes]]) -> None:
         self._entries = entries
@@ -314,6 +323,7 @@ class _Stored:
         self.next()
 
     def next(self) -> None:
+        """Advance to the next timer."""
         entry = next(self._entries, None)
         if entry is None:
             self.head = None

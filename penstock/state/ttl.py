@@ -1,9 +1,9 @@
-"""What time to live means for stored entries: which carry a time, and which have expired.
+"""Time to live (TTL) of stored entries: which entries carry a timestamp, and which have expired.
 
-A state with TTL keeps its entries under a number of its own, each with the time of its last access in front, so that
-any entry tells by its key whether it has one. States without TTL know nothing of this. A state that has had TTL once
-stays in this form, also where TTL is turned off; and where it is turned on later, the entries from before stay where
-they are and count as accessed then (`Form.since`).
+A state with TTL stores its entries under a separate state id, each prefixed with the time of its last access, so the
+key of an entry shows whether it carries a timestamp. States without TTL are not affected. A state that once had TTL
+keeps this format even if TTL is turned off. If TTL is turned on later, earlier entries stay in place and count as
+accessed at that time (`Form.since`).
 """
 
 from __future__ import annotations
@@ -19,58 +19,69 @@ from penstock.state.files import GroupChanges
 from penstock.state.ttl_config import StateTtlConfig
 
 STAMP = struct.Struct(">?q")
-"""In front of a value: whether the time is event time, and the time, in milliseconds."""
+"""Prefix of a value: whether the time is event time, and the time in milliseconds."""
 
 UNKNOWN = -(2**63)
-"""The time of an access before event time had begun. What was accessed then does not expire."""
+"""The time of an access before event time started. Values accessed then do not expire."""
 _END = 2**63 - 1
 FOREVER = 2**65
-"""A time to live past every time there is."""
+"""A time to live beyond any time."""
 
 _ID = slice(2, 6)
-"""Where the state's number is in an entry's key."""
+"""Position of the state id in an entry's key."""
 
 encode_elements = msgspec.msgpack.Encoder().encode
 decode_elements = msgspec.msgpack.Decoder(list[bytes]).decode
 
 
 class Clock(Protocol):
-    """The times by which the values of one operator subtask age."""
+    """The clocks by which the values of one operator subtask age."""
 
-    def processing_time(self) -> int: ...
+    def processing_time(self) -> int:
+        """Return the processing time in milliseconds."""
 
-    def event_time(self) -> int: ...
+    def event_time(self) -> int:
+        """Return the event time in milliseconds."""
 
 
 class Form(msgspec.Struct, array_like=True, frozen=True, kw_only=True):
-    """How a state with TTL is stored. In reports and manifests; the settings in it are for whoever cleans up, and are
-    never restored: those of the program count."""
+    """How a state with TTL is stored, in reports and manifests. Its settings are for cleanup only and are never
+    restored: the program's settings apply."""
 
     event_time: bool
     ttl_ms: int | None
-    """None while TTL is turned off."""
+    """None if TTL is turned off."""
     is_list: bool
     since: tuple[int, int] | None = None
-    """Processing and event time at which TTL was turned on, or the other clock was chosen, for a state that had data:
-    the time of all entries that carry none of this clock. None where all do."""
+    """Processing and event time at which a state that already had data got TTL or changed its clock. This is the time
+    of all entries without a timestamp of the current clock. None if all entries have one."""
     in_bases: bool = False
-    """Whether bases are to leave out what has expired."""
+    """Whether bases omit expired values."""
     in_compaction: bool = False
-    """Whether replicas may drop it."""
+    """Whether replicas can drop expired values."""
 
     def time_of_unstamped(self) -> int:
+        """Return the access time of entries without a timestamp of the current clock."""
         return UNKNOWN if self.since is None else self.since[self.event_time]
 
 
 def timed_name(name: str) -> str:
-    """What the number of a state's entries that carry a time is made of. No name that a user chooses is like it."""
+    """Return the name from which the state id of timestamped entries is derived. User-defined names never match it."""
     return f"{name}\0ttl"
 
 
 def next_form(
     config: StateTtlConfig | None, stored: Form | None, has_data: bool, is_list: bool, now: tuple[int, int]
 ) -> Form | None:
-    """The form of a state from now on; None where it has no TTL and never had. `has_data`: the state is stored."""
+    """Return the form of a state from now on, or None if it has no TTL and never had.
+
+    Args:
+        config: The declared TTL.
+        stored: The form in the last checkpoint.
+        has_data: Whether the state is stored.
+        is_list: Whether the state is a list.
+        now: Processing and event time.
+    """
     if config is None or not config.is_enabled():
         return (
             None
@@ -90,13 +101,13 @@ def next_form(
         is_list=is_list,
         since=since,
         in_bases=strategies.in_full_snapshot() or compacts or strategies.is_cleanup_in_background(),
-        # What a replica drops by itself a walk over it does not find, so it would never be in a delta.
+        # Cleanup cannot find entries that a replica dropped by itself, so their removal would never be in a delta.
         in_compaction=compacts and strategies.get_incremental_cleanup_strategy() is None,
     )
 
 
 class Expiry:
-    """Tells of any entry of an operator whether it has expired. Made by `bases_filter` and `compaction_filter`."""
+    """Decides for any entry of an operator whether it has expired. See `bases_filter` and `compaction_filter`."""
 
     def __init__(self, forms: Mapping[str, Form], processing_time: int, event_time: int) -> None:
         self._states: dict[bytes, tuple[Form, int, bool]] = {}
@@ -104,7 +115,7 @@ class Expiry:
             now = event_time if form.event_time else processing_time
             if form.ttl_ms is None or (form.event_time and now in (UNKNOWN, _END)):
                 continue
-            # Expired is what was accessed at this time or before.
+            # Values whose last access was at this time or earlier have expired.
             last = now - form.ttl_ms
             self._states[_number(timed_name(name))] = form, last, True
             if form.since is not None:
@@ -114,7 +125,7 @@ class Expiry:
         return bool(self._states)
 
     def live(self, key: bytes, value: bytes) -> bool:
-        """Whether anything of this entry has not expired. Entries of states without TTL have not."""
+        """Return whether any part of this entry has not expired. Entries of states without TTL never expire."""
         found = self._states.get(key[_ID])
         if found is None:
             return True
@@ -126,7 +137,7 @@ class Expiry:
         return _is_live(value, form, last)
 
     def rest(self, changes: GroupChanges) -> GroupChanges:
-        """The changes without what has expired, element by element."""
+        """Return the changes without expired values and list elements."""
         kept = []
         for key, value in changes.entries:
             if value is not None:
@@ -147,16 +158,16 @@ class Expiry:
 
 
 def bases_filter(forms: Mapping[str, Form], processing_time: int, event_time: int) -> Expiry | None:
-    """What a base may leave out of an operator's state at these times; None where that is nothing."""
+    """Return the filter of expired values for a base written at these times, or None if nothing can be omitted."""
     return Expiry({n: form for n, form in forms.items() if form.in_bases}, processing_time, event_time) or None
 
 
 def compaction_filter(
     forms: Mapping[str, Form], processing_time: int, event_time: int
 ) -> Callable[[bytes, bytes], bool] | None:
-    """For a replica that compacts: which entries it must keep, by key and value; None where that is all of them.
+    """Return a function that decides, by key and value, which entries a compacting replica must keep; None if all.
 
-    The times are those of the manifest the replica stands on, or earlier ones.
+    The times are at most those of the manifest at which the replica is.
     """
     expiry = Expiry({n: form for n, form in forms.items() if form.in_compaction}, processing_time, event_time)
     return expiry.live if expiry else None

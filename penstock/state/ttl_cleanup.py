@@ -1,8 +1,9 @@
-"""Incremental clean-up: a walk through a state's stored entries, a few in each epoch.
+"""Incremental cleanup: scan a state's stored entries, a few per epoch.
 
-How far it goes follows from how often the state was accessed in the epoch, and where it goes on is an entry of the
-state, so an epoch that is run again, in whatever process, removes the same. A walk that got through knows the oldest
-entry it left, and none is begun before that one expires: where nothing can have expired, nothing is read.
+The number of entries depends on how often the state was accessed in the epoch, and the position of the scan is stored
+as an entry of the state. An epoch that runs again, in any process, therefore removes the same entries. A completed scan
+records the oldest entry it left, and the next scan starts only when that entry expires: if nothing can have expired,
+nothing is read.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ if TYPE_CHECKING:
     from penstock.state.ttl_states import TimedState
 
 _CURSOR = struct.Struct(">?qI")
-"""Whether by event time, the time of the oldest entry left, and where the subtask's key groups end; behind it the entry
-where the walk goes on, or nothing if it got through."""
+"""Whether the clock is event time, the time of the oldest remaining entry, and the end of the subtask's key groups;
+followed by the entry at which the scan continues, or nothing if it is complete."""
 
 
 class Cleaner:
-    """Of one state of one operator subtask."""
+    """Incremental cleanup of one state of one operator subtask."""
 
     def __init__(self, state: TimedState, name: str, size: int, every_record: bool) -> None:
         self.state = state
@@ -35,7 +36,7 @@ class Cleaner:
         self._every_record = every_record
 
     def clean(self, overlay: Overlay, groups: range) -> None:
-        """At the end of an epoch: go on from where the last one stopped."""
+        """Continue the scan at the end of an epoch."""
         state = self.state
         steps = self._size * (state.accesses + (overlay.records if self._every_record else 0))
         now = state.now()
@@ -53,7 +54,7 @@ class Cleaner:
                     oldest = time
                 elif not state.is_expired_at(time, now):
                     return
-        # What is written while the walk is under way is not older than its beginning.
+        # Entries written during the scan are not older than its start.
         oldest, stopped = self._walk(overlay, self._ranges(groups, start), steps, min(oldest, now))
         after = _CURSOR.pack(state.form.event_time, oldest, groups.stop) + stopped
         if after != before:
@@ -62,11 +63,12 @@ class Cleaner:
     def _walk(
         self, overlay: Overlay, ranges: Iterator[tuple[bytes, bytes]], steps: int, oldest: int
     ) -> tuple[int, bytes]:
-        """The time of the oldest entry seen and left, or `oldest`; and where it stopped, nothing if it got through."""
+        """Return the time of the oldest remaining entry, at most `oldest`, and the entry at which the scan stopped, or
+        nothing if it is complete."""
         state = self.state
         now = state.now()
         for start, end in ranges:
-            # An empty range is a step too: it has to be looked for.
+            # An empty range counts as a step, because it has to be looked up.
             if not steps:
                 return oldest, start
             steps -= 1
@@ -91,18 +93,18 @@ class Cleaner:
         return oldest, b""
 
     def _ranges(self, groups: range, start: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """The ranges of the state's entries in the subtask's key groups, from `start` on."""
+        """Yield the ranges of the state's entries in the subtask's key groups, from `start` on."""
         numbers = [self.state.number.to_bytes(4, "big")]
         if self.state.form.since is not None:
             numbers.append(self.state.unstamped)
         for prefix in sorted(group.to_bytes(2, "big") + number for group in groups for number in numbers):
             end = prefix_end(prefix)
-            # A key group has two bytes of which the first is never 255.
+            # The first of the two bytes of a key group is never 255.
             assert end is not None
             if end > start:
                 yield max(prefix, start), end
 
 
 def cursor_name(name: str) -> str:
-    """What the number of the entry is made of that says where a state's clean-up goes on."""
+    """Return the name from which the state id of the cleanup position is derived."""
     return f"{name}\0ttl cursor"

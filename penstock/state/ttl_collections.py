@@ -1,4 +1,4 @@
-"""Lists and maps with time to live: each element and each entry has its own time."""
+"""Lists and maps with time to live: each list element and each map entry has its own time."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from penstock.state.weight import weigh_nested
 
 
 class TimedList(TimedState, KeyedList):
-    """Each element has its time. A chunk of which an element has expired is written again without it."""
+    """List state in which each element has a time. A chunk with an expired element is rewritten without it."""
 
     def reset(self) -> None:
         super().reset()
         self._rewritten: dict[bytes, dict[bytes, list[Timed]]] = {}
-        """By key and chunk, what is left of stored chunks."""
+        """The remaining elements of stored chunks that changed, by key and chunk."""
 
     def weight(self) -> int:
         return super().weight() + weigh_nested(self._rewritten)
@@ -71,7 +71,7 @@ class TimedList(TimedState, KeyedList):
             self._read_before.pop(key, None)
 
     def _pass(self, key: bytes, look: Callable[[list[Timed]], list[Timed]]) -> None:
-        """Show every list of elements to `look`, which gives what shall be there instead, or the very same."""
+        """Pass every list of elements to `look`, and replace it with the returned list unless it is the same object."""
         if key not in self._replaced:
             for chunk in self._below(key):
                 kept = look(chunk[1])
@@ -134,7 +134,7 @@ class TimedList(TimedState, KeyedList):
 
 
 class TimedMap(TimedState, KeyedMap):
-    """Each entry has its time."""
+    """Map state in which each entry has a time."""
 
     def put(self, key: Any, value: Any) -> None:
         self.accesses += 1

@@ -1,4 +1,4 @@
-"""Entries from before TTL was turned on, as if they carried a time."""
+"""Read entries from before TTL was turned on as if they carried a timestamp."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from penstock.state.engines.base import Reader
 from penstock.state.ttl import STAMP, Form, decode_elements, encode_elements
 
 _PLACE = slice(2, 6)
-"""Where the state's number is in an entry's key."""
+"""Position of the state id in an entry's key."""
 
 
 def with_time(data: bytes, form: Form) -> bytes:
-    """A stored value without a time, or a list's chunk of them, with the one that counts for it."""
+    """Prefix a stored value, or each value of a list chunk, with the timestamp that applies to unstamped values."""
     stamp = STAMP.pack(form.event_time, form.time_of_unstamped())
     return encode_elements([stamp + each for each in decode_elements(data)]) if form.is_list else stamp + data
 
 
 class StampingReader(Reader):
-    """Reads a state's entries with times, and among them those without, given the time of their form."""
+    """Reads timestamped entries, merged with unstamped ones to which it adds the time of their form."""
 
     def __init__(self, reader: Reader, unstamped: bytes, form: Form) -> None:
         self.position = reader.position
@@ -39,7 +39,7 @@ class StampingReader(Reader):
         return merge(self._reader.scan(prefix), self._stamped(before, prefix))
 
     def between(self, start: bytes, end: bytes | None) -> Iterator[tuple[bytes, bytes]]:
-        # Within one state, so there always is an end.
+        # The range is within one state, so it always has an end.
         assert end is not None
         before = self._reader.between(self._renumbered(start, self._unstamped), self._renumbered(end, self._unstamped))
         return merge(self._reader.between(start, end), self._stamped(before, start))

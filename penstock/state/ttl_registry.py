@@ -1,4 +1,4 @@
-"""The states with time to live of one overlay: which there are, how they are stored, and their clean-up."""
+"""The states with time to live of one overlay: their registry, stored form and cleanup."""
 
 from __future__ import annotations
 
@@ -35,12 +35,15 @@ _NOTHING: Mapping[str, Form] = MappingProxyType({})
 
 
 def numbers_of(name: str) -> set[int]:
-    """All numbers that a state's entries may have."""
+    """Return all state ids that the entries of a state can have."""
     return {state_id(name), state_id(timed_name(name)), state_id(cursor_name(name))}
 
 
 class TimedStates:
-    """Order of calls: `restore` before states are registered, and again with each epoch; `make` for each of them."""
+    """The states with TTL of one overlay.
+
+    Order of calls: `restore` before states are registered, and again in each epoch; `make` for each state.
+    """
 
     def __init__(self, overlay: Overlay) -> None:
         self._overlay = overlay
@@ -51,18 +54,23 @@ class TimedStates:
         self.restore({}, _NOTHING, (0, 0))
 
     def restore(self, schemas: Mapping[str, str], forms: Mapping[str, Form], now: tuple[int, int]) -> None:
-        """What is stored: all states, and the forms of those that have TTL or had it. `now`: processing and event time
-        of the epoch, the same in all subtasks."""
+        """Set the stored states.
+
+        Args:
+            schemas: The schemas of all states.
+            forms: The forms of the states that have or had TTL.
+            now: Processing and event time of the epoch, the same in all subtasks.
+        """
         self._schemas = schemas
         self._stored = forms
         self._restored_at = now
 
     def go_by(self, clock: Clock) -> None:
-        """Set the clock by which states expire. The owner of the overlay calls it where states can have TTL."""
+        """Set the clock by which states expire. The owner of the overlay calls it if states can have TTL."""
         self._clock = clock
 
     def make(self, descriptor: StateDescriptor, name: str) -> TimedState | None:
-        """The state of a descriptor with TTL, or of one that is stored with it; None for all others."""
+        """Return a state whose descriptor has TTL, or that is stored with TTL; None for all others."""
         config = descriptor.ttl_config
         stored = self._stored.get(name)
         if config is None and stored is None:
@@ -72,7 +80,10 @@ class TimedStates:
         if form is None:
             return None
         if self._clock is None:
-            raise StateError(f"State '{name}' has a time to live, which is not possible here.")
+            raise StateError(
+                f"State '{name}' has a time to live, which is not supported here.",
+                fix="Remove enable_time_to_live.",
+            )
         kind = _STATES[type(descriptor)]
         if isinstance(descriptor, ValueStateDescriptor) and descriptor.default_value is not None:
             kind = DefaultedTimedValue
@@ -97,17 +108,17 @@ class TimedStates:
             self._timers[kind].watch(state)
 
     def forms(self) -> dict[str, Form]:
-        """For the report. With those of stored states that this subtask has not asked for, lest they be forgotten."""
+        """Return the forms for the checkpoint report, including those of stored states not registered here."""
         forms = dict(self._stored)
         forms.update((name, state.form) for name, state in self._states.items())
         return forms
 
     def begin(self) -> None:
-        """An epoch begins."""
+        """Start an epoch."""
         for state in self._states.values():
             state.accesses = 0
 
     def clean_up(self, groups: range) -> None:
-        """Incremental clean-up, at the end of an epoch and before the states are drained."""
+        """Run incremental cleanup at the end of an epoch, before the states are drained."""
         for cleaner in self._cleaners:
             cleaner.clean(self._overlay, groups)

@@ -1,4 +1,4 @@
-"""Removing values when their time comes, by timers that no function sees."""
+"""Removal of values when they expire, by internal timers."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 _END = 2**63 - 1
 
 EXPIRY_KINDS = {"EVENT_TIME": "TTL_EVENT_TIME", "PROCESSING_TIME": "TTL_PROCESSING_TIME"}
-"""Under which names the timers of TTL are kept, by the clock they go by."""
+"""Names under which TTL timers are stored, by clock."""
 
 
 class ExpiryTimers:
-    """The timers of TTL that go by one clock. They come just before the operator's own of that clock.
+    """The TTL timers of one clock. They fire just before the operator's timers of that clock.
 
-    Their namespace is the state's number and the map key.
+    Their namespace consists of the state id and the map key.
     """
 
     def __init__(self, overlay: Overlay, kind: str) -> None:
@@ -31,20 +31,23 @@ class ExpiryTimers:
         overlay.add_timers(EXPIRY_KINDS[kind], self._timers)
 
     def watch(self, state: TimedState) -> None:
+        """Let timers remove the expired values of a state."""
         state.timers = self
         self._states[_number(state)] = state
 
     def set(self, state: TimedState, time: int, rest: bytes) -> None:
+        """Set a timer for the current key and the map key `rest`."""
         if time <= _END:
             self._timers.register(time, _number(state) + rest)
 
     def unset(self, state: TimedState, time: int, rest: bytes) -> None:
+        """Delete a timer of the current key and the map key `rest`."""
         if time <= _END:
             self._timers.delete(time, _number(state) + rest)
 
     def _come_before(self, timers: Timers) -> None:
-        # The operator and its contexts hold this very object. `is_due` is asked with every watermark, up to once per
-        # record: where no state is cleaned up by timers, it costs a branch less, 0.015 µs.
+        # The operator and its contexts hold this very object. `is_due` is called with every watermark, up to once per
+        # record: patching it saves a branch, 0.015 µs, if no state is cleaned up by timers.
         is_due, due, take = timers.is_due, timers.due, timers.take
 
         def due_after(until: int) -> Iterator[Timer]:
@@ -60,7 +63,7 @@ class ExpiryTimers:
         timers.take = take_after  # type: ignore[method-assign]
 
     def _is_due(self, until: int) -> bool:
-        # The end of the input is no point in time: nothing expires by it.
+        # The end of the input is not a point in time: nothing expires at it.
         return until != _END and self._timers.is_due(until)
 
     def _remove_expired(self, until: int) -> None:

@@ -1,7 +1,7 @@
-"""How much memory an overlay takes, and when to look.
+"""Estimates of how much memory an overlay takes, and when to make them.
 
-Weights are estimates from samples. They depend on nothing but what was written and read, so that a retried task spills
-at the same places: what it writes is named by content, and the names travel in rows that Spark compares.
+Weights are estimated from samples. They depend only on the data read and written, so a retried task spills at the same
+points: its files are named by content, and the names are in rows that Spark compares.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from typing import Any
 _SAMPLE = 128
 _DEPTH = 5
 _SLOT = 50
-"""Bytes for one more entry of a dict or set, about: tables are a third to two thirds full."""
+"""Approximate bytes per entry of a dict or set, whose tables are one to two thirds full."""
 MEMBER_BYTES = 120
-"""About what a key in a set takes."""
+"""Approximate bytes of a key in a set."""
 _FLAT = frozenset({int, bytes, str, float, bool, type(None)})
 
 _FIRST_LOOK = 64 * 1024
-"""Bytes of records after which an overlay is weighed first; later it is weighed less often."""
+"""Bytes of records after which an overlay is first weighed; later it is weighed less often."""
 _RECORD = 64
-"""What a record counts beside its bytes: it may well set a timer or a count."""
+"""What a record counts in addition to its bytes: it might set a timer or a counter."""
 
 
 def weigh(held: Any, depth: int = _DEPTH) -> int:
-    """About the bytes that an object takes with all it holds."""
+    """Return the approximate size of an object and everything it contains, in bytes."""
     kind = type(held)
     size = getsizeof(held)
     if kind in _FLAT or depth == 0:
@@ -41,7 +41,7 @@ def weigh(held: Any, depth: int = _DEPTH) -> int:
 
 
 def weigh_nested(held: Mapping[Any, Collection[Any]]) -> int:
-    """As `weigh`, of a dict with lists or dicts as values, of which a few may be far longer than all others."""
+    """Return the weight of a dict of lists or dicts, a few of which can be far longer than the others."""
     if not held:
         return 0
     inner = sum(map(len, held.values()))
@@ -52,7 +52,7 @@ def weigh_nested(held: Mapping[Any, Collection[Any]]) -> int:
 
 
 def sample(held: Collection[Any]) -> Iterable[Any]:
-    """Up to twice `_SAMPLE` elements, evenly from the first to the last. Not of sets: their order is by chance."""
+    """Return up to twice `_SAMPLE` elements, evenly spaced. Not for sets: their order is not reproducible."""
     return islice(held, 0, None, max(1, len(held) // _SAMPLE))
 
 
@@ -62,25 +62,29 @@ def _scaled(count: int, weights: Iterable[int]) -> int:
 
 
 class Gauge:
-    """Says when an overlay may have outgrown its limit. Weighing takes 10 ns for each entry, so it is done seldom:
-    as often as the growth so far asks for, and after a start at most half as often each time."""
+    """Decides when to check whether an overlay has outgrown its limit.
+
+    Weighing takes 10 ns per entry, so it is done rarely: as often as the growth so far requires, with intervals that at
+    most double each time.
+    """
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self.reset()
 
     def reset(self) -> None:
+        """Start over with an empty overlay."""
         self._done = 0
         self._weight = 0
         self._step = self._next = max(1, min(_FIRST_LOOK, self._limit // 16))
 
     def note(self, size: int, records: int) -> bool:
-        """So many bytes and records were worked on; whether it is time to weigh."""
+        """Note how many bytes and records were processed, and return whether it is time to weigh."""
         self._done += size + records * _RECORD
         return self._done >= self._next
 
     def is_full(self, weight: int) -> bool:
-        """Whether the overlay, which has this weight, is to be spilled now."""
+        """Return whether an overlay of this weight should spill now."""
         rate = max(1.0, (weight - self._weight) / max(1, self._done))
         left = self._limit - weight
         if left <= self._limit // 16:

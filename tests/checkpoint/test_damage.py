@@ -217,6 +217,6 @@ def test_a_full_disk_fails_the_epoch_and_the_job_continues_once_there_is_space(t
     assert failure.startswith(
         "EpochFailed|Epoch 2 was declined: Operator 'counts' (uid 'count'): Cannot write 'deltas/"
     )
-    assert "File too large. See that the directory exists, has free space" in failure
+    assert "File too large. Make sure that the directory exists, is writable and has free space" in failure
     assert "(state.checkpoints.dir)" in failure
     assert (unchanged, output) == ("True", "[1, 1] 2")

@@ -189,7 +189,7 @@ class TestTheCheckpointDirectory:
     def test_that_cannot_be_written_is_refused(self, tmp_path: Path) -> None:
         (tmp_path / "file").write_text("a user's own")
         error = self.refused(state__checkpoints__dir=str(tmp_path / "file" / "checkpoints"))
-        assert f"Nothing can be written to {tmp_path}/file/checkpoints/numbers: {tmp_path}/file is not" in error.problem
+        assert f"Cannot write to {tmp_path}/file/checkpoints/numbers: {tmp_path}/file is not" in error.problem
         assert "state.checkpoints.dir" in error.fix
         assert (tmp_path / "file").read_text() == "a user's own"
 

@@ -115,9 +115,9 @@ class TestEveryType:
 @pytest.mark.parametrize(
     ("declared", "bad", "words"),
     [
-        (Types.BYTE(), 128, "A byte is from -128 to 127; declare Types.LONG()"),
-        (Types.SHORT(), -(2**15) - 1, "A short is from -32768 to 32767"),
-        (Types.INT(), 2**31, "A int is from -2147483648 to 2147483647"),
+        (Types.BYTE(), 128, "The range of byte is -128 to 127; declare Types.LONG()"),
+        (Types.SHORT(), -(2**15) - 1, "The range of short is -32768 to 32767"),
+        (Types.INT(), 2**31, "The range of int is -2147483648 to 2147483647"),
         (Types.LONG(), 2**63, "declare Types.BIG_INT()"),
         (Types.LONG(), True, "The bool True is not a long"),
         (Types.LONG(), 1.0, "The float 1.0 is not a long"),
@@ -127,7 +127,7 @@ class TestEveryType:
         (Types.BIG_DEC(), 1.1, "is not a decimal"),
         (Types.SQL_DATE(), datetime(2024, 1, 1), "is not a date"),
         (Types.INSTANT(), 1, "Instant.of_epoch_milli"),
-        (Types.TUPLE([Types.STRING()]), ("a", "b"), "It has 2 elements where 1 are declared"),
+        (Types.TUPLE([Types.STRING()]), ("a", "b"), "Wrong number of elements: expected 1, got 2"),
         (Types.TUPLE([Types.STRING()]), (None,), "element 0 of the tuple"),
         (NAMED, Row(id=1), "Its fields are id"),
         (NAMED, Row("a", "b"), "field 'id' of the Row"),

@@ -162,14 +162,14 @@ class TestChainedTimers:
         with pytest.raises(UserFunctionFailed, match=r"uid 'periodic'[\s\S]*at the end of the input") as raised:
             self.run(env, Periodic(1000), keys)
         assert not raised.value.retryable
-        assert raised.value.fix == "Set no timer once the current watermark is 2**63 - 1: no record follows then."
+        assert raised.value.fix == "Do not set a timer once the current watermark is 2**63 - 1: no record follows it."
 
     @pytest.mark.parametrize(("domain", "step"), [("event", 0), ("event", -1), ("processing", 0)])
     def test_a_chained_timer_for_the_same_or_an_earlier_time_is_an_error(self, env, domain, step):
         stream = env.from_collection([]).key_by(lambda value: value).process(Periodic(step, domain=f"{domain}"))
         with JobHarness(stream) as job:
             job.set_clock(5).push("a", timestamp=1).push_watermark(10)
-            with pytest.raises(UserFunctionFailed, match="not later than the one that fires"):
+            with pytest.raises(UserFunctionFailed, match="not later than that of the firing timer"):
                 job.epoch()
 
 

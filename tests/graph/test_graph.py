@@ -283,7 +283,7 @@ class TestParallelism:
 
     def test_key_groups_beyond_two_bytes_are_refused_by_name(self, env):
         env.from_collection([1]).key_by(identity).process(Count()).uid("c").set_max_parallelism(40_000)
-        with pytest.raises(GraphError, match=r"\(uid 'c'\): The max parallelism is 40000 and must be from 1 to 32768"):
+        with pytest.raises(GraphError, match=r"\(uid 'c'\): The max parallelism is 40000, but must be from 1 to 32768"):
             physical(env)
 
     def test_more_subtasks_than_the_maximum_number_of_key_groups_are_refused(self, env):

@@ -183,7 +183,7 @@ class TestBroadcastStreams:
                 write(ctx.get_broadcast_state(RULES))
                 yield value
 
-        message = r"'rules' of 'weigh' \(uid 'weigh'\) can only be read here.*process_broadcast_element"
+        message = r"'rules' of 'weigh' \(uid 'weigh'\) is read-only here.*process_broadcast_element"
         with weigh(Writing()) as job, pytest.raises(Exception, match=message):
             job.push("a", source="words").epoch()
 

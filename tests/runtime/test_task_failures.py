@@ -378,8 +378,8 @@ class TestWrongResults:
         text, failure = failure_of(words().map(length, output_type=Types.INT()).name("measure").uid("m"))
         assert failure.uid == "m"
         assert "length returned a result that does not match the output_type of 'measure'" in text
-        assert "The str '2' is not a int" in text
-        assert "Convert it to int, or declare the type it has." in text
+        assert "The str '2' is not an int" in text
+        assert "Convert it to int, or declare its actual type." in text
 
     def test_a_result_that_cannot_be_pickled_is_reported(self):
         def lock(word):

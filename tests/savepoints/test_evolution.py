@@ -110,7 +110,7 @@ def test_incompatible_types_are_refused_in_every_kind_of_state(name, restore, tm
             assert READ == [], "a record was read before the refusal"
             error = str(raised.value)
             assert f"'{kind} {name}' of operator 'keeper' (uid 'keeper')" in error
-            assert "Declare it as it was, or give the new state another name." in error
+            assert "Declare the previous type, or give the new state another name." in error
         # Nothing was changed: the old program goes on.
         with restarted(job, restore, tmp_path, keeping(before(case), ["value"])) as again:
             again.push(("read", "a")).epoch()
@@ -307,7 +307,7 @@ def test_an_enum_member_keeps_its_name_across_several_orders(restore, tmp_path):
 def test_a_stored_value_that_never_was_an_enum_member_is_refused():
     versions = Versions((encode_migration(["member", [[1, 2], [2, 1]]], False),))
     assert versions.current(b"\x01") == b"\x02"
-    with pytest.raises(PenstockError, match="A stored value is 3, which no member of its enum had"):
+    with pytest.raises(PenstockError, match="A stored value is 3, which does not belong to any member of its enum"):
         versions.current(b"\x03")
 
 

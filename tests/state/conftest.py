@@ -1,4 +1,4 @@
-"""Jobs with TTL, on every engine and with every kind of restore between their steps."""
+"""Fixtures for jobs with TTL: every engine, and every kind of restore between their steps."""
 
 import pytest
 from ttl_job import BETWEEN, ENGINES, TtlJob
@@ -11,7 +11,7 @@ def engine(request):
 
 @pytest.fixture(params=BETWEEN)
 def between(request):
-    """Comes between every two steps."""
+    """The action to run between every two steps."""
     return BETWEEN[request.param]
 
 

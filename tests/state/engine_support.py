@@ -1,4 +1,4 @@
-"""What the tests of engines share: the engines, changes, and processes that use them."""
+"""Shared by the engine tests: engines, changes, and processes that use them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from penstock.state.engines.memory import MemoryEngine
 from penstock.state.engines.rocksdb import RocksDbEngine
 from penstock.state.files import GroupChanges
 
-# New processes, that have nothing of this one: forked from one that has only imported what they need.
+# New processes that inherit nothing from this one: forked from a server that has only imported what they need.
 new = multiprocessing.get_context("forkserver")
 new.set_forkserver_preload(["lmdb", "rocksdict", "pyarrow", "pytest", "hypothesis"])
 fork = multiprocessing.get_context("fork")
@@ -66,7 +66,7 @@ def rocksdb_engine() -> Iterator[Engine]:
 
 @contextmanager
 def rocksdb_engine_of_small_batches() -> Iterator[Engine]:
-    """One for which every change is too large to be written at once."""
+    """RocksDB engine for which every change exceeds the batch size."""
     before, rocksdb._BATCH_BYTES = rocksdb._BATCH_BYTES, 20
     try:
         with rocksdb_engine() as engine:
@@ -90,7 +90,7 @@ def talking_process(target: Callable[..., object], *args: object) -> tuple[BaseP
     ours, theirs = new.Pipe()
     process = new.Process(target=target, args=(*args, theirs))
     process.start()
-    # Or a process that died would not end our waiting for its word.
+    # Otherwise, if the process died, we would wait for its message forever.
     theirs.close()
     return process, ours
 

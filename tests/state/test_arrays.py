@@ -1,4 +1,4 @@
-"""numpy's arrays as a type of state: what comes back equals what went in, and their dtypes can become wider."""
+"""NumPy arrays as a state type: they are decoded unchanged, and their dtypes can be widened."""
 
 import subprocess
 import sys
@@ -65,7 +65,7 @@ def same(one, other):
 
 
 @pytest.mark.parametrize("name", ARRAYS)
-def test_what_comes_back_equals_what_went_in_and_can_be_written_to(name):
+def test_a_decoded_array_equals_the_original_and_is_writable(name):
     serializer = serializer_for(np.ndarray)
     again = serializer.decode(serializer.encode(ARRAYS[name]))
     assert same(again, ARRAYS[name])
@@ -87,12 +87,12 @@ def test_what_comes_back_equals_what_went_in_and_can_be_written_to(name):
     ],
     ids=repr,
 )
-def test_what_is_not_an_array_of_plain_values_is_refused(value):
-    with pytest.raises(NotEncodable, match=r"is not a array"):
+def test_a_value_that_is_not_a_plain_array_is_rejected(value):
+    with pytest.raises(NotEncodable, match=r"is not an array"):
         serializer_for(np.ndarray).encode(value)
 
 
-def test_a_dtype_is_held_to():
+def test_arrays_must_have_the_declared_dtype():
     serializer = serializer_for(npt.NDArray[np.float32])
     assert serializer.schema() == "array<float32>"
     for array in (np.zeros(2, np.float32), np.zeros(2, ">f4")):
@@ -109,8 +109,8 @@ def test_a_dtype_is_held_to():
 
 
 @pytest.mark.parametrize("kind", [np.object_, np.void, np.longdouble, np.float32 | np.float64], ids=repr)
-def test_a_dtype_that_cannot_be_stored_is_refused_where_it_is_declared(kind):
-    with pytest.raises(BadStateType, match=r"State 's': .*cannot be stored|does not say one dtype"):
+def test_declaring_an_unsupported_dtype_raises_an_error(kind):
+    with pytest.raises(BadStateType, match=r"State 's': .*cannot be stored|does not specify a single dtype"):
         ValueStateDescriptor("s", npt.NDArray[kind])
 
 
@@ -138,7 +138,7 @@ MODEL = Model(
 )
 
 
-def test_classes_hold_arrays_each_of_its_own_dtype():
+def test_fields_of_a_class_can_be_arrays_of_different_dtypes():
     serializer = serializer_for(Model)
     assert serializer.schema().partition(".")[2].partition("(")[2] == (
         "weights: array<float32>, layers: list<array<double>>, names: map<string, array?>, "
@@ -164,14 +164,14 @@ def test_classes_hold_arrays_each_of_its_own_dtype():
         st.booleans(),
     )
 )
-def test_any_parts_are_an_array_or_refused_and_nothing_worse(parts):
+def test_decoding_arbitrary_parts_returns_an_array_or_raises_an_error(parts):
     with suppress(ValueError, TypeError, OverflowError):
         assert array_of(None, parts).nbytes == len(parts[2])
     with suppress(msgspec.DecodeError, PenstockError, ValueError):
         serializer_for(np.ndarray).decode(msgspec.msgpack.encode(parts))
 
 
-def test_numpy_is_not_imported_where_no_type_names_it():
+def test_numpy_is_not_imported_unless_a_type_uses_it():
     program = (
         "import sys; sys.modules['numpy'] = None;"
         "from penstock.state.serializers import serializer_for;"
@@ -194,7 +194,7 @@ class Keep(KeyedProcessFunction):
         if value is not None:
             self.value.update(value)
             self.list.add(value)
-            # Changing what was stored, or what is read, changes nothing that is stored.
+            # Modifying a stored or returned array does not change the state.
             array = getattr(value, "weights", value)
             if array.size and array.flags.writeable:
                 array[...] = 0
@@ -216,7 +216,7 @@ def read(job, *keys):
 
 
 @pytest.mark.parametrize("backend", ["memory", "filesystem", "rocksdb"])
-def test_a_job_keeps_arrays_over_epochs_crashes_and_savepoints(backend, tmp_path):
+def test_a_job_keeps_arrays_across_epochs_crashes_and_savepoints(backend, tmp_path):
     first, second = np.arange(6, dtype=np.float32).reshape(2, 3), np.array(1.5, np.float32)
     with JobHarness(program(npt.NDArray[np.float32]), backend=backend, parallelism=2) as job:
         job.push(("a", first.copy()), ("b", second.copy())).epoch()
@@ -248,7 +248,7 @@ class NewWeights:
 NewWeights.__qualname__ = NewWeights.__name__ = "Weights"
 
 
-def test_a_class_with_an_array_can_change(tmp_path):
+def test_a_class_with_an_array_field_can_be_migrated(tmp_path):
     storage = LocalStorage(str(tmp_path))
     with JobHarness(program(Weights), storage=storage) as job:
         job.push(("a", Weights(np.ones((2, 2), ">i2"), 3))).epoch()
@@ -277,7 +277,7 @@ NARROWER = [
 
 
 @pytest.mark.parametrize(("before", "after"), WIDER, ids=repr)
-def test_a_dtype_can_become_wider(before, after, tmp_path):
+def test_a_dtype_can_be_widened(before, after, tmp_path):
     storage = LocalStorage(str(tmp_path))
     with JobHarness(program(npt.NDArray[before]), storage=storage) as job:
         job.push(("old", np.array([[1], [0]], before))).epoch()
@@ -290,19 +290,19 @@ def test_a_dtype_can_become_wider(before, after, tmp_path):
 
 
 @pytest.mark.parametrize(("before", "after"), NARROWER, ids=repr)
-def test_a_dtype_that_would_lose_something_is_refused(before, after, tmp_path):
+def test_a_lossy_change_of_the_dtype_is_rejected(before, after, tmp_path):
     storage = LocalStorage(str(tmp_path))
     stored = np.array([1], np.float64 if before in (Any, np.floating) else before)
     with JobHarness(program(npt.NDArray[before]), storage=storage) as job:
         job.push(("a", stored)).epoch()
     with JobHarness(program(npt.NDArray[after]), storage=storage) as job:
         job.push(("a", None))
-        with pytest.raises(UserFunctionFailed, match="can only become what numpy casts them to without loss"):
+        with pytest.raises(UserFunctionFailed, match="can only change to a dtype to which NumPy casts safely"):
             job.epoch()
 
 
 class TestTables:
-    def test_show_the_dtype_the_shape_and_the_values(self, tmp_path):
+    def test_a_table_shows_the_dtype_shape_and_values_of_an_array(self, tmp_path):
         with JobHarness(program(npt.NDArray[np.float32])) as job:
             job.push(("a", np.arange(6, dtype=np.float32).reshape(2, 3).T)).epoch()
             path = job.savepoint(tmp_path / "one")
@@ -312,7 +312,7 @@ class TestTables:
         assert list(frame.columns) == ["key", "value.dtype", "value.shape", "value.values"]
         assert Savepoint.load(path).state("keep", "value").info.type == "array<float32>"
 
-    def test_show_older_arrays_as_the_wider_dtype(self, tmp_path):
+    def test_a_table_shows_older_arrays_with_the_wider_dtype(self, tmp_path):
         with JobHarness(program(npt.NDArray[np.int8])) as job:
             job.push(("a", np.array([1], np.int8))).epoch()
             path = job.savepoint(tmp_path / "one")
@@ -323,7 +323,7 @@ class TestTables:
         assert rows["a"] == {"dtype": "<f8", "shape": [1], "values": [1.0]}
 
     @pytest.mark.parametrize("name", [name for name in ARRAYS if ARRAYS[name].size])
-    def test_are_written_back(self, name, tmp_path):
+    def test_a_savepoint_writer_writes_arrays_back_unchanged(self, name, tmp_path):
         array = ARRAYS[name]
         assert array.size
 
@@ -340,7 +340,7 @@ class TestTables:
             assert (again.dtype, again.shape) == (array.dtype, array.shape)
             assert again.tobytes() == array.tobytes()
 
-    def test_refuse_values_that_do_not_fit_the_shape(self, tmp_path):
+    def test_a_savepoint_writer_rejects_values_that_do_not_fit_the_shape(self, tmp_path):
         def changed(table):
             table.at[0, "value.shape"] = [5]
             return table
@@ -353,7 +353,7 @@ class TestTables:
             writer.write(str(tmp_path / "two"))
 
 
-def test_a_record_with_an_array_is_given_as_it_is_whatever_its_annotation_says():
+def test_a_record_with_an_array_arrives_unchanged_despite_its_annotation():
     def model(n: int) -> Weights:
         return Weights(np.asfortranarray(np.full((2, 3), n)), n)
 
@@ -365,7 +365,7 @@ def test_a_record_with_an_array_is_given_as_it_is_whatever_its_annotation_says()
         assert same(value.weights, np.asfortranarray(np.full((2, 3), 1)))
 
 
-def test_the_parts_of_an_array_are_stable():
-    """They are on disk: they must never change."""
+def test_the_wire_format_of_an_array_never_changes():
+    """The parts are stored on disk, so they must never change."""
     assert wire_of(np.array([[1, 2]], ">i2")) == (">i2", [1, 2], b"\x00\x01\x00\x02", False)
     assert wire_of(np.asfortranarray([[1, 2], [3, 4]]).astype("<i1")) == ("|i1", [2, 2], b"\x01\x03\x02\x04", True)

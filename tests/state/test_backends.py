@@ -1,4 +1,4 @@
-"""Which engine holds a replica, and where: names, own backends, several directories."""
+"""The engine and directory of a replica: backend names, custom backends, several directories."""
 
 from itertools import pairwise
 from pathlib import Path
@@ -25,7 +25,7 @@ from penstock.testing import JobHarness
 
 
 class Hoarder(EngineFactory):
-    """A backend of one's own: LMDB, with a note of what was opened."""
+    """A custom backend: LMDB that records which directories were opened."""
 
     opened: list[str] = []
 
@@ -46,7 +46,7 @@ def chosen(backend=None, **settings):
     return backend_settings(env.get_configuration())
 
 
-class TestTheChoice:
+class TestBackendSelection:
     @pytest.mark.parametrize(
         ("backend", "name", "in_files"),
         [
@@ -58,7 +58,7 @@ class TestTheChoice:
         ],
         ids=str,
     )
-    def test_in_code(self, backend, name, in_files):
+    def test_a_backend_object_selects_the_engine(self, backend, name, in_files):
         found, files = chosen(backend)
         assert (found.name, files) == (name, in_files)
 
@@ -73,15 +73,15 @@ class TestTheChoice:
             (OWN, OWN, True),
         ],
     )
-    def test_in_the_configuration(self, given, name, in_files):
+    def test_the_state_backend_setting_selects_the_engine(self, given, name, in_files):
         found, files = chosen(state__backend=given, state__checkpoints__dir="/tmp/x")
         assert (found.name, files) == (name, in_files)
 
-    def test_a_directory_alone_means_filesystem(self):
+    def test_a_checkpoint_directory_alone_selects_the_filesystem_backend(self):
         assert chosen(state__checkpoints__dir="/tmp/x")[0].name == "filesystem"
 
     @pytest.mark.parametrize("backend", [EmbeddedRocksDBStateBackend(), CustomStateBackend(OWN)], ids=repr)
-    def test_what_needs_a_checkpoint_directory_says_so(self, backend):
+    def test_a_backend_that_needs_a_checkpoint_directory_is_rejected_without_one(self, backend):
         with pytest.raises(BadSetting, match=r"state.checkpoints.dir is not set") as caught:
             chosen(backend)
         assert "state.checkpoints.dir" in caught.value.fix
@@ -92,14 +92,14 @@ class TestTheChoice:
             ("rockdb", "state.backend is 'rockdb'"),
             ("no.such:Factory", "cannot be imported: No module named 'no'"),
             (f"{__name__}:Nothing", "cannot be imported.*Nothing"),
-            (f"{__name__}:chosen", "is no subclass of EngineFactory"),
+            (f"{__name__}:chosen", "is not a subclass of EngineFactory"),
         ],
     )
-    def test_what_is_no_backend_is_refused_before_anything_runs(self, given, message):
+    def test_an_invalid_backend_is_rejected_before_anything_runs(self, given, message):
         with pytest.raises(BadSetting, match=message):
             chosen(state__backend=given, state__checkpoints__dir="/tmp/x")
 
-    def test_rocksdb_takes_its_directories_and_threads(self):
+    def test_rocksdb_uses_the_configured_directories_and_threads(self):
         backend = RocksDBStateBackend("file:///tmp/x")
         backend.set_db_storage_paths("/disk1", "/disk2")
         backend.set_number_of_transfer_threads(7)
@@ -107,7 +107,7 @@ class TestTheChoice:
         assert found.directories == ["/disk1", "/disk2"]
         assert found.options["rocksdb.checkpoint.transfer.thread.num"] == "7"
 
-    def test_the_old_spellings_are_understood(self):
+    def test_deprecated_setting_names_are_accepted(self):
         settings = {
             "state.backend.rocksdb.localdir": "/var/rocks",
             "state.backend.rocksdb.timer-server.factory": "HEAP",
@@ -118,7 +118,7 @@ class TestTheChoice:
         assert found.directories == ["/var/rocks"]
         assert found.options["rocksdb.timer-service.factory"] == "HEAP"
 
-    def test_full_snapshots_are_refused_with_the_reason(self):
+    def test_disabling_incremental_snapshots_is_rejected_with_the_reason(self):
         with pytest.raises(PenstockError, match="always incremental"):
             RocksDBStateBackend("file:///tmp/x", False)
 
@@ -134,14 +134,14 @@ class TestTheChoice:
         ("state.backend.rocksdb.checkpoint.transfer.thread.num", "few", "thread.num is 'few'"),
     ],
 )
-def test_a_number_that_is_none_is_refused_by_its_key(key, text, message):
+def test_an_invalid_number_is_rejected_with_the_name_of_its_setting(key, text, message):
     with pytest.raises(BadSetting, match=message) as caught:
         StreamExecutionEnvironment.get_execution_environment(Configuration.from_dict({key: text}))
     assert caught.value.fix
 
 
-class TestAnOwnBackend:
-    def test_holds_a_jobs_state(self):
+class TestCustomBackend:
+    def test_a_custom_backend_stores_a_jobs_state(self):
         Hoarder.opened.clear()
         env = StreamExecutionEnvironment.get_execution_environment()
         stream = env.from_collection([]).key_by(lambda word: word).reduce(lambda a, b: a + b)
@@ -151,7 +151,7 @@ class TestAnOwnBackend:
             assert sorted(job.output) == ["a", "aa", "b"]
         assert Hoarder.opened
 
-    def test_gets_its_settings(self):
+    def test_a_custom_backend_receives_its_settings(self):
         settings = {"state.backend": OWN, "state.checkpoints.dir": "/tmp/x", "state.backend.custom.depth": "3"}
         found, _ = chosen(**{key.replace(".", "__"): value for key, value in settings.items()})
         assert found.options["custom.depth"] == "3"
@@ -170,12 +170,12 @@ class TestSeveralDirectories:
     def disks(self, tmp_path):
         return [str(tmp_path / name) for name in ("d0", "d1", "d2", "d3")]
 
-    def test_round_robin_begins_with_the_first(self, disks):
+    def test_round_robin_starts_with_the_first_directory(self, disks):
         found = places(Backend(name="filesystem", directories=disks, allocation=Allocation.ROUND_ROBIN))
         assert [found["one", block] for block in range(6)] == ["d0", "d1", "d2", "d3", "d0", "d1"]
         assert {found[uid, 0] for uid in ("one", "two", "three", "four")} == {"d0"}
 
-    def test_random_start_goes_round_from_elsewhere(self, disks):
+    def test_random_start_cycles_from_a_different_directory_per_operator(self, disks):
         found = places(
             Backend(name="filesystem", directories=disks, allocation=Allocation.RANDOM_START),
             [f"op {n}" for n in range(20)],
@@ -184,7 +184,7 @@ class TestSeveralDirectories:
         order = [int(found["op 3", block][1:]) for block in range(5)]
         assert all((later - earlier) % 4 == 1 for earlier, later in pairwise(order))
 
-    def test_least_loaded_takes_the_one_with_the_fewest_replicas(self, disks):
+    def test_least_loaded_chooses_the_directory_with_the_fewest_replicas(self, disks):
         backend = Backend(name="filesystem", directories=disks, allocation=Allocation.LEAST_LOADED)
         for number, count in enumerate((3, 1, 0, 2)):
             for block in range(count):
@@ -192,7 +192,7 @@ class TestSeveralDirectories:
         assert Path(replica_directory(backend, "lineage", "one", 0)).parents[2].name == "d2"
 
     @pytest.mark.parametrize("allocation", list(Allocation))
-    def test_a_replica_that_exists_is_found_again_whatever_the_strategy(self, disks, allocation):
+    def test_an_existing_replica_is_found_with_every_allocation_strategy(self, disks, allocation):
         Path(replica_directory(Backend(name="filesystem", directories=disks[3:]), "lineage", "one", 5)).mkdir(
             parents=True
         )
@@ -201,28 +201,28 @@ class TestSeveralDirectories:
         )
         assert Path(found).parents[2].name == "d3"
 
-    def test_a_disk_that_is_gone_is_left_out(self, disks, tmp_path):
+    def test_an_unavailable_disk_is_skipped(self, disks, tmp_path):
         (tmp_path / "d1").write_text("not a directory")
         found = set(places(Backend(name="filesystem", directories=disks, allocation=Allocation.ROUND_ROBIN)).values())
         assert found == {"d0", "d2", "d3"}
 
-    def test_a_job_uses_all_of_them(self, disks, tmp_path):
+    def test_replicas_are_spread_over_all_directories(self, disks, tmp_path):
         store = ReplicaStore(Backend(name="filesystem", directories=disks, allocation=Allocation.ROUND_ROBIN))
         open_engine = store.opener("lineage")
         for block in range(8):
             open_engine("one", block).apply(None, [], b"here")
         assert all(any(Path(disk).rglob("data.mdb")) for disk in disks)
 
-    def test_commas_separate_them_in_the_setting(self):
+    def test_commas_separate_directories_in_the_setting(self):
         found, _ = chosen(**{"state__backend__local-dir": "/a, /b"})
         assert found.directories == ["/a", "/b"]
 
-    def test_an_unknown_strategy_is_refused(self):
+    def test_an_unknown_allocation_strategy_is_rejected(self):
         with pytest.raises(BadSetting, match="allocation is 'BEST'"):
             chosen(**{"state__backend__local-dir__allocation": "BEST"})
 
 
-def test_memory_replicas_are_one_per_block_and_process():
+def test_a_process_has_one_memory_replica_per_block():
     open_engine = ReplicaStore(Backend(name="memory")).opener("lineage")
     assert isinstance(open_engine("one", 0), MemoryEngine)
     assert open_engine("one", 0) is open_engine("one", 0)

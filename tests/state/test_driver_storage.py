@@ -1,4 +1,4 @@
-"""What is particular to storage in a driver's memory."""
+"""Behaviour specific to storage in the driver's memory."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def address_of(driver: DriverStorage) -> tuple[str, int]:
 
 
 class TestDriverStorage:
-    def test_nothing_listens_until_a_uri_is_asked_for(self) -> None:
+    def test_the_driver_does_not_listen_until_its_uri_is_used(self) -> None:
         before = listening_ports()
         driver = DriverStorage()
         driver.publish("a", b"1")
@@ -57,7 +57,7 @@ class TestDriverStorage:
         driver.close()
         assert listening_ports() == before
 
-    def test_tasks_read_what_the_driver_has_now(self, driver: DriverStorage) -> None:
+    def test_tasks_read_the_current_objects_of_the_driver(self, driver: DriverStorage) -> None:
         task = open_storage(driver.uri)
         driver.write("a", b"1")
         assert task.read("a") == b"1"
@@ -75,16 +75,16 @@ class TestDriverStorage:
             with pytest.raises(StorageError, match="only read"):
                 call("a")
 
-    def test_a_wrong_secret_is_refused(self, driver: DriverStorage) -> None:
+    def test_a_client_with_a_wrong_secret_is_rejected(self, driver: DriverStorage) -> None:
         driver.write("a", b"1")
         for wrong in ("wrong", secret_of(driver)[:-1], secret_of(driver) + "x"):
             task = open_storage(driver.uri.replace(secret_of(driver), wrong))
-            with pytest.raises(StorageUnreachable, match="refused") as refusal:
+            with pytest.raises(StorageUnreachable, match="rejected") as refusal:
                 task.read("a")
             assert wrong not in str(refusal.value)
         assert open_storage(driver.uri).read("a") == b"1"
 
-    def test_who_does_not_present_the_secret_first_gets_nothing(self, driver: DriverStorage) -> None:
+    def test_a_client_that_does_not_send_the_secret_first_gets_nothing(self, driver: DriverStorage) -> None:
         driver.write("a", b"private")
         length = struct.Struct(">Q")
         requests = [length.pack(1) + b"a", b"GET / HTTP/1.1\r\n\r\n", length.pack(2**40) + b"x" * 100, b""]
@@ -98,12 +98,14 @@ class TestDriverStorage:
                     pass
         assert open_storage(driver.uri).read("a") == b"private"
 
-    def test_a_silent_stranger_is_hung_up_on(self, driver: DriverStorage, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_silent_unauthenticated_client_is_disconnected(
+        self, driver: DriverStorage, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setattr(serving, "_SECRET_SECONDS", 0.1)
         with socket.create_connection(address_of(driver), timeout=10) as stranger:
             assert stranger.recv(1) == b""
 
-    def test_the_secret_shows_nowhere(self, driver: DriverStorage) -> None:
+    def test_the_secret_never_appears_in_messages(self, driver: DriverStorage) -> None:
         secret = secret_of(driver)
         task = open_storage(driver.uri)
         shown = [repr(driver), str(driver), repr(task), str(task)]
@@ -122,7 +124,7 @@ class TestDriverStorage:
             shown += [str(error.value), repr(error.value), str(error.value.__cause__), str(error.value.__context__)]
         assert not any(secret in text for text in shown)
 
-    def test_one_connection_serves_a_process_and_is_made_again_when_it_breaks(self, driver: DriverStorage) -> None:
+    def test_a_process_uses_one_connection_and_reconnects_when_it_breaks(self, driver: DriverStorage) -> None:
         driver.write("a", b"1")
         for _ in range(3):
             assert open_storage(driver.uri).read("a") == b"1"
@@ -130,7 +132,7 @@ class TestDriverStorage:
         connection.shutdown(socket.SHUT_RDWR)
         assert open_storage(driver.uri).read("a") == b"1"
 
-    def test_a_forked_child_makes_its_own_connection(self, driver: DriverStorage) -> None:
+    def test_a_forked_child_opens_its_own_connection(self, driver: DriverStorage) -> None:
         for number in range(200):
             driver.write(str(number), b"%d" % number * 1000)
         task = open_storage(driver.uri)
@@ -165,7 +167,7 @@ class TestDriverStorage:
         assert wrong == []
         assert len(driver._server._connections) == 1
 
-    def test_a_driver_that_is_gone_is_named(self, driver: DriverStorage) -> None:
+    def test_the_error_names_a_driver_that_has_stopped(self, driver: DriverStorage) -> None:
         driver.write("a", b"1")
         task = open_storage(driver.uri)
         assert task.read("a") == b"1"
@@ -176,6 +178,6 @@ class TestDriverStorage:
             task.read("a")
         assert driver.read("a") == b"1"
 
-    def test_a_host_that_is_not_ours_is_an_error(self) -> None:
+    def test_listening_on_a_foreign_host_raises_an_error(self) -> None:
         with pytest.raises(StorageError, match="executors reach the driver"):
             _ = DriverStorage(host="192.0.2.1").uri

@@ -1,4 +1,4 @@
-"""Replicas on disk that vanish, are cut off, flipped or foreign, on disks that are full, after a crash of the host."""
+"""Replicas on disk that are deleted, truncated, corrupted or foreign, on full disks, and after a host crash."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def data_file(directory: Path) -> Path:
 def fill(kind: str, directory: Path) -> None:
     engine = ON_DISK[kind](directory)
     assert engine.apply(None, [change(*ENTRIES)], b"p0")
-    # RocksDB: several files, and one that a compaction made.
+    # RocksDB: creates several files, including one from a compaction.
     assert engine.apply(b"p0", [change(*ENTRIES[:1000])], b"p1")
     engine.compact()
     assert engine.apply(b"p1", [change(*ENTRIES[500:700])], b"p2")
@@ -51,7 +51,7 @@ def fill(kind: str, directory: Path) -> None:
 
 
 def read_all(engine: Engine) -> bytes | None:
-    """The position, where everything is as `fill` left it or there is nothing."""
+    """Check that the replica is either as `fill` left it or empty, and return the position."""
     position = engine.position()
     with engine.reader() as reader:
         assert reader.position == position
@@ -63,11 +63,11 @@ def read_all(engine: Engine) -> bytes | None:
 
 
 def read_twice(engine: Engine) -> tuple[bytes | None, bool]:
-    """The position in the end, and whether damage was met: then the replica must be a new one, or a sound one."""
+    """Return the final position, and whether damage was found: then the replica must be empty or intact."""
     try:
         return read_all(engine), False
     except EngineError as error:
-        if "builds it anew" not in str(error):
+        if "rebuilds it" not in str(error):
             raise
     engine.release()
     return read_all(engine), True
@@ -87,16 +87,16 @@ def flip(file: Path, r: random.Random) -> None:
 
 
 def flip_rocksdb(directory: Path, seeds: range, connection: Connection) -> None:
-    """In the order of seeds: what came of a bit flipped anywhere in any file."""
+    """Flip a random bit in a random file for each seed, and send the outcome."""
     r = random.Random(seeds.start)
     for seed in seeds:
         work = directory.with_name(f"flipped-{seed}")
         shutil.copytree(directory, work)
         files = [file for file in sorted(work.rglob("*")) if file.is_file() and file.stat().st_size]
-        # Not all of them in the largest one.
+        # Choose a file first; otherwise most flips would be in the largest one.
         file = r.choice(files)
         flip(file, r)
-        # Nothing may be remembered of the sound one.
+        # No cache, to keep data of the intact replica from being used.
         engine = RocksDbEngine(work, RocksDbOptions(block_cache_bytes=0))
         position, damaged = read_twice(engine)
         assert engine.apply(position, [change((b"x", b"1"))], b"q")
@@ -106,7 +106,7 @@ def flip_rocksdb(directory: Path, seeds: range, connection: Connection) -> None:
 
 
 def flip_lmdb_values(directory: Path, seeds: range) -> None:
-    """Where values lie, and so that only their checksums can tell."""
+    """Flip bits in values, with a valid stamp, so that only checksums can reveal them."""
     for seed in seeds:
         r = random.Random(seed)
         work = directory.with_name(f"flipped-{seed}")
@@ -116,24 +116,24 @@ def flip_lmdb_values(directory: Path, seeds: range) -> None:
         data = bytearray(file.read_bytes())
         at = data.find(key + value)
         while at >= 0:
-            # In all its copies: LMDB keeps pages of versions before.
+            # In all copies: LMDB keeps pages of earlier versions.
             data[at + r.randrange(len(key + value))] ^= 1 << r.randrange(8)
             at = data.find(key + value)
         file.write_bytes(data)
-        stamp_anew(work)
+        restamp(work)
         engine = LmdbEngine(work)
-        with engine.reader() as reader, pytest.raises(EngineError, match="builds it anew"):
+        with engine.reader() as reader, pytest.raises(EngineError, match="rebuilds it"):
             list(reader.scan(b""))
         assert read_all(engine) is None
 
 
-def stamp_anew(directory: Path) -> None:
+def restamp(directory: Path) -> None:
     with lmdb_environment.Stamp(data_file(directory).parent).changing():
         pass
 
 
 class TestFlippedBits:
-    def test_in_any_file_of_rocksdb_are_noticed_or_do_no_harm(self, directory: Path) -> None:
+    def test_bits_flipped_in_any_rocksdb_file_are_detected_or_harmless(self, directory: Path) -> None:
         in_process(fill, "rocksdb", directory)
         process, ours = talking_process(flip_rocksdb, directory, range(60))
         outcomes = []
@@ -145,38 +145,38 @@ class TestFlippedBits:
         process.join()
         assert process.exitcode == 0
         assert len(outcomes) == 60
-        # Of all kinds: noticed when opened, noticed when read, and in what nobody reads.
+        # All outcomes occur: found when opened, found when read, and in data that is never read.
         assert {(position, damaged) for _, position, damaged in outcomes} == {
             (None, False), (None, True), (b"p2", False)
         }  # fmt: skip
-        # Data, and what leads to it; a filter that cannot be read is done without.
+        # Most damage to tables is found; RocksDB ignores filters that it cannot read.
         tables = [position for name, position, _ in outcomes if name == ".sst"]
         assert tables.count(None) > 0.7 * len(tables)
 
-    def test_in_values_of_lmdb_are_noticed_when_read(self, directory: Path) -> None:
+    def test_bits_flipped_in_lmdb_values_are_detected_when_read(self, directory: Path) -> None:
         in_process(fill, "lmdb", directory)
         in_process(flip_lmdb_values, directory, range(20))
 
-    def test_anywhere_in_lmdb_are_noticed_by_the_time_of_the_file(self, directory: Path) -> None:
+    def test_bits_flipped_anywhere_in_lmdb_are_detected_by_the_file_time(self, directory: Path) -> None:
         in_process(fill, "lmdb", directory)
         for seed in range(20):
             work = directory.with_name(f"flipped-{seed}")
             shutil.copytree(directory, work)
-            stamp_anew(work)
+            restamp(work)
             assert read_all(LmdbEngine(work)) == b"p2"
             flip(data_file(work), random.Random(seed))
             assert read_all(LmdbEngine(work)) is None
 
-    def test_in_the_position_of_lmdb_make_it_a_new_one(self, directory: Path) -> None:
+    def test_a_changed_lmdb_position_makes_the_replica_empty(self, directory: Path) -> None:
         in_process(fill, "lmdb", directory)
         data = data_file(directory).read_bytes()
         data_file(directory).write_bytes(data.replace(b"positionp2", b"positionp3"))
-        stamp_anew(directory)
+        restamp(directory)
         assert LmdbEngine(directory).position() is None
 
 
 class TestEveryKind:
-    def test_a_replica_that_was_deleted_while_open_is_a_new_one(self, kind: str, directory: Path) -> None:
+    def test_a_replica_deleted_while_open_becomes_empty(self, kind: str, directory: Path) -> None:
         engine = ON_DISK[kind](directory)
         engine.apply(None, [change((b"a", b"1"))], b"p1")
         with engine.reader() as reader:
@@ -186,9 +186,7 @@ class TestEveryKind:
             assert list(reader.scan(b"")) == [(b"a", b"1")]
         assert contents(engine) == [(b"b", b"2")]
 
-    def test_a_replica_that_vanishes_in_the_middle_of_an_apply_harms_only_itself(
-        self, kind: str, directory: Path
-    ) -> None:
+    def test_a_replica_deleted_during_an_apply_becomes_empty_and_usable(self, kind: str, directory: Path) -> None:
         engine = ON_DISK[kind](directory)
         engine.apply(None, [change((b"a", b"1"))], b"p1")
 
@@ -197,33 +195,31 @@ class TestEveryKind:
                 yield change((b"b", b"2"))
                 shutil.rmtree(directory, ignore_errors=True)
 
-        # Whether it is told or not: what it wrote to is gone.
+        # The return value does not matter, because the files are gone.
         engine.apply(b"p1", Vanishing(), b"p2")  # type: ignore[arg-type]
         assert engine.position() is None
         assert engine.apply(None, [change((b"c", b"3"))], b"q1")
         assert contents(engine) == [(b"c", b"3")]
 
-    def test_after_another_boot_it_is_a_new_one_and_the_old_files_are_gone(
-        self, kind: str, directory: Path, tmp_path: Path
-    ) -> None:
+    def test_a_replica_of_an_earlier_boot_is_deleted(self, kind: str, directory: Path, tmp_path: Path) -> None:
         in_process(apply_after_another_boot, kind, directory, tmp_path / "boot_id")
         assert list(directory.glob("another-boot*"))
         assert ON_DISK[kind](directory).position() is None
         assert not list(directory.glob("another-boot*"))
 
-    def test_without_a_boot_id_it_is_refused(
+    def test_a_replica_on_disk_is_rejected_without_a_boot_id(
         self, kind: str, directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(boot, "_BOOT_ID", tmp_path / "missing")
-        with pytest.raises(EngineError, match="Memory backend"):
+        with pytest.raises(EngineError, match=r"state\.backend to memory"):
             ON_DISK[kind](directory).position()
 
-    def test_a_directory_that_cannot_be_made_is_named(self, kind: str, tmp_path: Path) -> None:
+    def test_the_error_names_a_directory_that_cannot_be_created(self, kind: str, tmp_path: Path) -> None:
         (tmp_path / "file").write_text("")
         with pytest.raises(EngineError, match="file/replica"):
             ON_DISK[kind](tmp_path / "file" / "replica").position()
 
-    def test_foreign_files_in_its_directory_go(self, kind: str, directory: Path) -> None:
+    def test_foreign_files_in_the_replica_directory_are_deleted(self, kind: str, directory: Path) -> None:
         (directory / "theirs").mkdir(parents=True)
         (directory / "theirs" / "file").write_text("something")
         (directory / "note.txt").write_text("something")
@@ -238,7 +234,7 @@ class TestDamagedLmdb:
     @pytest.mark.parametrize(
         "damage",
         [
-            lambda data: data.write_bytes(b"this is no database\n" * 1000),
+            lambda data: data.write_bytes(b"this is not a database\n" * 1000),
             lambda data: data.write_bytes(b""),
             lambda data: os.truncate(data, 100),
             lambda data: os.truncate(data, 4096),
@@ -256,7 +252,7 @@ class TestDamagedLmdb:
             "version", "no file", "no environment", "no directory",
         ],
     )  # fmt: skip
-    def test_a_damaged_replica_is_a_new_one(self, directory: Path, damage: Callable[[Path], object]) -> None:
+    def test_a_damaged_lmdb_replica_becomes_empty(self, directory: Path, damage: Callable[[Path], object]) -> None:
         in_process(fill, "lmdb", directory)
         damage(data_file(directory))
         engine = LmdbEngine(directory)
@@ -265,7 +261,7 @@ class TestDamagedLmdb:
         assert engine.apply(None, [change((b"a", b"1"))], b"p1")
         assert contents(engine) == [(b"a", b"1")]
 
-    def test_another_programs_lmdb_file_is_replaced(self, directory: Path) -> None:
+    def test_the_lmdb_file_of_another_program_is_replaced(self, directory: Path) -> None:
         path = directory / boot.boot_id()
         path.mkdir(parents=True)
         with lmdb.open(str(path)) as foreign, foreign.begin(write=True) as txn:
@@ -274,7 +270,7 @@ class TestDamagedLmdb:
         assert engine.position() is None
         assert contents(engine) == []
 
-    def test_damage_found_while_reading_ends_the_task_and_the_replica(
+    def test_damage_found_while_reading_fails_the_task_and_deletes_the_replica(
         self, directory: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         class Damaged:
@@ -285,12 +281,12 @@ class TestDamagedLmdb:
         engine.apply(None, [change((b"a", b"1"))], b"p1")
         with engine.reader() as reader:
             monkeypatch.setattr(reader, "_txn", Damaged())
-            with pytest.raises(EngineError, match="builds it anew"):
+            with pytest.raises(EngineError, match="rebuilds it"):
                 reader.get(b"a")
         assert engine.position() is None
 
-    def test_the_length_check_never_takes_a_sound_file_for_a_damaged_one(self, directory: Path) -> None:
-        """LMDB may leave the last page unwritten; over many random applies some do."""
+    def test_the_length_check_accepts_every_intact_file(self, directory: Path) -> None:
+        """LMDB can leave the last page unwritten; this happens in some of many random applies."""
         engine = LmdbEngine(directory)
         position = None
         for seed in range(300):
@@ -332,7 +328,7 @@ class TestDamagedRocksDb:
             "empty manifest", "no CURRENT", "wrong CURRENT", "text", "no database", "no directory",
         ],
     )  # fmt: skip
-    def test_a_damaged_replica_is_a_new_one(self, directory: Path, damage: Callable[[Path], object]) -> None:
+    def test_a_damaged_rocksdb_replica_becomes_empty(self, directory: Path, damage: Callable[[Path], object]) -> None:
         in_process(fill, "rocksdb", directory)
         damage(directory)
         engine = RocksDbEngine(directory)
@@ -341,12 +337,14 @@ class TestDamagedRocksDb:
         assert contents(engine) == [(b"a", b"1")]
 
     @pytest.mark.parametrize("name", ["999999.log", "999999.sst", "MANIFEST-999999", "OPTIONS-999999", "theirs"])
-    def test_a_foreign_file_in_the_database_does_no_harm(self, directory: Path, name: str) -> None:
+    def test_a_foreign_file_in_the_database_is_harmless(self, directory: Path, name: str) -> None:
         in_process(fill, "rocksdb", directory)
         next(directory.glob("*/CURRENT")).with_name(name).write_bytes(random.Random(1).randbytes(5000))
         assert read_twice(RocksDbEngine(directory))[0] in (None, b"p2")
 
-    def test_a_value_too_large_is_named(self, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_the_error_for_a_value_that_is_too_large_states_its_size(
+        self, directory: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setattr(rocksdb, "_MAX_VALUE", 1000)
         engine = RocksDbEngine(directory)
         with pytest.raises(EngineError, match=r"1001 bytes.*MapState"):
@@ -362,7 +360,7 @@ def apply_to_small_files(kind: str, directory: Path, batch_bytes: int) -> None:
     assert engine.apply(None, [change((b"a", b"1"))], b"p1")
     large = [change(*((b"%05d" % n, r.randbytes(1000)) for n in range(1000)))]
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    # Python ignores the signal, so that writing more is an error, as on a full disk.
+    # Python ignores the signal, so writing more is an error, as on a full disk.
     resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, limits[1]))
     for _ in range(2):
         with pytest.raises(EngineError, match=f"{directory}.*Free space"):
@@ -388,14 +386,14 @@ def tiny_disk(tmp_path: Path) -> Iterator[Path]:
         subprocess.run(["umount", "-l", str(disk)], check=True)
 
 
-class TestAFullDisk:
+class TestFullDisk:
     @pytest.mark.parametrize("batch_bytes", [16 << 20, 100_000])
-    def test_files_that_cannot_grow_are_an_error_and_the_replica_stays(
+    def test_files_that_cannot_grow_raise_an_error_and_keep_the_replica(
         self, kind: str, directory: Path, batch_bytes: int
     ) -> None:
         in_process(apply_to_small_files, kind, directory, batch_bytes)
 
-    def test_apply_names_the_directory_and_the_replica_stays(self, kind: str, tiny_disk: Path) -> None:
+    def test_apply_on_a_full_disk_names_the_directory_and_keeps_the_replica(self, kind: str, tiny_disk: Path) -> None:
         small = {"lmdb": LmdbEngine(tiny_disk / "replica", SMALL_MAP), "rocksdb": RocksDbEngine(tiny_disk / "replica")}
         engine = small[kind]
         engine.apply(None, [change((b"a", b"1"))], b"p1")
@@ -407,7 +405,9 @@ class TestAFullDisk:
         assert engine.position() == b"p1"
         assert contents(engine) == [(b"a", b"1")]
 
-    def test_opening_is_an_error_and_no_signal(self, kind: str, tiny_disk: Path) -> None:
+    def test_opening_a_replica_on_a_full_disk_raises_an_error_instead_of_a_signal(
+        self, kind: str, tiny_disk: Path
+    ) -> None:
         try:
             with open(tiny_disk / "ballast", "wb", buffering=0) as ballast:
                 while ballast.write(bytes(4096)):

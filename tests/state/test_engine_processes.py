@@ -1,4 +1,4 @@
-"""Replicas on disk in several processes: shared, handed over, forked, and killed."""
+"""Replicas on disk in several processes: shared, handed over, forked and killed."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def apply_and_stall(kind: str, directory: Path, connection: Connection) -> None:
 
 
 def version(number: int) -> list[GroupChanges]:
-    """A torn one would show two numbers."""
+    """Return a version in which all values are the same number: a torn version would contain two."""
     value = b"%d" % number
     return [
         change(*((b"%d-%d" % (n, number % 3), value * 50) for n in range(1000)), cleared=(b"",)),
@@ -94,7 +94,7 @@ def apply_versions(kind: str, directory: Path, batch_bytes: int, connection: Con
 
 
 class TestEveryKind:
-    def test_a_replica_is_shared_by_processes(self, kind: str, directory: Path) -> None:
+    def test_processes_share_a_replica(self, kind: str, directory: Path) -> None:
         engine = ON_DISK[kind](directory)
         engine.apply(None, [change((b"a", b"1"))], b"p1")
         engine.release()
@@ -102,7 +102,7 @@ class TestEveryKind:
         assert engine.position() == b"p2"
         assert contents(engine) == [(b"a", b"1"), (b"b", b"p2")]
 
-    def test_of_two_processes_that_apply_the_same_one_is_told_so(self, kind: str, directory: Path) -> None:
+    def test_exactly_one_of_two_concurrent_applies_succeeds(self, kind: str, directory: Path) -> None:
         engine = ON_DISK[kind](directory)
         engine.apply(None, [], b"p1")
         engine.release()
@@ -115,9 +115,7 @@ class TestEveryKind:
             process.join()
         assert engine.position() == b"p2"
 
-    def test_a_process_killed_in_the_middle_of_an_apply_leaves_the_version_before(
-        self, kind: str, directory: Path
-    ) -> None:
+    def test_a_process_killed_during_an_apply_leaves_the_previous_version(self, kind: str, directory: Path) -> None:
         engine = ON_DISK[kind](directory)
         engine.apply(None, [change((b"a", b"1"))], b"p1")
         engine.release()
@@ -130,7 +128,7 @@ class TestEveryKind:
         assert contents(engine) == [(b"a", b"1"), (b"b", b"2")]
 
     @pytest.mark.parametrize("batch_bytes", [16 << 20, 100_000])
-    def test_processes_killed_at_any_instant_leave_one_whole_version(
+    def test_a_process_killed_at_any_moment_leaves_one_complete_version(
         self, kind: str, directory: Path, batch_bytes: int
     ) -> None:
         engine = ON_DISK[kind](directory)
@@ -140,19 +138,19 @@ class TestEveryKind:
             begun = 0
             for _ in range(r.randrange(1, 6)):
                 begun = ours.recv()
-            # Some instant of the apply, or of the next one.
+            # A random moment of this apply or the next one.
             ours.poll(r.random() * 0.03)
             kill(process)
             position = engine.position()
-            # What was applied stays; only LMDB's may go, between a commit and its stamp.
+            # Applied versions persist; LMDB can lose one between a commit and its stamp.
             assert int(position or 0) >= begun - 1 or (kind == "lmdb" and position is None)
             assert {value for _, value in contents(engine)} == ({position * 50} if position else set())
             engine.release()
 
-    def test_a_reader_in_another_process_is_not_disturbed(self, kind: str, directory: Path) -> None:
+    def test_an_apply_does_not_affect_a_reader_in_another_process(self, kind: str, directory: Path) -> None:
         engine = ON_DISK[kind](directory)
         engine.apply(None, [change((b"a", b"1"))], b"p0")
-        # RocksDB: so that this process writes, and the other reads.
+        # RocksDB: makes this process the writer and the other one a reader.
         assert engine.position() == b"p0"
         process, ours = talking_process(hold_reader, kind, directory)
         expected = (b"p0", [(b"a", b"1")])
@@ -178,7 +176,7 @@ def take_over(directory: Path, connection: Connection) -> None:
 
 
 class TestRocksDb:
-    def test_who_waits_to_write_sees_that_another_was_faster(self, directory: Path) -> None:
+    def test_a_waiting_writer_sees_that_another_process_was_faster(self, directory: Path) -> None:
         engine = RocksDbEngine(directory)
         engine.apply(None, [change((b"a", b"1"))], b"p1")
         engine.release()
@@ -194,7 +192,7 @@ class TestRocksDb:
         process.join()
         assert process.exitcode == 0
 
-    def test_a_process_that_keeps_a_replica_makes_others_use_their_own(
+    def test_a_process_creates_a_private_replica_while_another_keeps_the_shared_one(
         self, directory: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(rocksdb_slot, "_WAIT_SECONDS", 0.05)
@@ -217,7 +215,7 @@ class TestRocksDb:
         assert engine.position() == b"p1"
         assert list(directory.glob("private-*")) == []
 
-    def test_the_own_replica_of_a_dead_process_is_swept(self, directory: Path) -> None:
+    def test_the_private_replica_of_a_dead_process_is_deleted(self, directory: Path) -> None:
         engine = RocksDbEngine(directory)
         engine.apply(None, [], b"p1")
         process = new.Process(target=time.time)
@@ -231,7 +229,7 @@ class TestRocksDb:
             ["guard", rocksdb_slot.boot_id()]
         )
 
-    def test_a_child_forked_from_a_process_that_had_it_open_is_refused(self, directory: Path) -> None:
+    def test_a_child_forked_while_rocksdb_is_open_cannot_open_the_replica(self, directory: Path) -> None:
         engine = RocksDbEngine(directory)
         engine.apply(None, [change((b"a", b"1"))], b"p1")
 
@@ -246,7 +244,7 @@ class TestRocksDb:
         assert engine.apply(b"p1", [change((b"a", b"2"))], b"p2")
         assert contents(engine) == [(b"a", b"2")]
 
-    def test_small_changes_of_a_large_replica_are_not_merged_into_it_every_time(self, directory: Path) -> None:
+    def test_small_changes_are_not_merged_into_a_large_replica_every_time(self, directory: Path) -> None:
         r = random.Random(1)
         engine = RocksDbEngine(directory)
         position: bytes | None = None
@@ -266,7 +264,7 @@ class TestRocksDb:
 
         for changed in (7000, 5250, 3500, 2100):
             written(changed)
-        # 8.7 times what changed; 20 times with RocksDB's own numbers.
+        # 8.7 times the changed data; 20 times with RocksDB's defaults.
         assert sum(written(100) for _ in range(30)) < 14 * 30 * 100 * 205
 
     def test_all_replicas_of_a_process_share_one_bounded_cache(self, tmp_path: Path) -> None:
@@ -275,7 +273,7 @@ class TestRocksDb:
 
 def fill_the_cache(directory: Path) -> None:
     assert memory_usage() == (0, 0, 0)
-    # As if the replicas were large: then their indexes and filters are in the cache.
+    # Treat the replicas as large, so that indexes and filters are in the cache.
     rocksdb_database._LARGE = -1
     r = random.Random(1)
     engines = [RocksDbEngine(directory / str(n), RocksDbOptions(1 << 20, 1 << 20)) for n in range(4)]
@@ -283,7 +281,7 @@ def fill_the_cache(directory: Path) -> None:
     for engine in engines:
         engine.apply(None, [change(*((b"%05d" % n, r.randbytes(500)) for n in range(4000)))], b"p1")
         engine.release()
-        # Opened again: what it then reads must be in the cache it was given.
+        # Opened again: what it reads now must go into the shared cache.
         with engine.reader() as reader:
             assert sum(len(reader.get(b"%05d" % n) or b"") for n in range(4000)) == 2_000_000
         used.append(memory_usage().block_cache)
@@ -296,17 +294,17 @@ def apply_with_stamp(directory: Path, stamp: Callable[[Stamp], bytes | None]) ->
     engine = LmdbEngine(directory)
     assert engine.position() == b"p1"
     with pytest.MonkeyPatch.context() as patch:
-        # Its own look must not meet the stamp.
+        # The check before the apply must not call the patched stamp.
         patch.setattr(LmdbEngine, "position", lambda self: b"p1")
         patch.setattr(Stamp, "_current", stamp)
         assert engine.apply(b"p1", [change((b"a", b"2"))], b"p2")
 
 
-def apply_but_die_before_the_stamp(directory: Path) -> None:
+def apply_and_die_before_the_stamp(directory: Path) -> None:
     apply_with_stamp(directory, lambda stamp: os.kill(os.getpid(), signal.SIGKILL))
 
 
-def apply_but_pause_before_the_stamp(directory: Path, connection: Connection) -> None:
+def apply_and_pause_before_the_stamp(directory: Path, connection: Connection) -> None:
     sound = Stamp._current
 
     def paused(stamp: Stamp) -> bytes | None:
@@ -320,7 +318,7 @@ def apply_but_pause_before_the_stamp(directory: Path, connection: Connection) ->
 class TestLmdb:
     def test_a_writer_killed_before_its_stamp_costs_the_replica_once(self, directory: Path) -> None:
         LmdbEngine(directory).apply(None, [change((b"a", b"1"))], b"p1")
-        process = new.Process(target=apply_but_die_before_the_stamp, args=(directory,))
+        process = new.Process(target=apply_and_die_before_the_stamp, args=(directory,))
         process.start()
         process.join()
         assert process.exitcode == -9
@@ -330,10 +328,10 @@ class TestLmdb:
         in_process(apply_in_process, "lmdb", directory, b"p3", b"b", b"p4")
         assert contents(engine) == [(b"a", b"3"), (b"b", b"p4")]
 
-    def test_a_writer_that_has_yet_to_stamp_is_waited_for(self, directory: Path) -> None:
+    def test_a_reader_waits_for_a_writer_that_has_not_stamped_yet(self, directory: Path) -> None:
         engine = LmdbEngine(directory)
         engine.apply(None, [change((b"a", b"1"))], b"p1")
-        process, ours = talking_process(apply_but_pause_before_the_stamp, directory)
+        process, ours = talking_process(apply_and_pause_before_the_stamp, directory)
         assert ours.recv() == "committed"
         seen: list[bytes | None] = []
         looking = threading.Thread(target=lambda: seen.append(engine.position()))
@@ -346,10 +344,10 @@ class TestLmdb:
         assert process.exitcode == 0
         assert seen == [b"p2"]
 
-    def test_two_readers_that_died_of_one_version_make_it_suspect(self, directory: Path) -> None:
+    def test_two_dead_readers_of_one_version_make_it_suspect(self, directory: Path) -> None:
         in_process(apply_in_process, "lmdb", directory, None, b"a", b"p1")
         for _ in range(2):
-            # One dead reader changes nothing, nor do two living ones.
+            # Neither one dead reader nor two live ones make a version suspect.
             processes = [talking_process(hold_reader, "lmdb", directory) for _ in range(2)]
             for _, ours in processes:
                 assert ours.recv() == (b"p1", [(b"a", b"p1")])
@@ -358,7 +356,7 @@ class TestLmdb:
             kill(processes[1][0])
         assert LmdbEngine(directory).position() is None
 
-    def test_readers_that_died_of_different_versions_do_not(self, directory: Path) -> None:
+    def test_dead_readers_of_different_versions_do_not_make_a_version_suspect(self, directory: Path) -> None:
         in_process(apply_in_process, "lmdb", directory, None, b"a", b"p0")
         for number in range(3):
             process, ours = talking_process(hold_reader, "lmdb", directory)
@@ -368,7 +366,7 @@ class TestLmdb:
         assert LmdbEngine(directory).position() == b"p3"
         assert len(list(directory.glob("*/reading-*"))) <= 2
 
-    def test_a_map_that_another_process_enlarged_is_taken_over(self, directory: Path) -> None:
+    def test_a_process_adopts_a_map_that_another_process_enlarged(self, directory: Path) -> None:
         engine = LmdbEngine(directory, SMALL_MAP)
         engine.apply(None, [], b"p1")
         in_process(grow, directory)
@@ -387,7 +385,7 @@ class TestLmdb:
             engine.apply(b"p%d" % number, [change(*entries, cleared=(b"",))], b"p%d" % (number + 1))
         assert engine.size_bytes() < 20 * 100 * 1000
 
-    def test_a_forked_child_opens_its_own(self, directory: Path) -> None:
+    def test_a_forked_child_opens_its_own_lmdb_environment(self, directory: Path) -> None:
         engine = LmdbEngine(directory)
         engine.apply(None, [change((b"a", b"1"))], b"p1")
 
@@ -402,7 +400,7 @@ class TestLmdb:
         assert contents(engine) == [(b"a", b"1"), (b"b", b"2")]
         assert engine.apply(b"p2", [], b"p3")
 
-    def test_a_child_forked_while_its_parent_reads_is_refused_and_harms_nobody(self, directory: Path) -> None:
+    def test_a_child_forked_during_a_read_is_rejected_and_leaves_the_parent_intact(self, directory: Path) -> None:
         engine = LmdbEngine(directory)
         engine.apply(None, [change((b"a", b"1"))], b"p0")
         with engine.reader() as reader:
@@ -415,13 +413,15 @@ class TestLmdb:
             process.start()
             process.join()
             assert process.exitcode == 0
-            # Had the child ended the parent's reader, these would write over the pages it reads.
+            # If the child had ended the parent's reader, these would overwrite the pages it reads.
             for number in range(20):
                 entries = change((b"a", b"%d" % number))
                 assert engine.apply(b"p%d" % number, [entries], b"p%d" % (number + 1))
             assert reader.get(b"a") == b"1"
 
-    def test_only_so_many_stay_open(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_limited_number_of_lmdb_environments_stays_open(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setattr(lmdb_environment, "_KEPT_OPEN", 3)
         engines = [LmdbEngine(tmp_path / str(n)) for n in range(8)]
         with engines[0].reader() as reader:
@@ -432,14 +432,14 @@ class TestLmdb:
         assert [engine.position() for engine in engines] == [b"p1"] * 8
 
 
-class TestTheMap:
-    def test_it_grows_as_needed(self, directory: Path) -> None:
+class TestLmdbMap:
+    def test_the_lmdb_map_grows_as_needed(self, directory: Path) -> None:
         engine = LmdbEngine(directory, SMALL_MAP)
         entries = [(b"%06d" % n, bytes(100)) for n in range(20000)]
         assert engine.apply(None, (change(*entries[n::2]) for n in range(2)), b"p1")
         assert contents(engine) == entries
 
-    def test_it_waits_for_readers_of_other_threads(self, directory: Path) -> None:
+    def test_growing_the_lmdb_map_waits_for_readers_of_other_threads(self, directory: Path) -> None:
         engine = LmdbEngine(directory, SMALL_MAP)
         engine.apply(None, [change((b"a", b"1"))], b"p1")
         opened, seen = threading.Event(), []
@@ -457,18 +457,18 @@ class TestTheMap:
         thread.join()
         assert seen == [(b"a", b"1")]
 
-    def test_a_thread_that_would_pull_the_map_from_under_itself_is_refused(self, directory: Path) -> None:
+    def test_a_thread_cannot_grow_the_lmdb_map_while_it_reads(self, directory: Path) -> None:
         engine = LmdbEngine(directory, SMALL_MAP)
         with engine.reader() as reader:
-            with pytest.raises(EngineError, match="End the reader"):
+            with pytest.raises(EngineError, match="Close the reader"):
                 engine.apply(None, [change(*((b"%04d" % n, bytes(1000)) for n in range(1000)))], b"p1")
             assert list(reader.scan(b"")) == []
         assert engine.position() is None
 
 
 @contextmanager
-def process_numbers_mean_nothing() -> Iterator[None]:
-    """As for a process of another PID namespace that shares the directory: no other process is there."""
+def no_process_is_visible() -> Iterator[None]:
+    """Simulate another PID namespace that shares the directory: no process id refers to a live process."""
 
     def kill(pid: int, number: int) -> None:
         raise ProcessLookupError
@@ -479,18 +479,18 @@ def process_numbers_mean_nothing() -> Iterator[None]:
 
 
 class TestOtherContainers:
-    def test_living_readers_of_another_pid_namespace_make_no_version_suspect(self, directory: Path) -> None:
+    def test_live_readers_in_another_pid_namespace_do_not_make_a_version_suspect(self, directory: Path) -> None:
         in_process(apply_in_process, "lmdb", directory, None, b"a", b"p1")
         processes = [talking_process(hold_reader, "lmdb", directory) for _ in range(3)]
         for _, ours in processes:
             assert ours.recv() == (b"p1", [(b"a", b"p1")])
-        with process_numbers_mean_nothing():
+        with no_process_is_visible():
             assert LmdbEngine(directory).position() == b"p1"
         for process, ours in processes:
             ours.send("end")
             process.join()
 
-    def test_the_own_replica_of_a_living_process_of_another_pid_namespace_is_not_swept(
+    def test_the_private_replica_of_a_live_process_in_another_pid_namespace_is_kept(
         self, directory: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(rocksdb_slot, "_WAIT_SECONDS", 0.05)
@@ -505,14 +505,14 @@ class TestOtherContainers:
         ours.send("go on")
         process.join()
         (private,) = directory.glob("private-*")
-        # Whoever opens the shared replica next sweeps what it takes for left over.
-        in_process(open_where_process_numbers_mean_nothing, directory)
+        # The next process that opens the shared replica sweeps everything it considers abandoned.
+        in_process(open_where_no_process_is_visible, directory)
         assert private.exists()
         engine.release()
         engine.position()
         assert not private.exists()
 
-    def test_places_of_processes_with_the_same_number_differ(self, directory: Path) -> None:
+    def test_processes_with_the_same_id_get_different_private_directories(self, directory: Path) -> None:
         one, other = rocksdb_slot._PrivatePlace(directory), rocksdb_slot._PrivatePlace(directory)
         assert one.path != other.path
         for place in (one, other):
@@ -520,8 +520,8 @@ class TestOtherContainers:
             assert not place.path.exists()
 
 
-def open_where_process_numbers_mean_nothing(directory: Path) -> None:
-    with process_numbers_mean_nothing():
+def open_where_no_process_is_visible(directory: Path) -> None:
+    with no_process_is_visible():
         engine = RocksDbEngine(directory)
         engine.position()
         engine.release()
@@ -538,7 +538,7 @@ with engine.reader():
 """
 
 
-def test_processes_with_the_same_number_in_two_pid_namespaces_can_read_at_once(directory: Path) -> None:
+def test_processes_with_the_same_id_in_two_pid_namespaces_can_read_concurrently(directory: Path) -> None:
     unshare = ["unshare", "--pid", "--fork", "--mount-proc"]
     if shutil.which("unshare") is None or subprocess.run([*unshare, "true"], stderr=subprocess.DEVNULL).returncode:
         pytest.skip("this user cannot make PID namespaces")
@@ -553,11 +553,11 @@ def test_processes_with_the_same_number_in_two_pid_namespaces_can_read_at_once(d
         assert process.stdout.readline() == "reading\n"
     assert LmdbEngine(directory).position() is None
     names = {path.name for path in directory.iterdir()}
-    assert len(names) == 4  # the guard, and a replica for each namespace
+    assert len(names) == 4  # the guard, and one replica per namespace
     for process in processes:
         process.communicate()
         assert process.returncode == 0
-    # What no process of a container has open any more goes when another namespace makes its replica.
+    # A replica that no process has open is deleted when another namespace creates its own.
     latecomer = reader()
     assert latecomer.stdout is not None
     assert latecomer.stdout.readline() == "reading\n"

@@ -1,4 +1,4 @@
-"""What every engine promises, over all of them."""
+"""The contract of engines, tested on all of them."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
 
 
 class TestEveryEngine:
-    def test_a_new_replica_is_empty_and_nowhere(self, engine: Engine) -> None:
+    def test_a_new_replica_is_empty_and_has_no_position(self, engine: Engine) -> None:
         assert engine.position() is None
         assert contents(engine) == []
         with engine.reader() as reader:
             assert reader.position is None
             assert reader.get(b"a") is None
 
-    def test_apply_puts_deletes_and_moves_on(self, engine: Engine) -> None:
+    def test_apply_puts_and_deletes_entries_and_advances_the_position(self, engine: Engine) -> None:
         assert engine.apply(None, [change((b"a", b"1"), (b"b", b"2"), (b"c", b""))], b"p1")
         assert engine.apply(b"p1", [change((b"a", None), (b"b", b"3"), (b"x", None))], b"p2")
         assert engine.position() == b"p2"
@@ -42,28 +42,28 @@ class TestEveryEngine:
             assert (reader.get(b"a"), reader.get(b"b"), reader.get(b"c")) == (None, b"3", b"")
             assert reader.position == b"p2"
 
-    def test_changes_apply_in_their_order(self, engine: Engine) -> None:
+    def test_changes_are_applied_in_order(self, engine: Engine) -> None:
         layers = [change((b"a", b"1")), change((b"a", b"2")), change((b"ab", b"3"), cleared=(b"a",))]
         assert engine.apply(None, layers, b"p")
         assert contents(engine) == [(b"ab", b"3")]
 
-    def test_a_clear_takes_its_prefix_and_spares_the_entries_it_comes_with(self, engine: Engine) -> None:
+    def test_a_clear_removes_its_prefix_before_the_entries_are_put(self, engine: Engine) -> None:
         engine.apply(None, [change((b"a", b"1"), (b"ab", b"2"), (b"ac", b"3"), (b"b", b"4"))], b"p1")
         engine.apply(b"p1", [change((b"ac", b"5"), (b"ad", b"6"), cleared=(b"a",))], b"p2")
         assert contents(engine) == [(b"ac", b"5"), (b"ad", b"6"), (b"b", b"4")]
 
-    def test_clearing_the_highest_prefix_reaches_the_end(self, engine: Engine) -> None:
+    def test_clearing_the_highest_prefix_removes_all_keys_to_the_end(self, engine: Engine) -> None:
         engine.apply(None, [change((b"\xfe", b"1"), (b"\xff", b"2"), (b"\xff\xff\x00", b"3"))], b"p1")
         engine.apply(b"p1", [change(cleared=(b"\xff",))], b"p2")
         assert contents(engine) == [(b"\xfe", b"1")]
 
-    def test_an_empty_prefix_is_everything(self, engine: Engine) -> None:
+    def test_an_empty_prefix_covers_all_keys(self, engine: Engine) -> None:
         engine.apply(None, [change((b"", b"0"), (b"a", b"1"), (b"b" * 600, b"2"))], b"p1")
         assert contents(engine) == [(b"", b"0"), (b"a", b"1"), (b"b" * 600, b"2")]
         engine.apply(b"p1", [change((b"c", b"3"), cleared=(b"",))], b"p2")
         assert contents(engine) == [(b"c", b"3")]
 
-    def test_a_wrong_expectation_leaves_it_untouched(self, engine: Engine) -> None:
+    def test_an_apply_at_an_unexpected_position_changes_nothing(self, engine: Engine) -> None:
         assert not engine.apply(b"p0", [change((b"a", b"1"))], b"p1")
         assert engine.position() is None
         engine.apply(None, [change((b"a", b"1"))], b"p1")
@@ -72,7 +72,7 @@ class TestEveryEngine:
         assert engine.position() == b"p1"
         assert contents(engine) == [(b"a", b"1")]
 
-    def test_changes_that_fail_halfway_leave_it_untouched(self, engine: Engine) -> None:
+    def test_an_apply_that_fails_halfway_changes_nothing(self, engine: Engine) -> None:
         engine.apply(None, [change((b"a", b"1"))], b"p1")
 
         def failing() -> Iterator[GroupChanges]:
@@ -89,7 +89,7 @@ class TestEveryEngine:
             assert engine.position() == b"p1"
             assert contents(engine) == [(b"a", b"1")]
 
-    def test_reset_empties_it(self, engine: Engine) -> None:
+    def test_reset_empties_the_replica(self, engine: Engine) -> None:
         engine.apply(None, [change((b"a", b"1"), (b"b" * 600, b"2"))], b"p1")
         engine.reset()
         assert engine.position() is None
@@ -97,7 +97,7 @@ class TestEveryEngine:
         assert engine.apply(None, [change((b"c", b"1"))], b"p2")
         assert contents(engine) == [(b"c", b"1")]
 
-    def test_a_reader_sees_what_was_there_when_it_opened(self, engine: Engine) -> None:
+    def test_a_reader_sees_the_state_at_its_opening(self, engine: Engine) -> None:
         engine.apply(None, [change((b"a", b"1"), (b"b", b"2"))], b"p1")
         with engine.reader() as before:
             engine.apply(b"p1", [change((b"a", b"9"), (b"b", None), (b"c", b"3"))], b"p2")
@@ -112,7 +112,7 @@ class TestEveryEngine:
             assert list(before.scan(b"")) == [(b"a", b"1"), (b"b", b"2")]
         assert contents(engine) == []
 
-    def test_an_apply_in_the_middle_of_a_scan_does_not_disturb_it(self, engine: Engine) -> None:
+    def test_an_apply_during_a_scan_does_not_affect_the_scan(self, engine: Engine) -> None:
         engine.apply(None, [change(*((b"%02d" % n, b"1") for n in range(50)))], b"p1")
         with engine.reader() as reader:
             scan = reader.scan(b"")
@@ -121,13 +121,13 @@ class TestEveryEngine:
             seen += scan
         assert [key for key, _ in seen] == [b"%02d" % n for n in range(50)]
 
-    def test_several_scans_of_one_reader_do_not_disturb_each_other(self, engine: Engine) -> None:
+    def test_concurrent_scans_of_one_reader_are_independent(self, engine: Engine) -> None:
         engine.apply(None, [change((b"a1", b""), (b"a2", b""), (b"b1", b""), (b"b2", b""))], b"p1")
         with engine.reader() as reader:
             pairs = [(a, b) for (a, _), (b, _) in zip(reader.scan(b"a"), reader.scan(b"b"))]
         assert pairs == [(b"a1", b"b1"), (b"a2", b"b2")]
 
-    def test_long_keys_sort_among_the_short_ones(self, engine: Engine) -> None:
+    def test_long_and_short_keys_are_sorted_together(self, engine: Engine) -> None:
         stem = b"k" * 505
         keys = sorted(stem + tail for tail in (b"", b"a" * 6, b"a" * 7, b"a" * 8, b"b", b"b" * 9, b"c" * 65000))
         engine.apply(None, [change(*((key, key[-3:]) for key in keys))], b"p1")
@@ -136,8 +136,8 @@ class TestEveryEngine:
         engine.apply(b"p1", [change((keys[-1], None), cleared=(stem + b"a" * 7,))], b"p2")
         assert [key for key, _ in contents(engine)] == [key for key in keys[:-1] if not key.startswith(stem + b"a" * 7)]
 
-    def test_threads_read_while_one_applies(self, engine: Engine) -> None:
-        """Every version writes its number under all keys: a torn view would show two numbers."""
+    def test_threads_can_read_while_another_applies(self, engine: Engine) -> None:
+        """Every version writes its number under all keys: a torn view would contain two numbers."""
         versions = 30
 
         def version(number: int) -> list[GroupChanges]:
@@ -167,7 +167,7 @@ class TestEveryEngine:
                 thread.join()
         assert torn == []
 
-    def test_what_nobody_sees_is_dropped_and_the_position_stays(self, engine: Engine) -> None:
+    def test_compaction_drops_rejected_entries_and_keeps_the_position(self, engine: Engine) -> None:
         entries = [(b"", b"old"), (b"a", b"new"), (b"b", b"old"), (b"c" * 600, b"old"), (b"d", b"new")]
         engine.apply(None, [change(*entries)], b"p1")
         assert engine.compact(lambda key, value: value == b"new") == 3
@@ -176,14 +176,14 @@ class TestEveryEngine:
         assert engine.compact() == 0
         assert contents(engine) == [(b"a", b"new"), (b"d", b"new")]
 
-    def test_dropping_takes_some_at_a_time(self, engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_compaction_drops_entries_in_batches(self, engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(base, "_DROPPED_AT_ONCE", 7)
         entries = [(b"%03d" % n, b"%d" % (n % 3)) for n in range(100)]
         engine.apply(None, [change(*entries)], b"p1")
         assert engine.compact(lambda key, value: value != b"0") == 34
         assert contents(engine) == [entry for entry in entries if entry[1] != b"0"]
 
-    def test_a_replica_that_went_on_is_not_compacted_by_what_it_was(self, engine: Engine) -> None:
+    def test_compaction_stops_if_the_replica_advances(self, engine: Engine) -> None:
         engine.apply(None, [change((b"a", b"old"))], b"p1")
 
         def keep(key: bytes, value: bytes) -> bool:
@@ -194,7 +194,7 @@ class TestEveryEngine:
         assert not engine.drop(b"p1", [b"a"])
         assert contents(engine) == [(b"a", b"new")]
 
-    def test_after_a_task_it_is_as_it_was(self, engine: Engine) -> None:
+    def test_release_keeps_the_contents_of_the_replica(self, engine: Engine) -> None:
         engine.apply(None, [change((b"a", b"1"))], b"p1")
         with engine.reader() as reader:
             engine.release()
@@ -203,14 +203,14 @@ class TestEveryEngine:
         assert engine.position() == b"p1"
         assert contents(engine) == [(b"a", b"1")]
 
-    def test_it_knows_about_its_size(self, engine: Engine) -> None:
-        # Random, for an engine may compress.
+    def test_an_engine_estimates_its_size(self, engine: Engine) -> None:
+        # Random, because an engine can compress.
         r = random.Random(1)
         engine.apply(None, [change(*((b"%04d" % n, r.randbytes(1000)) for n in range(1000)))], b"p1")
         assert 1_000_000 < engine.size_bytes() < 10_000_000
 
 
-# Few bytes and few stems, so that keys meet; around LMDB's limit of 511 and over the stem of 495.
+# Few bytes and few stems, so that keys collide; around LMDB's limit of 511 and beyond the stem of 495.
 stems = st.sampled_from([b"", b"", b"", b"k" * 493, b"k" * 508, b"k" * 600])
 short = st.binary(max_size=4).map(lambda data: bytes(byte % 3 + 0xFD if byte > 99 else byte % 3 for byte in data))
 keys = st.builds(bytes.__add__, stems, short)
@@ -227,17 +227,17 @@ some_applies = st.lists(st.lists(changes, max_size=3) | st.just("reset"), max_si
 @settings(deadline=None)
 @given(applies=some_applies, probes=st.lists(keys, max_size=5), held_at=st.integers(0, 7))
 @pytest.mark.parametrize("name", sorted(QUICK_ENGINES))
-def test_any_applies_equal_a_dict(
+def test_any_sequence_of_applies_behaves_like_a_dict(
     name: str, applies: list[list[GroupChanges] | str], probes: list[bytes], held_at: int
 ) -> None:
     equal_a_dict(QUICK_ENGINES[name], applies, probes, held_at)
 
 
-# Fewer, for a new RocksDB database takes 10 ms.
+# Fewer examples, because creating a RocksDB database takes 10 ms.
 @settings(deadline=None, max_examples=15)
 @given(applies=some_applies, probes=st.lists(keys, max_size=5), held_at=st.integers(0, 7))
 @pytest.mark.parametrize("name", sorted(ROCKSDB_ENGINES))
-def test_any_applies_to_rocksdb_equal_a_dict(
+def test_any_sequence_of_applies_to_rocksdb_behaves_like_a_dict(
     name: str, applies: list[list[GroupChanges] | str], probes: list[bytes], held_at: int
 ) -> None:
     equal_a_dict(ROCKSDB_ENGINES[name], applies, probes, held_at)

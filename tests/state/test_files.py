@@ -1,4 +1,4 @@
-"""The file format: what goes in comes out, damage is noticed, and merging changes nothing but the number of files."""
+"""The file format: files are decoded unchanged, damage is detected, and merging preserves the effect."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SMALL = [
     GroupChanges(9, [b"\x00\x09"], []),
 ]
 
-# Few distinct bytes, so that keys and prefixes meet.
+# Few distinct bytes, so that keys and prefixes collide.
 keys = st.binary(max_size=3).map(lambda data: bytes(byte % 2 + 0xFE if byte > 99 else byte % 3 for byte in data))
 entries = st.dictionaries(keys, st.none() | st.binary(max_size=3)).map(lambda found: sorted(found.items()))
 layers = st.builds(GroupChanges, st.just(5), st.lists(keys, max_size=3), entries)
@@ -54,26 +54,26 @@ def applied(state: dict[bytes, bytes], change: GroupChanges) -> dict[bytes, byte
 
 @settings(deadline=None)
 @given(groups)
-def test_what_goes_in_comes_out(changes: list[GroupChanges]) -> None:
+def test_encoded_changes_are_decoded_unchanged(changes: list[GroupChanges]) -> None:
     read = list(read_changes(encode_changes(changes)))
     expected = [change for change in changes if change.cleared or change.entries]
     assert [(change.group, change.entries) for change in read] == [(c.group, c.entries) for c in expected]
     for ours, theirs in zip(read, expected):
-        # Clears come back sorted and without those that another covers: the same keys go.
+        # Clears are sorted, without those that another covers, and remove the same keys.
         assert set(ours.cleared) <= set(theirs.cleared)
         assert all(prefix.startswith(tuple(ours.cleared)) for prefix in theirs.cleared)
 
 
 @settings(deadline=None)
 @given(groups, st.integers(0, 32767), st.integers(0, 32767))
-def test_a_range_of_groups_is_read_alone(changes: list[GroupChanges], low: int, high: int) -> None:
+def test_a_range_of_key_groups_can_be_read(changes: list[GroupChanges], low: int, high: int) -> None:
     data = encode_changes(changes)
     assert list(read_changes(data, range(low, high))) == [
         change for change in read_changes(data) if low <= change.group < high
     ]
 
 
-def test_reading_a_range_does_not_look_at_other_groups() -> None:
+def test_reading_a_range_ignores_damage_in_other_groups() -> None:
     data = bytearray(encode_changes(SMALL))
     data[data.index(b"\x00\x07x")] ^= 1
     assert [change.group for change in read_changes(bytes(data), range(7))] == [3]
@@ -88,13 +88,13 @@ def test_bytes_memoryviews_buffers_and_mapped_files_read_alike(tmp_path: Path) -
         assert list(read_changes(source)) == SMALL
 
 
-def test_nothing_is_a_file_too() -> None:
+def test_a_file_can_be_empty() -> None:
     data = encode_changes([])
     assert list(read_changes(data)) == []
     assert encode_changes([GroupChanges(1, [], [])]) == data
 
 
-def test_the_same_changes_give_the_same_bytes_in_every_process() -> None:
+def test_the_same_changes_produce_the_same_bytes_in_every_process() -> None:
     code = (
         "import sys, hashlib; from penstock.state.files import *;"
         f"groups = [GroupChanges(*g) for g in {[(c.group, c.cleared[::-1], c.entries) for c in SMALL]!r}];"
@@ -110,7 +110,7 @@ def test_the_same_changes_give_the_same_bytes_in_every_process() -> None:
 
 @settings(deadline=None)
 @given(groups)
-def test_a_file_written_group_by_group_is_the_same_to_the_byte(changes: list[GroupChanges]) -> None:
+def test_a_file_written_group_by_group_is_identical(changes: list[GroupChanges]) -> None:
     with tempfile.TemporaryFile() as file:
         written = write_changes(iter(changes), file)
         file.seek(0)
@@ -145,7 +145,7 @@ def test_no_flipped_byte_yields_wrong_data(flip: int) -> None:
             harmless += 1
         except CorruptFile:
             pass
-    # Only the parts that are there for other programs may be damaged unnoticed: fields of the schema, the footer.
+    # Damage can go unnoticed only in the parts for other programs: fields of the schema, the footer.
     assert harmless < len(data) / 2
 
 
@@ -156,8 +156,8 @@ def test_no_truncated_file_yields_data() -> None:
             list(read_changes(data[:length]))
 
 
-def test_a_hole_of_zeros_is_noticed() -> None:
-    """What a crash leaves of a file whose length was synced before its content."""
+def test_a_block_of_zeros_is_detected() -> None:
+    """A crash leaves this if the file's length was synced before its content."""
     data = encode_changes([GroupChanges(1, [], [(b"%05d" % n, b"x" * 50) for n in range(1000)])])
     for start in range(4096, len(data) - 4096, 4096):
         with pytest.raises(CorruptFile):
@@ -165,27 +165,27 @@ def test_a_hole_of_zeros_is_noticed() -> None:
 
 
 @pytest.mark.parametrize("garbage", [b"", b"ARROW1", b"\x00" * 5000, b"ARROW1\0\0" + b"\xff" * 500 + b"ARROW1"])
-def test_garbage_is_noticed(garbage: bytes) -> None:
+def test_garbage_is_detected(garbage: bytes) -> None:
     with pytest.raises(CorruptFile, match=r"deltas/7\.arrow"):
         list(read_changes(garbage, name="deltas/7.arrow"))
 
 
 @settings(deadline=None)
 @given(st.binary(max_size=300))
-def test_random_bytes_are_noticed(garbage: bytes) -> None:
+def test_random_bytes_are_detected(garbage: bytes) -> None:
     for data in (garbage, b"ARROW1\0\0" + garbage + b"ARROW1"):
         with pytest.raises(CorruptFile):
             list(read_changes(data))
 
 
-def test_something_behind_the_end_is_noticed() -> None:
+def test_trailing_data_is_detected() -> None:
     data = encode_changes(SMALL)
     for more in (data, b"ARROW1", bytes(100)):
         with pytest.raises(CorruptFile):
             list(read_changes(data + more))
 
 
-def test_an_arrow_file_of_someone_else_is_noticed() -> None:
+def test_a_foreign_arrow_file_is_detected() -> None:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, pa.schema([("op", pa.int8())])):
         pass
@@ -193,7 +193,7 @@ def test_an_arrow_file_of_someone_else_is_noticed() -> None:
         list(read_changes(sink.getvalue()))
 
 
-def test_groups_and_keys_must_ascend() -> None:
+def test_groups_and_keys_must_be_in_ascending_order() -> None:
     with pytest.raises(ValueError, match="Key group 3"):
         encode_changes([SMALL[1], SMALL[0]])
     with pytest.raises(ValueError, match="Key group 3"):
@@ -203,7 +203,7 @@ def test_groups_and_keys_must_ascend() -> None:
             encode_changes([GroupChanges(8, [], list(wrong))])
 
 
-def test_what_arrow_cannot_count_is_an_error_that_names_the_group(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_group_too_large_for_arrow_raises_an_error_that_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "_COLUMN_LIMIT", 1000)
     large = [(b"%03d" % n, b"x" * 10) for n in range(101)]
     with pytest.raises(GroupTooLarge, match="values of key group 4 take 1010 bytes"):
@@ -214,7 +214,9 @@ def test_what_arrow_cannot_count_is_an_error_that_names_the_group(monkeypatch: p
 
 @settings(deadline=None)
 @given(st.lists(layers, min_size=1, max_size=5), st.dictionaries(keys, st.binary(max_size=2)))
-def test_merged_changes_have_the_effect_of_all_in_order(changes: list[GroupChanges], state: dict[bytes, bytes]) -> None:
+def test_merged_changes_have_the_same_effect_as_all_in_order(
+    changes: list[GroupChanges], state: dict[bytes, bytes]
+) -> None:
     expected = state
     for change in changes:
         expected = applied(expected, change)
@@ -225,26 +227,26 @@ def test_merged_changes_have_the_effect_of_all_in_order(changes: list[GroupChang
 
 @settings(deadline=None)
 @given(st.lists(layers, min_size=1, max_size=5))
-def test_a_base_is_what_remains(changes: list[GroupChanges]) -> None:
+def test_a_base_contains_only_the_remaining_entries(changes: list[GroupChanges]) -> None:
     expected: dict[bytes, bytes] = {}
     for change in changes:
         expected = applied(expected, change)
     assert merge_changes(changes, as_base=True) == GroupChanges(5, [], sorted(expected.items()))
 
 
-def test_merging_leaves_its_layers_alone() -> None:
+def test_merging_does_not_modify_its_layers() -> None:
     change = GroupChanges(1, [b"b"], [(b"a", b"1")])
     merge_changes([change, GroupChanges(1, [b"a"], [])])
     assert change == GroupChanges(1, [b"b"], [(b"a", b"1")])
 
 
-def test_groups_do_not_merge_with_each_other() -> None:
+def test_different_groups_cannot_be_merged() -> None:
     with pytest.raises(ValueError, match=r"\[3, 7\]"):
         merge_changes(SMALL[:2])
 
 
 @settings(deadline=None)
 @given(keys, keys)
-def test_the_end_of_a_prefix_is_above_all_its_keys_and_no_others(prefix: bytes, key: bytes) -> None:
+def test_prefix_end_bounds_exactly_the_keys_with_the_prefix(prefix: bytes, key: bytes) -> None:
     end = prefix_end(prefix)
     assert key.startswith(prefix) == (prefix <= key and (end is None or key < end))

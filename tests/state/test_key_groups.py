@@ -1,4 +1,4 @@
-"""Key groups: every group has one owner, every group one block, and none of it depends on the other."""
+"""Key groups: every group has one owner and belongs to one block, independently of each other."""
 
 import pytest
 from hypothesis import given
@@ -28,13 +28,13 @@ def layouts(draw):
     return draw(st.integers(1, max_parallelism)), max_parallelism
 
 
-def test_128_groups_over_3_tasks():
+def test_128_groups_are_split_over_3_subtasks():
     ranges = [range_of_subtask(i, 3, 128) for i in range(3)]
     assert ranges == [range(0, 43), range(43, 86), range(86, 128)]
 
 
 @given(layouts())
-def test_every_group_is_in_the_range_of_its_owner_and_in_no_other(layout):
+def test_every_group_is_in_exactly_the_range_of_its_owner(layout):
     parallelism, max_parallelism = layout
     seen = []
     for subtask in range(parallelism):
@@ -46,7 +46,7 @@ def test_every_group_is_in_the_range_of_its_owner_and_in_no_other(layout):
 
 
 @pytest.mark.parametrize(("before", "after"), [(4, 2), (2, 4), (15, 77), (77, 15)])
-def test_after_a_rescale_every_key_is_with_its_owner_and_nowhere_else(before, after):
+def test_every_key_is_with_its_owner_only_after_a_rescale(before, after):
     keys = {encode_key(f"user-{i}") for i in range(1_000)}
     for parallelism in (before, after):
         held = [
@@ -62,17 +62,17 @@ def test_after_a_rescale_every_key_is_with_its_owner_and_nowhere_else(before, af
     ("parallelism", "groups"),
     [(1, 128), (85, 128), (86, 256), (200, 512), (21_845, 32_768), (32_768, 32_768)],
 )
-def test_the_default_number_of_groups(parallelism, groups):
+def test_the_default_max_parallelism_depends_on_the_parallelism(parallelism, groups):
     assert default_max_parallelism(parallelism) == groups
 
 
 @pytest.mark.parametrize(("parallelism", "max_parallelism"), [(0, 128), (129, 128), (1, 0), (1, 32_769), (-1, 128)])
-def test_what_does_not_go_together_is_refused(parallelism, max_parallelism):
+def test_an_incompatible_parallelism_and_max_parallelism_are_rejected(parallelism, max_parallelism):
     with pytest.raises(ParallelismError):
         check_parallelism(parallelism, max_parallelism)
 
 
-def test_a_default_for_no_task_or_too_many_is_refused():
+def test_default_max_parallelism_rejects_an_invalid_parallelism():
     for parallelism in (0, 32_769):
         with pytest.raises(ParallelismError, match="from 1 to 32768"):
             default_max_parallelism(parallelism)
@@ -81,17 +81,17 @@ def test_a_default_for_no_task_or_too_many_is_refused():
 @pytest.mark.parametrize(
     ("key", "group"), [("user-1", 30), (1, 48), (b"\x00", 14), (("a", 1), 47), (None, 12), ("", 79)]
 )
-def test_the_group_of_a_key_never_changes(key, group):
-    # Golden values: if one of these changes, every savepoint is void.
+def test_the_key_group_of_a_key_never_changes(key, group):
+    # Golden values: if one of these changes, every savepoint becomes unreadable.
     assert key_group_of(encode_key(key), 128) == group
 
 
 def test_the_hash_is_xxh64_with_seed_0():
-    # The test vector its authors publish for no input at all.
+    # The published test vector for empty input.
     assert key_group_of(b"", 1 << 15) == 0xEF46DB3751D8E999 % (1 << 15)
 
 
-def test_keys_spread_over_the_groups():
+def test_keys_spread_evenly_over_the_groups():
     counts = [0] * 128
     for i in range(12_800):
         counts[key_group_of(encode_key(i), 128)] += 1
@@ -100,7 +100,7 @@ def test_keys_spread_over_the_groups():
 
 
 @given(groups)
-def test_every_group_is_in_one_block(max_parallelism):
+def test_every_group_is_in_exactly_one_block(max_parallelism):
     blocks = [block_range(block, max_parallelism) for block in range(block_count(max_parallelism))]
     assert [group for block in blocks for group in block] == list(range(max_parallelism))
     assert len(blocks) <= BLOCKS
@@ -109,18 +109,18 @@ def test_every_group_is_in_one_block(max_parallelism):
         assert block_of(block[0], max_parallelism) == block_of(block[-1], max_parallelism) == index
 
 
-def test_blocks_of_128_groups_hold_8():
+def test_a_block_of_128_groups_contains_8():
     assert block_count(128) == 16
     assert block_range(15, 128) == range(120, 128)
 
 
-def test_fewer_groups_than_blocks_are_a_block_each():
+def test_each_group_is_a_block_if_there_are_fewer_groups_than_blocks():
     assert block_count(13) == 13
     assert block_range(12, 13) == range(12, 13)
 
 
 @given(groups.flatmap(lambda m: st.tuples(st.integers(0, m), st.integers(0, m), st.just(m))))
-def test_the_blocks_of_a_range_are_those_of_its_groups(bounds):
+def test_the_blocks_of_a_range_contain_its_groups(bounds):
     start, end, max_parallelism = bounds
     expected = {block_of(group, max_parallelism) for group in range(start, end)}
     assert set(blocks_of_range(start, end, max_parallelism)) == expected

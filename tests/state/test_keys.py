@@ -1,4 +1,4 @@
-"""The canonical bytes of a key: which values are the same key, which are not, which cannot be one."""
+"""The canonical bytes of a key: which values are the same key, and which cannot be keys."""
 
 import math
 import os
@@ -25,7 +25,7 @@ np = pytest.importorskip("numpy")
 NAN = float("nan")
 REFUSED = "refused"
 
-# The bytes of every kind of key. A changed line here orphans the state of every job there is: never change one.
+# The bytes of every kind of key. Never change a line: it would orphan the state of every job.
 GOLDEN = [
     ("", "a0"),
     ("user-1", "a6757365722d31"),
@@ -87,11 +87,11 @@ def test_the_bytes_of_a_key_never_change(key, data):
         assert type(back) is type(key)
 
 
-def test_no_two_of_these_are_the_same_key():
+def test_all_golden_keys_are_different():
     assert len({data for _, data in GOLDEN}) == len(GOLDEN)
 
 
-# Which of these are one key? All that share a letter; a list is none at all.
+# Values with the same letter are the same key; a list cannot be a key.
 IDENTITIES = [
     (1, "a"),
     (1.0, "b"),
@@ -101,7 +101,7 @@ IDENTITIES = [
     ([1], REFUSED),
     (None, "e"),
     (NAN, "f"),
-    # And the same question for what stands for a Python value, or looks like one.
+    # Values that represent a Python value, or look like one.
     (np.uint8(1), "a"),
     (np.float64(1.0), "b"),
     (np.float32(1.0), "b"),
@@ -132,7 +132,7 @@ IDENTITIES = [
 
 
 @pytest.mark.parametrize(("left", "left_class"), IDENTITIES, ids=repr)
-def test_pairs_of_keys_are_the_same_different_or_refused(left, left_class):
+def test_pairs_of_keys_are_the_same_different_or_rejected(left, left_class):
     for right, right_class in IDENTITIES:
         if REFUSED in (left_class, right_class):
             with pytest.raises(KeyTypeError):
@@ -141,7 +141,7 @@ def test_pairs_of_keys_are_the_same_different_or_refused(left, left_class):
             assert same(left, right) == (left_class == right_class), right
 
 
-def test_instants_are_one_key_in_every_zone_and_never_a_naive_time():
+def test_an_instant_is_the_same_key_in_every_time_zone_but_not_as_a_naive_time():
     paris = datetime(2024, 7, 1, 14, tzinfo=ZoneInfo("Europe/Paris"))
     utc = datetime(2024, 7, 1, 12, tzinfo=UTC)
     assert same(paris, utc)
@@ -149,7 +149,7 @@ def test_instants_are_one_key_in_every_zone_and_never_a_naive_time():
     assert not same(utc, utc.replace(tzinfo=None))
 
 
-def test_the_two_readings_of_an_hour_that_comes_twice_are_two_instants():
+def test_both_occurrences_of_a_repeated_hour_are_different_keys():
     first = datetime(2024, 10, 27, 2, 30, tzinfo=ZoneInfo("Europe/Paris"))
     second = first.replace(fold=1)
     assert not same(first, second)
@@ -164,18 +164,18 @@ def test_decimals_are_compared_beyond_the_precision_of_the_context():
     assert not same(long, Decimal(1))
 
 
-def test_a_round_decimal_reads_back_as_it_was_written():
+def test_a_round_decimal_is_displayed_as_before():
     assert str(decode_key(encode_key(Decimal("100")))) == "100"
 
 
-def test_rows_are_keys_with_their_names_in_their_order():
-    # Row(a, b) == Row(b, a), but a key whose fields moved would answer key[0] with another field.
+def test_a_row_key_keeps_its_field_names_in_order():
+    # Row(a, b) == Row(b, a), but if the fields of a key moved, key[0] would return another field.
     assert not same(Row(a=1, b=2), Row(b=2, a=1))
     back = decode_key(encode_key(Row(b=2, a=1)))
     assert list(back) == [2, 1]
 
 
-def test_nested_tuples_come_back_as_tuples():
+def test_nested_tuples_are_decoded_as_tuples():
     key = ((1, (2.0, Row(x=(3,)))), date(2024, 1, 1))
     assert decode_key(encode_key(key)) == key
 
@@ -204,19 +204,19 @@ class Order:
 @pytest.mark.parametrize(
     ("key", "message"),
     [
-        ([1], "A list cannot be a key. Use a tuple"),
-        ({"a": 1}, r"A dict cannot be a key.*r\['id'\]"),
-        ({1}, "A set cannot be a key.*sorted"),
-        (frozenset([1]), "A frozenset cannot be a key.*sorted"),
-        (bytearray(b"a"), "A bytearray cannot be a key.*bytes"),
+        ([1], "A value of type list cannot be a key. Use a tuple"),
+        ({"a": 1}, r"A value of type dict cannot be a key.*r\['id'\]"),
+        ({1}, "A value of type set cannot be a key.*sorted"),
+        (frozenset([1]), "A value of type frozenset cannot be a key.*sorted"),
+        (bytearray(b"a"), "A value of type bytearray cannot be a key.*bytes"),
         (Order(1), r"Order cannot be a key.*lambda r: r\.number"),
         (Colour.RED, r"Colour cannot be a key.*\.name or \.value"),
         (Size.SMALL, r"Size cannot be a key.*\.name or \.value"),
         (Word.YES, r"Word cannot be a key.*\.name or \.value"),
         (Text("a"), r"Text cannot be a key.*plain str"),
         (Instant(1, 2), "Instant cannot be a key.*to_epoch_milli"),
-        (object(), r"A object cannot be a key.*lambda r: r\.id"),
-        (1j, "A complex cannot be a key"),
+        (object(), r"A value of type object cannot be a key.*lambda r: r\.id"),
+        (1j, "A value of type complex cannot be a key"),
         (np.datetime64("2024-01-01T00:00:00.000000001"), "datetime64 cannot be a key"),
         (np.timedelta64(1, "ns"), "timedelta64 cannot be a key"),
         (np.longdouble(1), "longdouble cannot be a key"),
@@ -224,7 +224,7 @@ class Order:
         ("\ud800", "surrogate"),
         (time(1, tzinfo=UTC), "zone"),
         (datetime(1, 1, 1, tzinfo=timezone(timedelta(hours=1))), "outside the years"),
-        ((1, [2]), r"A list cannot be a key \(at element 1 of the tuple\)"),
+        ((1, [2]), r"A value of type list cannot be a key \(at element 1 of the tuple\)"),
         ((1, (2, {})), r"\(at element 1 of the tuple, in element 1 of the tuple\)"),
         (Row(id=1, tags=[]), r"\(at field 'tags' of the Row\)"),
         (Row([]), r"\(at field 0 of the Row\)"),
@@ -232,13 +232,13 @@ class Order:
     ],
     ids=lambda value: repr(value)[:40],
 )
-def test_what_cannot_be_a_key_says_why_where_and_what_instead(key, message):
+def test_an_invalid_key_raises_an_error_with_reason_location_and_fix(key, message):
     with pytest.raises(KeyTypeError, match=message) as caught:
         encode_key(key)
     assert isinstance(caught.value, PenstockError)
 
 
-def test_pandas_timestamps_are_refused_for_their_nanoseconds():
+def test_a_pandas_timestamp_is_rejected_because_of_its_nanoseconds():
     pandas = pytest.importorskip("pandas")
     with pytest.raises(KeyTypeError, match="to_pydatetime"):
         encode_key(pandas.Timestamp("2024-01-01"))
@@ -275,7 +275,7 @@ keys = st.recursive(
 
 
 @given(keys)
-def test_every_key_comes_back_equal_and_with_the_same_bytes(key):
+def test_every_key_is_decoded_to_an_equal_key_with_the_same_bytes(key):
     data = encode_key(key)
     back = decode_key(data)
     assert back == key
@@ -283,14 +283,14 @@ def test_every_key_comes_back_equal_and_with_the_same_bytes(key):
 
 
 @given(scalars, scalars)
-def test_keys_of_one_class_are_the_same_exactly_when_they_are_equal(left, right):
+def test_keys_of_one_class_are_the_same_exactly_if_they_are_equal(left, right):
     if type(left) is type(right):
         assert same(left, right) == (left == right)
     else:
         assert not same(left, right)
 
 
-def test_another_process_with_another_hash_seed_finds_the_same_bytes():
+def test_the_bytes_of_a_key_do_not_depend_on_the_hash_seed():
     program = (
         "import sys, datetime, decimal, uuid\n"
         "from datetime import *; from decimal import Decimal; from uuid import UUID\n"

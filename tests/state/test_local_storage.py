@@ -1,4 +1,4 @@
-"""What is particular to storage in files."""
+"""Behaviour specific to storage in files."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ def write_and_delete(root: Path, number: int) -> None:
 
 
 class TestLocalStorage:
-    def test_the_same_bytes_cannot_be_published_again_either(self, local: LocalStorage) -> None:
+    def test_the_same_bytes_cannot_be_published_twice(self, local: LocalStorage) -> None:
         local.publish("m", b"one")
         with pytest.raises(AlreadyPublished):
             local.publish("m", b"one")
 
-    def test_nothing_is_visible_before_it_is_whole(
+    def test_an_object_is_not_visible_until_it_is_complete(
         self, local: LocalStorage, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     ) -> None:
-        """The order of what makes it durable: content, name, directory. A crash between any two is safe."""
+        """Durability is established in order: content, name, directory. A crash between any two is safe."""
         steps: list[str] = []
         sync = os.fsync
 
@@ -59,7 +59,7 @@ class TestLocalStorage:
         local.write("m/2", b"x")
         assert steps[::2] == ["sync temp", "sync root/m"]
 
-    def test_what_comes_while_a_directory_is_deleted_goes_with_it(
+    def test_files_written_while_their_directory_is_deleted_are_deleted_too(
         self, local: LocalStorage, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         local.write("a/1", b"x")
@@ -67,7 +67,7 @@ class TestLocalStorage:
 
         def slower(path: str, *, dir_fd: int | None = None) -> None:
             if late:
-                local.write(late.pop(), b"of a task that ends")
+                local.write(late.pop(), b"from a task that is stopping")
             rmdir(path, dir_fd=dir_fd)
 
         monkeypatch.setattr(os, "rmdir", slower)
@@ -75,7 +75,7 @@ class TestLocalStorage:
         assert local.list("") == []
         assert late == []
 
-    def test_a_failed_write_leaves_nothing(self, local: LocalStorage, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_failed_write_leaves_no_file(self, local: LocalStorage, monkeypatch: pytest.MonkeyPatch) -> None:
         def full(descriptor: int) -> None:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -86,10 +86,10 @@ class TestLocalStorage:
                 put("d/1", b"x")
         assert os.listdir(urlsplit(local.uri).path + "/d") == ["0"]
 
-    def test_a_disk_that_cannot_be_read_is_an_error_of_the_storage_and_not_of_who_reads(
+    def test_an_unreadable_disk_raises_a_storage_error(
         self, local: LocalStorage, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """A task takes any other error for one of the user's function, and does not try again."""
+        """Tasks attribute any other exception to the user's function, and do not retry."""
         local.write("deltas/1/a", b"data")
 
         def failing(*_: object, **__: object) -> bytes:
@@ -101,9 +101,7 @@ class TestLocalStorage:
             with pytest.raises(StorageError, match=r"Cannot read 'deltas/1/a' from file:.*: Input/output error\."):
                 read("deltas/1/a")
 
-    def test_what_need_not_survive_the_host_is_not_synced(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_unsynced_storage_never_calls_fsync(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         synced: list[int] = []
         monkeypatch.setattr(os, "fsync", synced.append)
         root = tmp_path / "a driver's %41 own"
@@ -122,7 +120,7 @@ class TestLocalStorage:
         open_storage(LocalStorage(root).uri).write("deltas/4/x", b"four")
         assert synced
 
-    def test_a_late_task_does_not_bring_back_a_directory_that_the_driver_removed(self, tmp_path: Path) -> None:
+    def test_a_late_task_does_not_recreate_a_directory_that_the_driver_removed(self, tmp_path: Path) -> None:
         root = tmp_path / "driver" / "state"
         root.mkdir(parents=True)
         of_task = open_storage(LocalStorage(root, synced=False).uri)
@@ -138,7 +136,9 @@ class TestLocalStorage:
         Path(urlsplit(local.uri).path, "d", ".tmp-1-abc").write_bytes(b"half")
         assert local.list("d/") == ["d/1"]
 
-    def test_a_file_system_without_links_is_refused(self, local: LocalStorage, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_file_system_without_hard_links_is_rejected(
+        self, local: LocalStorage, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         def link(*_: object) -> None:
             raise OSError(errno.EPERM, os.strerror(errno.EPERM))
 
@@ -147,7 +147,7 @@ class TestLocalStorage:
             local.publish("m", b"")
         assert local.list("") == []
 
-    def test_a_link_that_was_made_but_answered_with_exists_has_won(
+    def test_a_link_that_was_created_but_reported_as_existing_succeeds(
         self, local: LocalStorage, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         made = os.link
@@ -171,7 +171,7 @@ class TestLocalStorage:
         local.delete("deltas/2/a")
         assert os.listdir(urlsplit(local.uri).path) == []
 
-    def test_writing_survives_directories_that_others_remove(self, tmp_path: Path) -> None:
+    def test_writing_survives_directories_that_other_processes_remove(self, tmp_path: Path) -> None:
         processes = [spawn.Process(target=write_and_delete, args=(tmp_path, number)) for number in range(3)]
         for process in processes:
             process.start()
@@ -179,13 +179,13 @@ class TestLocalStorage:
             process.join()
         assert [process.exitcode for process in processes] == [0, 0, 0]
 
-    def test_its_uri_holds_any_path(self, tmp_path: Path) -> None:
+    def test_the_uri_of_a_local_storage_supports_any_path(self, tmp_path: Path) -> None:
         storage = LocalStorage(tmp_path / "a b#c?d%20é")
         storage.write("x", b"1")
         assert storage.uri.startswith("file:///")
         assert open_storage(storage.uri).read("x") == b"1"
 
     @pytest.mark.parametrize("uri", ["", "/tmp/x", "file:x", "file://host/x", "s3:bucket"])
-    def test_other_uris_are_refused(self, uri: str) -> None:
+    def test_other_uris_are_rejected(self, uri: str) -> None:
         with pytest.raises(StorageError, match="file:///"):
             open_storage(uri)

@@ -1,4 +1,4 @@
-"""What is particular to stores behind fsspec: conditional puts, lost answers, forks, secrets, missing packages."""
+"""Behaviour specific to fsspec stores: conditional puts, lost answers, forks, secrets, missing packages."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MakeStorage = Callable[..., ObjectStorage]
 
 
 class ForgetfulFileSystem(MemoryFileSystem):
-    """Knows the word `create`, and puts all the same."""
+    """Accepts mode `create`, but overwrites anyway."""
 
     protocol = "forgetful"
     store: dict[str, Any] = {}
@@ -38,7 +38,7 @@ class ForgetfulFileSystem(MemoryFileSystem):
 
 
 class HastyFileSystem(MemoryFileSystem):
-    """Looks before it puts; nobody puts before all have looked."""
+    """Checks for the name and then puts; all callers finish checking before any of them puts."""
 
     protocol = "hasty"
     store: dict[str, Any] = {}
@@ -53,7 +53,7 @@ class HastyFileSystem(MemoryFileSystem):
 
 
 class PlainFileSystem(MemoryFileSystem):
-    """Has of `pipe_file` only what fsspec gives to all."""
+    """Has only the `pipe_file` that fsspec provides for all file systems."""
 
     protocol = "plain"
     store: dict[str, Any] = {}
@@ -62,7 +62,7 @@ class PlainFileSystem(MemoryFileSystem):
 
 
 class BlindFileSystem(MemoryFileSystem):
-    """Lists what was there a while ago."""
+    """Returns outdated listings."""
 
     protocol = "blind"
     store: dict[str, Any] = {}
@@ -78,7 +78,7 @@ class BlindFileSystem(MemoryFileSystem):
 
 
 class TalkativeFileSystem(MemoryFileSystem):
-    """Tells everything in its errors."""
+    """Includes all options in its errors."""
 
     protocol = "talkative"
 
@@ -94,9 +94,9 @@ def stores() -> None:
         kind.store.clear()
 
 
-class TestAConditionalPut:
+class TestConditionalPut:
     @pytest.mark.parametrize("scheme", ["forgetful", "hasty"])
-    def test_a_store_that_lets_two_publish_is_refused_before_it_is_used(self, scheme: str) -> None:
+    def test_a_store_that_lets_two_callers_publish_is_rejected_before_use(self, scheme: str) -> None:
         storage = ObjectStorage(f"{scheme}://place/x")
         with pytest.raises(
             NoConditionalPut, match=rf"{scheme}://place/x has no conditional put \(of 5 puts"
@@ -105,29 +105,29 @@ class TestAConditionalPut:
         assert "mounted on every host" in refusal.value.fix
         assert storage.list("") == []
 
-    def test_one_that_only_looks_first_is_refused_without_a_try(self) -> None:
-        with pytest.raises(NoConditionalPut, match="fsspec has none for it"):
+    def test_a_store_with_only_the_default_put_is_rejected_without_a_probe(self) -> None:
+        with pytest.raises(NoConditionalPut, match="fsspec does not support it"):
             ObjectStorage("plain://place/x").check()
         assert PlainFileSystem.store == {}
 
-    def test_pyarrow_s_file_systems_as_hdfs_only_look_first_and_are_refused(self, tmp_path: Path) -> None:
+    def test_pyarrow_file_systems_such_as_hdfs_are_rejected(self, tmp_path: Path) -> None:
         fsspec.register_implementation("arrow-files", ArrowFSWrapper, clobber=True)
-        with pytest.raises(NoConditionalPut, match="fsspec has none for it"):
+        with pytest.raises(NoConditionalPut, match="fsspec does not support it"):
             ObjectStorage(f"arrow-files://{tmp_path}", {"fs": LocalFileSystem()}).check()
         assert issubclass(HadoopFileSystem, ArrowFSWrapper)
         assert list(tmp_path.iterdir()) == []
 
-    def test_an_s3_server_that_ignores_the_condition_is_refused(self, s3: MakeStorage) -> None:
+    def test_an_s3_server_that_ignores_the_condition_is_rejected(self, s3: MakeStorage) -> None:
         storage = s3("careless")
         with pytest.raises(NoConditionalPut, match="5 succeeded"):
             storage.check()
         assert storage.list("") == []
 
-    def test_a_store_that_does_not_list_what_was_put_is_refused(self) -> None:
-        with pytest.raises(StorageError, match=r"does not list.*up to date"):
+    def test_a_store_with_inconsistent_listings_is_rejected(self) -> None:
+        with pytest.raises(StorageError, match=r"does not list.*consistent listings"):
             ObjectStorage("blind://place/x").check()
 
-    def test_large_objects_are_put_in_parts_and_on_the_same_condition(
+    def test_large_objects_are_put_in_parts_with_the_same_condition(
         self, s3: MakeStorage, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         import s3fs
@@ -139,7 +139,7 @@ class TestAConditionalPut:
             return await real(files, path, data, chunksize=5 * 2**20, **kwargs)
 
         monkeypatch.setattr(s3fs.S3FileSystem, "_pipe_file", in_parts)
-        # fsspec ties an instance's calls to the method it finds when it makes it.
+        # fsspec binds an instance's calls to the method at creation.
         s3fs.S3FileSystem.clear_instance_cache()
         storage, first, second = s3(), b"1" * (12 * 2**20), b"2" * (12 * 2**20)
         storage.publish("m", first)
@@ -149,7 +149,7 @@ class TestAConditionalPut:
         assert sizes == [len(first), len(second)]
         s3fs.S3FileSystem.clear_instance_cache()
 
-    def test_a_put_whose_first_answer_was_lost_has_won(self, s3: MakeStorage) -> None:
+    def test_a_put_whose_first_answer_was_lost_succeeds(self, s3: MakeStorage) -> None:
         storage = s3("echo")
         storage.publish("m", b"driver 1")
         with pytest.raises(AlreadyPublished):
@@ -157,7 +157,7 @@ class TestAConditionalPut:
         assert storage.read("m") == b"driver 1"
         storage.check()
 
-    def test_a_put_that_fails_with_its_name_taken_has_lost_whatever_the_error_was(
+    def test_a_put_that_fails_with_any_error_while_the_name_exists_has_lost(
         self, s3: MakeStorage, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         storage = s3()
@@ -168,7 +168,7 @@ class TestAConditionalPut:
         with pytest.raises(StorageError, match=r"Cannot write 'n' in s3://.*TimeoutError.*fs\.\*"):
             storage.publish("n", b"ours")
 
-    def test_a_conflict_with_another_put_is_tried_again(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_put_that_conflicts_with_another_is_retried(self, monkeypatch: pytest.MonkeyPatch) -> None:
         storage, tries = ObjectStorage("memory://conflicts/x"), []
         put = MemoryFileSystem.pipe_file
 
@@ -192,7 +192,7 @@ def read_many(storage: ObjectStorage) -> None:
         assert storage.read(str(number)) == b"%d" % number
 
 
-def test_a_forked_child_has_a_connection_of_its_own(s3: MakeStorage) -> None:
+def test_a_forked_child_opens_its_own_connection(s3: MakeStorage) -> None:
     storage = s3()
     for number in range(5):
         storage.write(str(number), b"%d" % number)
@@ -205,7 +205,7 @@ def test_a_forked_child_has_a_connection_of_its_own(s3: MakeStorage) -> None:
     assert [process.exitcode for process in processes] == [0, 0]
 
 
-def test_no_listing_is_remembered(s3: MakeStorage) -> None:
+def test_listings_are_not_cached(s3: MakeStorage) -> None:
     here = s3()
     there = open_storage(here.uri)
     for number in range(3):
@@ -217,7 +217,7 @@ def test_no_listing_is_remembered(s3: MakeStorage) -> None:
 
 
 class TestSecrets:
-    def test_options_reach_other_processes_and_show_nowhere(self, s3_options: dict[str, str]) -> None:
+    def test_options_reach_other_processes_but_never_appear_in_messages(self, s3_options: dict[str, str]) -> None:
         storage = ObjectStorage("s3://bucket/x", s3_options)
         there = open_storage(storage.uri)
         assert isinstance(there, ObjectStorage)
@@ -231,14 +231,14 @@ class TestSecrets:
         assert s3_options["secret"] not in shown
         assert s3_options["key"] not in shown
 
-    def test_what_a_store_tells_of_them_is_struck_out(self) -> None:
+    def test_secrets_in_the_errors_of_a_store_are_redacted(self) -> None:
         options = {"key": "my-key", "client_kwargs": {"token": "my-token"}, "endpoint_url": "http://here"}
         with pytest.raises(StorageError) as error:
             ObjectStorage("talkative://x", options).read("a")
         assert "my-" not in str(error.value)
         assert "http://here" in str(error.value)
 
-    def test_a_password_in_a_uri_is_refused_without_showing_it(self) -> None:
+    def test_a_password_in_a_uri_is_rejected_without_showing_it(self) -> None:
         with pytest.raises(StorageError, match=r"state\.checkpoints\.fs") as error:
             ObjectStorage("s3://me:hidden@bucket/x")
         assert "hidden" not in str(error.value)
@@ -247,7 +247,7 @@ class TestSecrets:
     @pytest.mark.parametrize(
         "uri", ["s3://", "://x", "bucket/x", "simplecache::s3://bucket/x", "s3://b/*", "s3://b/x?y"]
     )
-    def test_what_is_no_uri_of_a_store_is_refused(self, uri: str) -> None:
+    def test_an_invalid_store_uri_is_rejected(self, uri: str) -> None:
         with pytest.raises(StorageError):
             ObjectStorage(uri)
 
@@ -263,7 +263,7 @@ class TestOtherPackages:
             ("az://bucket/x", "adlfs", "pip install 'penstock[objects]' adlfs"),
         ],
     )
-    def test_one_that_is_missing_is_named_with_the_line_that_installs_it(
+    def test_the_error_for_a_missing_package_contains_the_install_command(
         self, uri: str, missing: str, line: str
     ) -> None:
         code = (
@@ -275,11 +275,11 @@ class TestOtherPackages:
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
         assert done.stdout == f"Checkpoints in {uri} need the package {missing}, which is not installed.|{line}"
 
-    def test_an_unknown_scheme_is_named(self) -> None:
-        with pytest.raises(StorageError, match="no stores with the scheme 's4'"):
+    def test_the_error_for_an_unknown_scheme_names_it(self) -> None:
+        with pytest.raises(StorageError, match="does not support the scheme 's4'"):
             ObjectStorage("s4://bucket/x").check()
 
-    def test_nothing_is_imported_to_open_one(self) -> None:
+    def test_opening_an_object_storage_does_not_import_fsspec(self) -> None:
         code = (
             "import sys; from penstock.state.storage_uri import open_storage; open_storage('s3://bucket/x');"
             "sys.exit('fsspec' in sys.modules)"

@@ -1,4 +1,4 @@
-"""Keyed state as a function sees it: the same as a dict, whatever the epochs, crashes, engines and objects."""
+"""Keyed state behaves like a dict for a function, across epochs, crashes, engines and modified objects."""
 
 import copy
 import itertools
@@ -41,7 +41,7 @@ BACKENDS = ["memory", "filesystem", "rocksdb"]
 
 
 class Average(AggregateFunction):
-    """Keeps (sum, count)."""
+    """The accumulator is (sum, count)."""
 
     def create_accumulator(self):
         return 0, 0
@@ -66,7 +66,7 @@ DESCRIPTORS = {
 
 
 class Job:
-    """One keyed operator over real replicas: its epochs end in manifests, its crashes lose what no manifest holds."""
+    """A keyed operator on real replicas. Its epochs end in manifests; a crash loses everything not in a manifest."""
 
     def __init__(self, engine, max_parallelism=4, limit=OVERLAY_BYTES):
         self.limit = limit
@@ -81,7 +81,7 @@ class Job:
         self.start()
 
     def start(self):
-        """A new process: functions are opened anew."""
+        """Start a new process, in which functions are opened again."""
         self.overlay = Overlay(self.max_parallelism)
         self.states = {name: self.overlay.register(descriptor) for name, descriptor in DESCRIPTORS.items()}
         self.begin()
@@ -99,7 +99,7 @@ class Job:
         return (RocksDbEngine if self.engine == "rocksdb" else LmdbEngine)(f"{self.directory}/{block}")
 
     def cut(self):
-        """End the epoch and begin the next."""
+        """End the epoch and start the next one."""
         changes = list(self.overlay.changes())
         written = self.access.write_delta(self.number, changes, self.max_parallelism)
         delta = DeltaHandle(
@@ -162,7 +162,7 @@ class Job:
 
 @dataclass
 class Model:
-    """What one key's states should hold."""
+    """The expected contents of one key's states."""
 
     value: int | None
     list: list
@@ -182,7 +182,7 @@ words = st.text(max_size=3)
 
 
 class OverlayMachine(RuleBasedStateMachine):
-    """Any sequence of operations on any keys, cut into epochs and crashed anywhere, equals a dict."""
+    """Any sequence of operations on any keys, with epochs and crashes anywhere, behaves like a dict."""
 
     engine = ""
 
@@ -205,7 +205,7 @@ class OverlayMachine(RuleBasedStateMachine):
 
     @rule(key=st.sampled_from(KEYS))
     def use(self, key):
-        """Another record arrives."""
+        """Process another record."""
         self.key = repr(key), key
         self.job.overlay.key = encode_key(key)
 
@@ -381,7 +381,7 @@ class TestClearing:
     EMPTY = (None, [], {}, None, None)
 
     @pytest.mark.parametrize("cuts", [(), ("before",), ("after",), ("before", "after")], ids=str)
-    def test_takes_everything_of_the_key_and_nothing_of_another(self, job, cuts):
+    def test_clear_removes_all_state_of_the_key_and_of_no_other_key(self, job, cuts):
         for key in ("key", "other"):
             job.overlay.key = encode_key(key)
             fill(job.states)
@@ -400,7 +400,7 @@ class TestClearing:
         assert contents(job.states) == self.FULL
 
     @pytest.mark.parametrize("cut", [False, True])
-    def test_and_what_comes_after_it_stays(self, job, cut):
+    def test_values_written_after_a_clear_are_kept(self, job, cut):
         fill(job.states)
         job.cut()
         job.overlay.key = encode_key("key")
@@ -433,7 +433,7 @@ class Basket:
 
 
 class Box:
-    """Only a pickle holds it."""
+    """A class that only pickle supports."""
 
     def __init__(self, items):
         self.items = items
@@ -441,7 +441,7 @@ class Box:
 
 @dataclass
 class Mutable:
-    """A kind of value that can be changed in place: how it is declared, made, and looked into."""
+    """A kind of mutable value: how it is declared, created and inspected."""
 
     type: object
     make: object
@@ -462,12 +462,12 @@ KINDS = {
 
 
 def spoil(kind, value):
-    """What a careless function does to an object it still holds."""
+    """Do what a careless function does to an object it still holds."""
     KINDS[kind].items(value).append(-1)
 
 
 class Careless(KeyedProcessFunction):
-    """Stores each number, and changes every object it stored or read, without ever storing it again."""
+    """Stores each number, and modifies every object it stored or read without storing it again."""
 
     def __init__(self, kind):
         self.kind = kind
@@ -536,7 +536,7 @@ class CarelessMap(Careless):
         both = [((0,), (0,))]
         for number in range(1, count):
             even, odd = number - number % 2, number if number % 2 else number - 1
-            # `values` in the order of the encoded keys ("odd" is the shorter), then odd and even by name.
+            # `values` in the order of encoded keys ("odd" is shorter), then odd and even by name.
             both.append(((odd,), (even,), (odd,), (even,)))
         return both
 
@@ -546,7 +546,7 @@ class CarelessReducing(Careless):
         kind = self.kind
 
         def join(left, right):
-            # Changes what it was given and gives it back, as many reduce functions do.
+            # Modifies and returns its argument, as many reduce functions do.
             KINDS[kind].items(left).extend(KINDS[kind].items(right))
             spoil(kind, right)
             return left
@@ -594,7 +594,7 @@ class CarelessAggregating(CarelessReducing):
     [CarelessValue, CarelessList, CarelessMap, CarelessReducing, CarelessAggregating],
     ids=lambda c: c.__name__,
 )
-def test_changing_an_object_without_storing_it_changes_nothing_in_one_epoch_or_fifty(careless, kind, backend):
+def test_modifying_an_object_without_storing_it_never_changes_state(careless, kind, backend):
     function = careless(kind)
     outputs = []
     for per_epoch in (50, 1):
@@ -608,7 +608,7 @@ def test_changing_an_object_without_storing_it_changes_nothing_in_one_epoch_or_f
     assert in_fifty == in_one
 
 
-# -- what is refused -------------------------------------------------------------------------------------------------
+# -- rejected values -------------------------------------------------------------------------------------------------
 
 
 class TestWrongTypes:
@@ -630,29 +630,29 @@ class TestWrongTypes:
             ("aggregating", lambda state: state.add(0.5)),
         ],
     )
-    def test_name_the_state(self, overlay, name, use):
+    def test_the_error_for_a_value_of_the_wrong_type_names_the_state(self, overlay, name, use):
         state = overlay.register(DESCRIPTORS[name])
         with pytest.raises(StateError, match=f"^State '{name}'"):
             use(state)
 
-    def test_leave_the_state_as_it_was(self, overlay):
+    def test_a_rejected_update_leaves_the_state_unchanged(self, overlay):
         state = overlay.register(DESCRIPTORS["list"])
         state.add("before")
         with pytest.raises(StateError):
             state.update(["after", 1])
         assert list(state) == ["before"]
 
-    def test_a_text_that_has_no_bytes_is_named_when_the_epoch_ends(self, overlay):
+    def test_a_string_that_cannot_be_encoded_raises_an_error_at_the_end_of_the_epoch(self, overlay):
         overlay.register(ValueStateDescriptor("name", str)).update("\ud800")
         with pytest.raises(StateError, match=r"^State 'name': .*is not a string"):
             overlay.changes()
 
-    def test_a_map_key_beyond_its_type(self, overlay):
+    def test_a_map_key_out_of_range_is_rejected(self, overlay):
         state = overlay.register(MapStateDescriptor("m", int, int))
         with pytest.raises(StateError, match="State 'm', map key: "):
             state.put(2**64, 1)
 
-    def test_numpy_scalars_are_taken_for_pythons(self, overlay):
+    def test_numpy_scalars_are_converted_to_python_scalars(self, overlay):
         np = pytest.importorskip("numpy")
         state = overlay.register(DESCRIPTORS["value"])
         state.update(np.int64(7))
@@ -672,17 +672,17 @@ class TestNone:
             ("map", lambda state: state.put_all({"key": None})),
         ],
     )
-    def test_cannot_be_added(self, overlay, name, use):
+    def test_none_cannot_be_added_to_a_state(self, overlay, name, use):
         state = overlay.register(DESCRIPTORS[name])
         with pytest.raises(StateError, match=f"State '{name}': None cannot be"):
             use(state)
 
-    def test_cannot_be_added_even_where_the_type_allows_it(self, overlay):
+    def test_none_cannot_be_added_even_if_the_type_allows_it(self, overlay):
         state = overlay.register(ListStateDescriptor("any", Types.PICKLED_BYTE_ARRAY()))
         with pytest.raises(StateError, match="None cannot be added"):
             state.add(None)
 
-    def test_as_a_value_clears_it(self, job):
+    def test_updating_a_value_state_with_none_clears_it(self, job):
         state = job.states["value"]
         state.update(1)
         job.cut()
@@ -722,20 +722,20 @@ class UsesStateWhere(KeyedProcessFunction):
             self.n.update(2)
 
 
-class TestStateBelongsToARecord:
-    def test_so_it_cannot_be_used_in_open(self):
+class TestStateWithoutAKey:
+    def test_keyed_state_cannot_be_used_in_open(self):
         message = r"State 'n' was used without a current key: .* not in open\(\) or close\(\)"
         with keyed_harness(UsesStateWhere("open")) as job, pytest.raises(Exception, match=message):
             job.push("a").epoch()
 
-    def test_nor_in_close(self):
+    def test_keyed_state_cannot_be_used_in_close(self):
         job = keyed_harness(UsesStateWhere("close"))
         job.push("a").epoch()
         with pytest.raises(StateError, match="State 'n' was used without a current key"):
             job.close()
 
     @pytest.mark.parametrize("name", sorted(DESCRIPTORS))
-    def test_whatever_its_kind(self, name):
+    def test_no_kind_of_keyed_state_can_be_used_without_a_key(self, name):
         overlay = Overlay(4)
         state = overlay.register(DESCRIPTORS[name])
         overlay.begin(1, Nothing())
@@ -746,7 +746,7 @@ class TestStateBelongsToARecord:
 
 
 class TestRegistering:
-    def test_the_same_state_twice_is_one_state(self, overlay):
+    def test_registering_a_state_twice_returns_the_same_object(self, overlay):
         first = overlay.register(ValueStateDescriptor("n", int))
         assert overlay.register(ValueStateDescriptor("n", Types.LONG())) is first
 
@@ -760,12 +760,12 @@ class TestRegistering:
         ],
         ids=lambda descriptor: descriptor.schema(),
     )
-    def test_two_of_one_name_and_different_types_are_refused(self, overlay, other):
+    def test_two_states_with_the_same_name_and_different_types_are_rejected(self, overlay, other):
         overlay.register(ValueStateDescriptor("n", int))
         with pytest.raises(StateError, match=r"State 'n' is registered twice with different types: value long and "):
             overlay.register(other)
 
-    def test_two_names_that_would_share_their_entries_are_refused(self, overlay):
+    def test_two_state_names_with_colliding_ids_are_rejected(self, overlay):
         seen = {}
         for number in itertools.count():
             name = f"s{number}"
@@ -776,7 +776,7 @@ class TestRegistering:
         with pytest.raises(StateError, match=f"The name '{name}' collides"):
             overlay.register(ValueStateDescriptor(name, int))
 
-    def test_what_snapshots_remember(self, overlay):
+    def test_a_snapshot_records_the_schema_of_every_state(self, overlay):
         for descriptor in DESCRIPTORS.values():
             overlay.register(descriptor)
         assert overlay.schemas() == {
@@ -788,7 +788,7 @@ class TestRegistering:
         }
 
 
-# -- what it costs -----------------------------------------------------------------------------------------------------
+# -- cost of operations ------------------------------------------------------------------------------------------------
 
 
 class TestChanges:
@@ -803,7 +803,7 @@ class TestChanges:
         list(job.states["map"].items())
         assert job.cut() == []
 
-    def test_one_map_entry_costs_one_entry(self, job):
+    def test_changing_one_map_entry_writes_one_entry(self, job):
         state = job.states["map"]
         state.put_all({f"key {number}": number for number in range(100)})
         assert len(self.entries(job.cut())) == 100
@@ -815,7 +815,7 @@ class TestChanges:
         ((_, value),) = self.entries(job.cut())
         assert value is None
 
-    def test_appending_to_a_list_writes_what_was_appended_and_reads_nothing(self, job):
+    def test_appending_to_a_list_writes_only_the_new_elements_and_reads_nothing(self, job):
         state = job.states["list"]
         state.add_all(["x" * 1000] * 100)
         job.cut()
@@ -823,9 +823,9 @@ class TestChanges:
         state.add("y")
         ((_, chunk),) = self.entries(job.overlay.changes())
         assert len(chunk) < 10
-        assert job.replicas._readers == {}, "no replica was opened"
+        assert job.replicas._readers == {}, "a replica was opened"
 
-    def test_a_delta_is_sorted_whatever_the_order_of_keys(self, job):
+    def test_a_delta_is_sorted_regardless_of_the_order_of_writes(self, job):
         for key in ("z", "a", "m", 3, None):
             job.overlay.key = encode_key(key)
             job.states["map"].put_all({"b": 1, "a": 2})
@@ -837,7 +837,7 @@ class TestChanges:
             assert change.entries == sorted(change.entries)
             assert change.cleared == sorted(change.cleared)
 
-    def test_the_same_operations_give_the_same_delta(self):
+    def test_the_same_operations_produce_the_same_delta(self):
         deltas = []
         for _ in range(2):
             job = Job("memory")
@@ -851,14 +851,14 @@ class TestChanges:
 
 
 class TestLists:
-    def test_what_is_added_while_iterating_is_not_seen(self, job):
+    def test_elements_added_during_an_iteration_are_not_yielded(self, job):
         state = job.states["list"]
         state.add_all(["a", "b"])
         for word in state.get():
             state.add(word * 2)
         assert list(state) == ["a", "b", "aa", "bb"]
 
-    def test_an_iterator_outlives_a_clear(self, job):
+    def test_an_iterator_remains_valid_after_a_clear(self, job):
         state = job.states["list"]
         state.add_all(["a", "b", "c"])
         words = state.get()
@@ -867,7 +867,7 @@ class TestLists:
         assert list(words) == ["b", "c"]
         assert list(state) == []
 
-    def test_elements_keep_their_order_over_many_epochs(self, job):
+    def test_elements_keep_their_order_across_many_epochs(self, job):
         state = job.states["list"]
         for number in range(300):
             job.overlay.key = encode_key("key")
@@ -876,7 +876,7 @@ class TestLists:
         job.overlay.key = encode_key("key")
         assert list(state) == [str(number) for number in range(300)]
 
-    def test_large_lists_do_not_stay_in_the_cache_of_what_was_read(self, job, monkeypatch):
+    def test_unused_large_lists_are_evicted_from_the_read_cache(self, job, monkeypatch):
         monkeypatch.setattr(KeyedState, "cache_limit", 1000)
         state = job.states["list"]
         for key in range(20):
@@ -889,7 +889,7 @@ class TestLists:
             held = [*state._read.values(), *state._read_before.values()]
             assert sum(map(len, held)) <= 2500
 
-    def test_but_a_list_in_use_stays_there_however_long_it_is(self, job, monkeypatch):
+    def test_a_list_in_use_stays_in_the_read_cache_however_long_it_is(self, job, monkeypatch):
         monkeypatch.setattr(KeyedState, "cache_limit", 1000)
         state = job.states["list"]
         for key, length in (("hot", 5000), *((f"cold {number}", 300) for number in range(20))):
@@ -932,7 +932,7 @@ class TestMaps:
         ],
         ids=["int", "float", "tuple", "bytes", "bool"],
     )
-    def test_keys_of_any_type_come_back_as_they_were(self, job, key_type, keys):
+    def test_map_keys_of_any_type_are_returned_unchanged(self, job, key_type, keys):
         state = job.overlay.register(MapStateDescriptor("other", key_type, str))
         for key in keys:
             state[key] = repr(key)
@@ -944,9 +944,9 @@ class TestMaps:
 
 
 class TestLongKeys:
-    """LMDB takes keys of 511 bytes."""
+    """LMDB accepts keys of at most 511 bytes."""
 
-    def test_of_any_length_are_kept_apart(self, job):
+    def test_keys_of_any_length_are_kept_apart(self, job):
         keys = ["k" * length for length in (1, 400, 480, 490, 500, 511, 512, 600, 5000)] + ["k" * 599 + "l"]
         for number, key in enumerate(keys):
             job.overlay.key = encode_key(key)

@@ -1,4 +1,4 @@
-"""Replicas hold a user's data: other users can neither read them nor put others in their place."""
+"""Replicas contain a user's data: other users can neither read nor replace them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _loose_umask() -> object:
 
 @pytest.fixture
 def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A temporary directory that everybody can write in, as /tmp is."""
+    """A temporary directory that all users can write to, such as /tmp."""
     path = tmp_path / "shared"
     path.mkdir()
     path.chmod(0o1777)
@@ -51,7 +51,7 @@ def fill(backend: Backend) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_default_directory_is_out_of_reach_for_others(name: str, shared: Path) -> None:
+def test_other_users_cannot_access_the_default_directory(name: str, shared: Path) -> None:
     fill(by_default(name))
     (root,) = shared.iterdir()
     assert root.name == f"penstock-replicas-{os.getuid()}"
@@ -60,13 +60,13 @@ def test_the_default_directory_is_out_of_reach_for_others(name: str, shared: Pat
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_replicas_in_a_directory_that_was_set_are_out_of_reach_for_others(name: str, shared: Path) -> None:
+def test_other_users_cannot_access_replicas_in_a_configured_directory(name: str, shared: Path) -> None:
     backend = Backend(name=name, directories=[str(shared)])
     fill(backend)
     assert stat.S_IMODE((shared / "lineage").stat().st_mode) == 0o700
 
 
-def test_files_of_lmdb_are_their_owner_s_alone(shared: Path) -> None:
+def test_lmdb_files_are_accessible_only_to_their_owner(shared: Path) -> None:
     fill(by_default("filesystem"))
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in shared.rglob("*") if path.is_file()}
     assert {"data.mdb", "lock.mdb", "guard", "stamp"} <= modes.keys()
@@ -82,7 +82,7 @@ def of_another_user(path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 def open_to_others(path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     path.mkdir()
     path.chmod(0o777)
-    return "may be written in by others .mode 777"
+    return "written in by others .mode 777"
 
 
 def a_link(path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
@@ -102,7 +102,7 @@ Attack = Callable[[Path, pytest.MonkeyPatch], str]
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("attack", [of_another_user, open_to_others, a_link, a_file])
-def test_a_directory_that_another_user_may_have_made_is_refused(
+def test_a_directory_that_another_user_could_have_created_is_rejected(
     name: str, attack: Attack, shared: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     backend = by_default(name)
@@ -117,7 +117,7 @@ def test_a_directory_that_another_user_may_have_made_is_refused(
 
 
 @pytest.mark.parametrize("attack", [of_another_user, a_link])
-def test_a_run_that_another_user_put_into_a_directory_that_was_set_is_refused(
+def test_a_run_directory_created_by_another_user_is_rejected(
     attack: Attack, shared: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     words = attack(shared / "lineage", monkeypatch)
@@ -125,15 +125,15 @@ def test_a_run_that_another_user_put_into_a_directory_that_was_set_is_refused(
         fill(Backend(name="filesystem", directories=[str(shared)]))
 
 
-def test_a_run_that_others_could_write_in_is_closed_to_them(shared: Path) -> None:
+def test_a_run_directory_writable_by_others_is_made_private(shared: Path) -> None:
     (shared / "lineage").mkdir(mode=0o775)
     fill(Backend(name="filesystem", directories=[str(shared)]))
     assert stat.S_IMODE((shared / "lineage").stat().st_mode) == 0o700
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_directory_that_is_swapped_is_not_followed(name: str, shared: Path) -> None:
-    shared.chmod(0o777)  # without the sticky bit anybody can rename what is in it
+def test_a_replaced_directory_is_not_followed(name: str, shared: Path) -> None:
+    shared.chmod(0o777)  # without the sticky bit, any user can rename its contents
     backend = by_default(name)
     root = Path(backend.directories[0])
     store = ReplicaStore(backend)
@@ -150,7 +150,7 @@ def test_a_directory_that_is_swapped_is_not_followed(name: str, shared: Path) ->
 
 
 @pytest.mark.parametrize("mode", [0o1777, 0o777])
-def test_a_directory_that_was_deleted_is_made_again(mode: int, shared: Path) -> None:
+def test_a_deleted_directory_is_created_again(mode: int, shared: Path) -> None:
     shared.chmod(mode)
     backend = by_default("filesystem")
     store = ReplicaStore(backend)
@@ -161,7 +161,7 @@ def test_a_directory_that_was_deleted_is_made_again(mode: int, shared: Path) -> 
     assert engine.apply(None, [], b"there")
 
 
-def test_replicas_of_a_run_are_removed_and_links_are_not_followed(shared: Path, tmp_path: Path) -> None:
+def test_removing_the_replicas_of_a_run_does_not_follow_links(shared: Path, tmp_path: Path) -> None:
     backend = by_default("filesystem")
     fill(backend)
     root = Path(backend.directories[0])
@@ -175,7 +175,7 @@ def test_replicas_of_a_run_are_removed_and_links_are_not_followed(shared: Path, 
     assert (elsewhere / "lineage").exists()
 
 
-def test_a_job_is_refused_before_spark_starts(shared: Path, tmp_path: Path) -> None:
+def test_a_job_with_an_unsafe_replica_directory_is_rejected_before_spark_starts(shared: Path, tmp_path: Path) -> None:
     settings = {"state.checkpoints.dir": str(tmp_path / "checkpoints")}
     env = StreamExecutionEnvironment(Configuration.from_dict(settings))
     (shared / f"penstock-replicas-{os.getuid()}").symlink_to(tmp_path)

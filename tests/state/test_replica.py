@@ -1,4 +1,4 @@
-"""How a replica is brought to a version: what an engine is given to apply."""
+"""How a replica advances to a version: which changes an engine receives."""
 
 from penstock.state.engines.memory import MemoryEngine
 from penstock.state.files import GroupChanges, encode_changes
@@ -6,7 +6,7 @@ from penstock.state.replica import ReplayStep, Replicas
 
 
 class Twice(MemoryEngine):
-    """Goes through the changes twice, as one does that must start over."""
+    """Iterates over the changes twice, as an engine does that must start over."""
 
     def apply(self, expect, changes, position):
         self.first = list(changes)
@@ -24,7 +24,7 @@ class History:
         return [ReplayStep(f"delta {number}", encode_changes(delta)) for number, delta in enumerate(deltas)]
 
 
-def test_changes_can_be_read_again_so_that_no_engine_needs_to_hold_them():
+def test_an_engine_can_iterate_over_the_changes_twice():
     engine = Twice()
     replicas = Replicas("uid", 1, History(), lambda uid, block: engine)
     assert replicas.reader(0).get(b"\0\0a") == b"2"

@@ -1,4 +1,4 @@
-"""What snapshots say of a state's type, read back: all of it, and nothing else."""
+"""The schema texts in snapshots are parsed completely, and nothing else is accepted."""
 
 import enum
 from contextlib import suppress
@@ -53,19 +53,19 @@ def pieces(described):
 
 
 @given(TYPES)
-def test_every_type_is_read_to_its_last_letter(kind):
+def test_the_schema_of_every_type_is_parsed_completely(kind):
     try:
         schema = ValueStateDescriptor("s", kind).schema()
     except (PenstockError, TypeError):
         return
     read = read_schema(schema)
     assert f"value {read.value.text}" == schema
-    # Each part is what that part alone would be called.
+    # Each part has the text that the part alone would have.
     assert len(list(pieces(read.value))) >= 1
     assert all(read_schema(f"value {text}").value.text == text for text in pieces(read.value))
 
 
-def test_a_class_of_a_function_and_keys_that_need_not_be_there():
+def test_local_classes_and_optional_keys_are_parsed():
     class Local(TypedDict):
         a: NotRequired[int]
         b: str
@@ -78,7 +78,7 @@ def test_a_class_of_a_function_and_keys_that_need_not_be_there():
     assert (maybe.optional, after.kind) == (frozenset({"long", "string"}), "string")
 
 
-def test_the_key_of_a_map_and_a_hint():
+def test_map_keys_and_hints_are_parsed():
     read = read_schema(MapStateDescriptor("m", tuple[str, int], list[int]).schema())
     assert read.key is not None
     assert (read.kind, read.key.text, read.value.text) == ("map", "tuple<string, long>", "list<long>")
@@ -87,25 +87,25 @@ def test_the_key_of_a_map_and_a_hint():
 
 
 @given(st.text(alphabet="<>(),:? abclistmprow.='", max_size=30))
-def test_any_other_text_is_refused_and_nothing_worse(text):
+def test_any_other_text_raises_only_unknown_schema(text):
     with suppress(UnknownSchema):
         read_schema(f"value {text}")
 
 
-def test_a_text_that_is_nested_too_deep_is_refused():
+def test_a_text_that_is_nested_too_deeply_is_rejected():
     with pytest.raises(UnknownSchema):
         read_schema("value " + "list<" * 100_000 + "long" + ">" * 100_000)
 
 
 @given(st.binary(max_size=40))
-def test_versions_that_make_no_sense_are_refused_and_nothing_worse(way):
+def test_invalid_migrations_raise_only_a_penstock_error(migration):
     with suppress(PenstockError):
-        Versions((way,))
+        Versions((migration,))
 
 
 @pytest.mark.parametrize("data", [b"\xc1\x02\x07", b"\xc1\x00\x07", b"\xc1\xff\x07"])
-def test_a_value_of_a_version_there_is_not_is_refused(data):
+def test_a_value_of_an_unknown_version_is_rejected(data):
     versions = Versions((encode_migration(["double"], False),))
     assert versions.decoder(serializer_for(float).decode)(b"\x07") == 7.0
-    with pytest.raises(PenstockError, match="A stored value is of version"):
+    with pytest.raises(PenstockError, match="A stored value has version"):
         versions.current(data)

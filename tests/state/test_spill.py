@@ -1,4 +1,4 @@
-"""What an overlay spills: read as if it were in memory, written as one delta, gone with the process."""
+"""Spilled changes are read as if in memory, written as one delta, and disappear with the process."""
 
 import os
 import signal
@@ -14,7 +14,7 @@ from penstock.state.files import GroupChanges, merge_changes, prefix_end
 from penstock.state.spill import CannotSpill, Run
 
 GROUP = 3
-# Short and of few letters, so that keys, prefixes and clears meet; one is longer than an LMDB key may be.
+# Short keys of few bytes, so that keys, prefixes and clears collide; one exceeds LMDB's maximum key length.
 rests = st.binary(max_size=3).map(lambda rest: bytes(each % 3 for each in rest)) | st.just(b"x" * 600)
 keys = rests.map(lambda rest: b"\0\3" + rest)
 values = st.none() | st.binary(max_size=3)
@@ -28,7 +28,7 @@ def layers(draw):
 
 @settings(deadline=None)
 @given(below=layers(), spills=st.lists(layers(), max_size=5), bounds=st.tuples(keys, keys))
-def test_reads_are_those_of_a_replica_with_all_changes_applied(below, spills, bounds):
+def test_reads_return_the_same_as_a_replica_with_all_changes_applied(below, spills, bounds):
     committed, oracle = MemoryEngine(), MemoryEngine()
     committed.apply(None, [below], b"1")
     oracle.apply(None, [below, *spills], b"1")
@@ -50,7 +50,7 @@ def test_reads_are_those_of_a_replica_with_all_changes_applied(below, spills, bo
 
 @settings(deadline=None)
 @given(spills=st.lists(layers(), min_size=1, max_size=5))
-def test_the_delta_has_the_effect_of_all_spills_in_their_order(spills):
+def test_the_delta_has_the_same_effect_as_all_spills_in_order(spills):
     run = Run()
     try:
         for changes in spills:
@@ -62,7 +62,7 @@ def test_the_delta_has_the_effect_of_all_spills_in_their_order(spills):
     assert given_back == ([merged] if merged.cleared or merged.entries else [])
 
 
-def test_key_groups_come_one_by_one_in_their_order():
+def test_changes_are_returned_one_key_group_at_a_time_in_order():
     run = Run()
     run.put([GroupChanges(group, [], [(group.to_bytes(2, "big") + b"k", b"v")]) for group in (0, 7, 300)])
     run.put([GroupChanges(5, [b"\0\5x"], [])])
@@ -70,7 +70,7 @@ def test_key_groups_come_one_by_one_in_their_order():
     run.close()
 
 
-def test_a_full_disk_is_told_with_the_setting():
+def test_the_error_for_a_full_disk_names_the_setting():
     run = Run()
     run._db.execute("PRAGMA max_page_count = 20")
     with pytest.raises(CannotSpill, match=r"penstock\.state\.overlay\.memory.*full"):
@@ -89,7 +89,7 @@ sys.stdin.read()
 """
 
 
-def test_nothing_is_left_of_a_run_when_its_process_is_killed(tmp_path):
+def test_a_killed_process_leaves_no_spill_file(tmp_path):
     environment = {**os.environ, "TMPDIR": str(tmp_path), "SQLITE_TMPDIR": str(tmp_path)}
     child = subprocess.Popen(
         [sys.executable, "-c", SPILLING], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE
@@ -103,7 +103,7 @@ def test_nothing_is_left_of_a_run_when_its_process_is_killed(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
-def test_prefixes_at_the_end_of_all_keys_are_bounded_by_nothing():
+def test_a_prefix_at_the_end_of_the_key_space_has_no_upper_bound():
     assert prefix_end(b"\xff") is None
     run = Run()
     run.put([GroupChanges(0xFFFF, [b"\xff\xff"], [(b"\xff\xff1", b"v")])])

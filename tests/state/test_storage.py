@@ -1,4 +1,4 @@
-"""What every storage promises, over all of them."""
+"""The contract of storages, tested on all of them."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ def read_in_process(uri: str, name: str, expected: bytes) -> None:
 
 
 class TestEveryStorage:
-    def test_what_is_published_or_written_is_read(self, storage: Storage) -> None:
+    def test_published_and_written_objects_can_be_read(self, storage: Storage) -> None:
         storage.publish("manifests/1", b"one")
         storage.write("deltas/1/abc", b"")
         assert storage.read("manifests/1") == b"one"
         assert storage.read("deltas/1/abc") == b""
         assert storage.exists("deltas/1/abc")
 
-    def test_publishing_twice_is_refused_and_changes_nothing(self, storage: Storage) -> None:
+    def test_publishing_twice_is_rejected_and_changes_nothing(self, storage: Storage) -> None:
         storage.publish("manifests/1", b"one")
         for again in (b"two", b""):
             with pytest.raises(AlreadyPublished, match="manifests/1"):
@@ -59,7 +59,7 @@ class TestEveryStorage:
         storage.write("deltas/abc", b"same")
         assert storage.read("deltas/abc") == b"same"
 
-    def test_what_is_missing_says_so(self, storage: Storage) -> None:
+    def test_reading_a_missing_object_raises_missing_object(self, storage: Storage) -> None:
         storage.write("a/b", b"")
         for name in ("nothing", "a", "a/b/c"):
             assert not storage.exists(name)
@@ -79,14 +79,14 @@ class TestEveryStorage:
         storage.write("a/b/c", b"3")
         assert storage.read("a/b/c") == b"3"
 
-    def test_all_below_a_name_is_deleted_and_nothing_beside_it(self, storage: Storage) -> None:
+    def test_delete_below_deletes_only_objects_below_the_name(self, storage: Storage) -> None:
         for name in ("a/1", "a/b/2", "ab", "abc/3"):
             storage.write(name, b"x")
         for _ in range(2):
             storage.delete_below("a")
         assert storage.list("") == ["ab", "abc/3"]
 
-    def test_a_storage_that_can_be_used_is_found_fit_and_left_empty(self, storage: Storage) -> None:
+    def test_checking_a_usable_storage_succeeds_and_leaves_it_empty(self, storage: Storage) -> None:
         storage.check()
         assert storage.list("") == []
 
@@ -96,7 +96,7 @@ class TestEveryStorage:
         storage.publish("a", b"2")
         assert storage.read("a") == b"2"
 
-    def test_listing_is_by_string_prefix_and_sorted(self, storage: Storage) -> None:
+    def test_names_are_listed_by_string_prefix_in_order(self, storage: Storage) -> None:
         for name in ("e/1", "d/10/x", "d/1/z", "d/1/a"):
             storage.write(name, b"")
         assert storage.list("d/1/") == ["d/1/a", "d/1/z"]
@@ -108,16 +108,16 @@ class TestEveryStorage:
     @pytest.mark.parametrize(
         "name", ["", "/a", "a/", "a//b", "..", "a/../b", "./a", "a/.", ".tmp-1", "a/.tmp-x/b", "a\0"]
     )
-    def test_a_bad_name_is_refused(self, storage: Storage, name: str) -> None:
+    def test_an_invalid_name_is_rejected(self, storage: Storage, name: str) -> None:
         calls = [storage.read, storage.view, storage.exists, storage.delete]
         calls += [lambda name: storage.write(name, b""), lambda name: storage.publish(name, b"")]
         for call in calls:
-            with pytest.raises(StorageError, match="is not a name"):
+            with pytest.raises(StorageError, match="is not a valid name"):
                 call(name)
 
     @pytest.mark.parametrize("prefix", ["/", "../", "a/../", "/etc/"])
-    def test_a_bad_prefix_is_refused(self, storage: Storage, prefix: str) -> None:
-        with pytest.raises(StorageError, match="is not a name"):
+    def test_an_invalid_prefix_is_rejected(self, storage: Storage, prefix: str) -> None:
+        with pytest.raises(StorageError, match="is not a valid name"):
             storage.list(prefix)
 
     def test_a_view_can_be_read_as_changes(self, storage: Storage) -> None:
@@ -125,14 +125,14 @@ class TestEveryStorage:
         storage.write("delta", encode_changes(changes))
         assert list(read_changes(storage.view("delta"), range(1, 2))) == changes[1:2]
 
-    def test_an_open_file_is_written_from_where_it_stands(self, storage: Storage, tmp_path: Path) -> None:
+    def test_an_open_file_is_written_from_its_current_position(self, storage: Storage, tmp_path: Path) -> None:
         with open(tmp_path / "source", "w+b") as file:
             file.write(b"not this" + b"large" * 1_000_000)
             file.seek(8)
             storage.write_file("a/b", file)
         assert storage.read("a/b") == b"large" * 1_000_000
 
-    def test_threads_that_publish_one_name_have_one_winner(self, storage: Storage) -> None:
+    def test_exactly_one_of_several_threads_publishes_a_name(self, storage: Storage) -> None:
         results: list[str] = []
         barrier = threading.Barrier(8)
 
@@ -152,10 +152,10 @@ class TestEveryStorage:
         (winner,) = [result for result in results if result != "lost"]
         assert storage.read("m").decode() == winner.removesuffix(" won")
 
-    def test_its_uri_opens_it_in_another_process(self, storage: Storage) -> None:
+    def test_the_uri_of_a_storage_opens_it_in_another_process(self, storage: Storage) -> None:
         storage.write("a", b"x" * 3_000_000)
         if storage.where.startswith("memory:"):
-            # Of one process only.
+            # It exists in this process only.
             read_in_process(storage.uri, "a", b"x" * 3_000_000)
             return
         process = spawn.Process(target=read_in_process, args=(storage.uri, "a", b"x" * 3_000_000))
@@ -178,7 +178,9 @@ def race_to_publish(uri: str, barrier: object, results: object, number: int) -> 
 
 
 @pytest.mark.parametrize("place", ["local", "s3"])
-def test_of_processes_that_publish_exactly_one_wins(request: pytest.FixtureRequest, place: str, tmp_path: Path) -> None:
+def test_exactly_one_of_several_processes_publishes_a_name(
+    request: pytest.FixtureRequest, place: str, tmp_path: Path
+) -> None:
     storage = LocalStorage(tmp_path) if place == "local" else request.getfixturevalue("s3")()
     barrier, results = spawn.Barrier(3), spawn.Queue()
     processes = [

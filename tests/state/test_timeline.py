@@ -1,4 +1,4 @@
-"""State ordered by time: the same as a dict of lists, whatever the epochs, and its deltas hold what changed."""
+"""State ordered by time behaves like a dict of lists across epochs, and its deltas contain only changes."""
 
 import tempfile
 from contextlib import ExitStack
@@ -20,7 +20,7 @@ ENGINES = ["memory", "lmdb"]
 
 
 class Standing:
-    """What an epoch stands on: one engine for all key groups."""
+    """The committed state below an epoch: one engine for all key groups."""
 
     def __init__(self, reader):
         self._reader = reader
@@ -30,7 +30,7 @@ class Standing:
 
 
 class Operator:
-    """One timeline over an engine, epoch by epoch."""
+    """A timeline on an engine, epoch by epoch."""
 
     def __init__(self, engine, type_info):
         self.engine = engine
@@ -73,7 +73,7 @@ steps = st.one_of(
     kind=st.sampled_from(ENGINES),
     type_info=st.sampled_from([None, Types.BIG_INT()]),
 )
-def test_equals_a_dict_of_lists(epochs, kind, type_info):
+def test_a_timeline_behaves_like_a_dict_of_lists(epochs, kind, type_info):
     oracle = {key: {} for key in KEYS}
 
     def work(steps):
@@ -108,7 +108,7 @@ def test_equals_a_dict_of_lists(epochs, kind, type_info):
 
 
 @pytest.mark.parametrize("kind", ENGINES)
-def test_a_delta_holds_the_times_that_changed_and_nothing_for_what_came_and_went(kind):
+def test_a_delta_contains_changed_times_but_not_elements_added_and_removed_within_the_epoch(kind):
     stack, operator = over(kind)
     with stack:
         operator.epoch(1, lambda op: [op.at("a").add(time, "x") for time in range(100)])
@@ -120,7 +120,7 @@ def test_a_delta_holds_the_times_that_changed_and_nothing_for_what_came_and_went
 
 
 @pytest.mark.parametrize("kind", ENGINES)
-def test_what_is_given_is_the_callers_own(kind):
+def test_modifying_an_element_does_not_change_the_timeline(kind):
     stack, operator = over(kind)
 
     def work(op):
@@ -137,7 +137,7 @@ def test_what_is_given_is_the_callers_own(kind):
 
 
 @pytest.mark.parametrize("kind", ENGINES)
-def test_what_is_added_during_a_look_is_not_seen_by_it(kind):
+def test_elements_added_during_an_iteration_are_not_yielded(kind):
     stack, operator = over(kind)
 
     def work(op):

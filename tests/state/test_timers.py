@@ -1,4 +1,4 @@
-"""Timers as state: ordered firing over epochs, crashes, lost replicas and rescales, against a plain set."""
+"""Timers as state fire in order across epochs, crashes, lost replicas and rescales, compared with a plain set."""
 
 import shutil
 import tempfile
@@ -20,7 +20,7 @@ KEYS = ["a", "b", 1, None, (1, "x"), "long " * 90]
 
 
 class Store:
-    """Committed state by block, in an engine; a new subtask's overlay stands on it."""
+    """Committed state by block, in an engine, below the overlays of new subtasks."""
 
     def __init__(self, kind):
         self.directory = tempfile.mkdtemp(prefix="penstock-timers-") if kind == "lmdb" else None
@@ -83,7 +83,7 @@ class Subtasks:
         return [timer for each in fired for timer in each]
 
     def take(self, until):
-        """As `fire`, many at once; what nothing is due for is not asked."""
+        """Take due timers in bulk, only from subtasks with due timers."""
         taken = []
         for _, timers in self.parts:
             reached = -(2**63)
@@ -171,7 +171,7 @@ class TimerMachine(RuleBasedStateMachine):
         self.epoch.end()
         self.stored = self.committed = set(self.model)
         self.epoch = Subtasks(self.store, parallelism, self.limit)
-        # Three or seven subtasks share blocks: what one deletes the other may still believe in.
+        # Three or seven subtasks share blocks: one can still count a timer that the other deleted.
         self.exact = self.exact and parallelism in (1, 2)
 
     @rule()
@@ -213,7 +213,7 @@ TestLmdbTimers = LmdbTimers.TestCase
 TestLmdbTimers.settings = settings(max_examples=30, stateful_step_count=30, deadline=None)
 
 
-def test_a_timer_that_sets_the_next_one_fires_until_the_time_is_reached():
+def test_a_timer_that_sets_the_next_one_fires_until_the_given_time():
     store = Store("memory")
     epoch = Subtasks(store, 1)
     timers = epoch.of("a")
@@ -227,7 +227,7 @@ def test_a_timer_that_sets_the_next_one_fires_until_the_time_is_reached():
     assert list(store.least["EVENT_TIME"].values()) == [40]
 
 
-def test_an_epoch_in_which_nothing_is_due_reads_nothing():
+def test_an_epoch_without_due_timers_reads_nothing():
     store = Store("memory")
     epoch = Subtasks(store, 1)
     epoch.of("a").register(100)

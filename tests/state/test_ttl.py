@@ -1,4 +1,4 @@
-"""Time to live of every keyed state: what expires when, and that it is gone, wherever snapshots and restores fall."""
+"""Time to live of every kind of keyed state: values expire on time, regardless of snapshots and restores."""
 
 import pytest
 from ttl_job import TTL, steps, ttl
@@ -7,8 +7,8 @@ from penstock.datastream.state import StateTtlConfig
 from penstock.state.keyed import KeyedState
 
 
-class TestWhatExpires:
-    def test_a_value_lives_for_its_ttl_after_it_was_written(self, start, between):
+class TestExpiry:
+    def test_a_value_lives_for_its_ttl_after_the_last_write(self, start, between):
         job = start(ttl().build())
         steps(
             job,
@@ -24,7 +24,7 @@ class TestWhatExpires:
         job.cut()
         assert job.stored("value") == []
 
-    def test_it_is_there_until_the_last_millisecond(self, start, between):
+    def test_a_value_lives_until_the_last_millisecond_of_its_ttl(self, start, between):
         steps(
             start(ttl().build()),
             between,
@@ -33,7 +33,7 @@ class TestWhatExpires:
             (100, lambda job: job.value.value(), None),
         )
 
-    def test_the_elements_of_a_list_expire_each_for_itself(self, start, between):
+    def test_the_elements_of_a_list_expire_individually(self, start, between):
         job = start(ttl().build())
         steps(
             job,
@@ -48,7 +48,7 @@ class TestWhatExpires:
         job.cut()
         assert job.stored("list") == []
 
-    def test_the_entries_of_a_map_expire_each_for_itself(self, start, between):
+    def test_the_entries_of_a_map_expire_individually(self, start, between):
         job = start(ttl().build())
         steps(
             job,
@@ -65,7 +65,7 @@ class TestWhatExpires:
         job.cut()
         assert job.stored("map") == []
 
-    def test_a_reducing_state_starts_anew_after_it_has_expired(self, start, between):
+    def test_a_reducing_state_starts_over_after_it_has_expired(self, start, between):
         steps(
             start(ttl().build()),
             between,
@@ -76,7 +76,7 @@ class TestWhatExpires:
             (170, lambda job: job.reducing.get(), 6),
         )
 
-    def test_so_does_an_aggregating_state(self, start, between):
+    def test_an_aggregating_state_starts_over_after_it_has_expired(self, start, between):
         steps(
             start(ttl().build()),
             between,
@@ -88,7 +88,7 @@ class TestWhatExpires:
             (180, lambda job: job.aggregating.get(), 3.0),
         )
 
-    def test_what_is_cleared_is_gone_before_its_time(self, start, between):
+    def test_a_cleared_value_is_removed_before_it_expires(self, start, between):
         steps(
             start(ttl().build()),
             between,
@@ -109,7 +109,7 @@ class TestWhatExpires:
             (2**61, lambda job: (job.value.value(), list(job.list), job.map.get("a")), (1, [2], 3)),
         )
 
-    def test_a_restore_goes_back_to_the_times_of_the_snapshot(self, start):
+    def test_a_restore_resets_access_times_to_those_of_the_snapshot(self, start):
         job = start(ttl().build())
         job.at(50).use("k1").value.update(1)
         job.at(100).use("k2").value.update(2)
@@ -121,7 +121,7 @@ class TestWhatExpires:
         assert job.use("k2").value.value() == 2
 
     @pytest.mark.parametrize("limit", [0, 1, 200_000])
-    def test_the_cache_of_what_was_read_obeys_it(self, start, monkeypatch, limit):
+    def test_values_in_the_read_cache_expire(self, start, monkeypatch, limit):
         monkeypatch.setattr(KeyedState, "cache_limit", limit)
         job = start(ttl().build())
         keys = ["a", "b", "c"]
@@ -140,7 +140,7 @@ class TestWhatExpires:
 
 
 class TestUpdateTypes:
-    def test_a_read_prolongs_life_where_it_counts_as_an_access(self, start, between):
+    def test_a_read_extends_the_life_of_a_value_if_configured(self, start, between):
         steps(
             start(ttl().update_ttl_on_read_and_write().build()),
             between,
@@ -151,7 +151,7 @@ class TestUpdateTypes:
             (320, lambda job: (job.value.value(), list(job.list), job.map.get("a")), (None, [], None)),
         )
 
-    def test_reading_alone_prolongs_nothing_by_default(self, start, between):
+    def test_a_read_does_not_extend_the_life_of_a_value_by_default(self, start, between):
         steps(
             start(ttl().build()),
             between,
@@ -160,7 +160,7 @@ class TestUpdateTypes:
             (120, lambda job: job.value.value(), None),
         )
 
-    def test_a_ttl_that_is_disabled_is_none(self, start, between):
+    def test_values_do_not_expire_if_ttl_is_disabled(self, start, between):
         job = start(ttl().set_update_type(StateTtlConfig.UpdateType.Disabled).build())
         assert not job.overlay.ttl.forms()
         steps(
@@ -172,7 +172,7 @@ class TestUpdateTypes:
 
 
 class TestVisibility:
-    def test_what_has_expired_may_be_seen_once_more(self, start, between):
+    def test_an_expired_value_can_be_returned_once_if_configured(self, start, between):
         steps(
             start(ttl().return_expired_if_not_cleaned_up().build()),
             between,
@@ -181,7 +181,7 @@ class TestVisibility:
             (120, lambda job: (job.value.value(), list(job.list), job.map.get("a")), (None, [], None)),
         )
 
-    def test_so_may_a_reduced_value_and_an_empty_looking_map(self, start, between):
+    def test_expired_reduced_values_and_map_entries_can_be_returned_once(self, start, between):
         steps(
             start(ttl().return_expired_if_not_cleaned_up().build()),
             between,
@@ -193,7 +193,7 @@ class TestVisibility:
 
 
 class TestEventTime:
-    def test_it_goes_by_the_watermark_alone(self, start, between):
+    def test_event_time_ttl_depends_only_on_the_watermark(self, start, between):
         job = start(ttl().use_event_time().build())
         job.at(0).value.update(1)
         job.clock.now = 10**9
@@ -203,7 +203,7 @@ class TestEventTime:
         between(job)
         assert job.value.value() is None
 
-    def test_what_was_written_before_event_time_began_does_not_expire(self, start, between):
+    def test_values_written_before_the_first_watermark_do_not_expire(self, start, between):
         job = start(ttl().use_event_time().cleanup_by_timers().cleanup_full_snapshot().build())
         job.clock.watermark = -(2**63)
         job.value.update(1)

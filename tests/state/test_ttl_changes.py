@@ -1,10 +1,10 @@
-"""Turning TTL on or off, and changing it, for states that have data."""
+"""Enabling, disabling and changing TTL for states that already have data."""
 
 import pytest
 from ttl_job import steps, ttl
 
 
-class TestTurningItOnAndOff:
+class TestEnablingAndDisabling:
     def fill(self, job):
         job.value.update(1)
         job.list.add(2)
@@ -27,7 +27,7 @@ class TestTurningItOnAndOff:
         job.crash()
 
     @pytest.mark.parametrize("base", [False, True])
-    def test_turned_on_it_counts_from_then_for_what_was_there(self, start, between, base):
+    def test_enabling_ttl_counts_existing_values_as_accessed_at_that_time(self, start, between, base):
         job = start(None)
         self.fill(job.at(0))
         job.at(1000)
@@ -44,7 +44,7 @@ class TestTurningItOnAndOff:
         job.cut()
         assert [job.stored(name) for name in ("value", "list", "map", "reducing")] == [[], [], [], []]
 
-    def test_what_was_there_is_read_and_cleared_as_any_other(self, start, between):
+    def test_values_from_before_ttl_can_be_read_and_cleared(self, start, between):
         job = start(None)
         self.fill(job.at(0))
         self.change(job, ttl().update_ttl_on_read_and_write().build(), base=False)
@@ -59,7 +59,7 @@ class TestTurningItOnAndOff:
         job.cut()
         assert [job.stored(name) for name in ("value", "list", "map")] == [[], [], []]
 
-    def test_turned_off_nothing_expires_any_more(self, start, between):
+    def test_values_no_longer_expire_after_ttl_is_disabled(self, start, between):
         job = start(ttl().build())
         self.fill(job.at(0))
         self.change(job, None, base=False)
@@ -71,7 +71,7 @@ class TestTurningItOnAndOff:
             (10**7, lambda job: job.list.get(), [2, 12]),
         )
 
-    def test_turned_on_again_it_counts_from_the_last_write(self, start, between):
+    def test_enabling_ttl_again_counts_from_the_last_write(self, start, between):
         job = start(ttl().build())
         self.fill(job.at(0))
         self.change(job, None, base=False)
@@ -79,13 +79,13 @@ class TestTurningItOnAndOff:
         self.change(job, ttl().build(), base=False)
         steps(job, between, (599, self.held, (11, [], {}, None, None)), (600, self.held, self.EMPTY))
 
-    def test_another_ttl_counts_for_what_was_there_too(self, start, between):
+    def test_a_new_ttl_applies_to_existing_values(self, start, between):
         job = start(ttl(1000).build())
         self.fill(job.at(0))
         self.change(job.at(100), ttl(200).build(), base=False)
         steps(job, between, (199, self.held, self.FILLED), (200, self.held, self.EMPTY))
 
-    def test_by_another_clock_it_counts_from_the_change(self, start, between):
+    def test_changing_the_clock_counts_existing_values_as_accessed_at_that_time(self, start, between):
         job = start(ttl().build())
         self.fill(job.at(10**6))
         job.cut()
@@ -100,7 +100,7 @@ class TestTurningItOnAndOff:
         job.clock.watermark = 600
         assert self.held(job) == self.EMPTY
 
-    def test_a_state_that_a_subtask_does_not_ask_for_stays_what_it_is(self, start):
+    def test_a_state_that_a_subtask_does_not_register_keeps_its_form(self, start):
         job = start(ttl().build())
         self.fill(job.at(0))
         job.cut()

@@ -1,4 +1,4 @@
-"""The clean-ups of TTL: what has expired goes from storage without being read."""
+"""TTL cleanup: expired values are removed from storage without being read."""
 
 import pytest
 from ttl_job import TTL, ttl
@@ -22,13 +22,13 @@ class TestCleanUp:
             job.aggregating.add(5)
 
     def read(self, job):
-        """One access to each state."""
+        """Access each state once."""
         return job.value.value(), list(job.list), job.map.get("a"), job.reducing.get(), job.aggregating.get()
 
     def stored(self, job):
         return [{key for key, _ in job.stored(name)} for name in self.NAMES]
 
-    def test_full_snapshots_leave_out_what_has_expired(self, start):
+    def test_a_full_snapshot_omits_expired_values(self, start):
         job = start(ttl().cleanup_full_snapshot().build())
         self.fill(job, ["id1"], 50)
         job.cut()
@@ -40,7 +40,7 @@ class TestCleanUp:
         assert job.use("id1").value.value() is None
         assert job.use("id2").value.value() == 1
 
-    def test_of_a_list_they_keep_what_has_not(self, start):
+    def test_a_full_snapshot_keeps_list_elements_that_have_not_expired(self, start):
         job = start(ttl().cleanup_full_snapshot().update_ttl_on_read_and_write().build())
         job.at(0).list.add(1)
         job.at(50).list.add(2)
@@ -49,7 +49,7 @@ class TestCleanUp:
         job.at(50)
         assert list(job.list) == [2]
 
-    def test_they_leave_out_what_was_there_before_ttl_when_that_has_expired(self, start):
+    def test_a_full_snapshot_omits_expired_values_from_before_ttl(self, start):
         job = start(None)
         self.fill(job, ["old"], 0)
         job.cut()
@@ -60,19 +60,19 @@ class TestCleanUp:
         job.at(110).restore_from_base()
         assert self.stored(job) == [set()] * 5
 
-    def test_without_clean_up_they_hold_everything(self, start):
+    def test_a_full_snapshot_keeps_expired_values_without_cleanup(self, start):
         job = start(ttl().build())
         self.fill(job, ["a"], 0)
         job.at(500).restore_from_base()
         assert self.stored(job) == [{"a"}] * 5
 
-    def test_in_the_background_it_goes_on_unless_disabled(self, start):
+    def test_cleanup_runs_in_the_background_by_default(self, start):
         job = start(StateTtlConfig.new_builder(Time.milliseconds(TTL)).build())
         self.fill(job, ["a"], 0)
         job.at(500).restore_from_base()
         assert self.stored(job) == [set()] * 5
 
-    def test_incremental_clean_up_gets_through_the_state_a_few_entries_at_a_time(self, start, between):
+    def test_incremental_cleanup_scans_the_state_a_few_entries_at_a_time(self, start, between):
         job = start(ttl().cleanup_incrementally(8, False).build())
         self.fill(job, [f"old {n}" for n in range(100)], 0)
         job.cut()
@@ -87,7 +87,7 @@ class TestCleanUp:
         assert sizes == sorted(sizes, reverse=True)
         assert sizes[-1] == 0
 
-    def test_incremental_clean_up_finds_what_was_there_before_ttl(self, start):
+    def test_incremental_cleanup_removes_values_from_before_ttl(self, start):
         job = start(None)
         self.fill(job, ["a", "b"], 0)
         job.cut()
@@ -98,13 +98,13 @@ class TestCleanUp:
         job.cut()
         assert self.stored(job) == [set()] * 5
 
-    def test_incremental_clean_up_rests_while_nothing_can_have_expired(self, start, between):
+    def test_incremental_cleanup_pauses_while_nothing_can_have_expired(self, start, between):
         job = start(ttl().cleanup_incrementally(50, False).build())
         job.at(0).use("a").value.update(1)
         job.at(10).use("b").value.update(1)
         job.cut()
         job.value.value()
-        assert job.cut() != [], "it has got through, and notes the oldest entry"
+        assert job.cut() != [], "the scan is complete and records the oldest entry"
         between(job)
         job.at(99).value.value()
         assert job.cut() == []
@@ -117,7 +117,7 @@ class TestCleanUp:
         job.cut()
         assert job.stored("value") == []
 
-    def test_incremental_clean_up_may_go_by_records(self, start):
+    def test_incremental_cleanup_can_run_for_every_record(self, start):
         job = start(ttl().cleanup_incrementally(5, True).build())
         self.fill(job, ["a", "b"], 0)
         job.cut()
@@ -127,7 +127,7 @@ class TestCleanUp:
         job.cut()
         assert self.stored(job) == [set()] * 5
 
-    def test_incremental_clean_up_does_the_same_when_an_epoch_is_run_again(self, start):
+    def test_incremental_cleanup_is_repeatable_when_an_epoch_runs_again(self, start):
         job = start(ttl().cleanup_incrementally(3, False).build())
         self.fill(job, [f"{n}" for n in range(50)], 0)
         job.cut()
@@ -142,7 +142,7 @@ class TestCleanUp:
         assert results[0]
         assert results == [results[0]] * 3
 
-    def test_incremental_clean_up_spares_what_was_written_in_the_same_epoch(self, start):
+    def test_incremental_cleanup_keeps_values_written_in_the_same_epoch(self, start):
         job = start(ttl().cleanup_incrementally(100, False).build())
         self.fill(job, ["a"], 0)
         job.cut()
@@ -153,7 +153,7 @@ class TestCleanUp:
         assert job.map.get("a") == 3
 
     @pytest.mark.parametrize("event_time", [False, True])
-    def test_timers_remove_a_value_when_its_time_comes(self, start, between, event_time):
+    def test_timers_remove_a_value_when_it_expires(self, start, between, event_time):
         config = ttl().cleanup_by_timers()
         job = start((config.use_event_time() if event_time else config).build())
         self.fill(job, ["a"], 0)
@@ -169,7 +169,7 @@ class TestCleanUp:
         job.at(150).cut()
         assert self.stored(job) == [set()] * 5
 
-    def test_timers_wait_for_what_was_accessed_again(self, start, between):
+    def test_timers_keep_a_value_that_was_accessed_again(self, start, between):
         job = start(ttl().cleanup_by_timers().update_ttl_on_read_and_write().build())
         self.fill(job, ["a"], 0)
         between(job)
@@ -181,7 +181,7 @@ class TestCleanUp:
         job.at(160).cut()
         assert self.stored(job) == [set()] * 5
 
-    def test_there_is_one_timer_for_a_value_however_often_it_is_written(self, start):
+    def test_a_value_has_one_timer_however_often_it_is_written(self, start):
         job = start(ttl().cleanup_by_timers().build())
         for now in range(10):
             job.at(now).use("a").value.update(now)
@@ -189,7 +189,7 @@ class TestCleanUp:
             job.cut()
         assert len(job.overlay.timers["TTL_PROCESSING_TIME"].take(10**6)[0]) == 2
 
-    def test_there_is_none_for_a_value_that_was_cleared(self, start):
+    def test_clearing_a_value_deletes_its_timer(self, start):
         job = start(ttl().cleanup_by_timers().build())
         job.at(0).value.update(1)
         job.map.put("m", 1)
@@ -199,7 +199,7 @@ class TestCleanUp:
         job.cut()
         assert job.overlay.timers["TTL_PROCESSING_TIME"].take(10**6)[0] == []
 
-    def test_what_was_there_before_ttl_has_a_timer_from_the_next_write_on(self, start):
+    def test_a_value_from_before_ttl_gets_a_timer_at_its_next_write(self, start):
         job = start(None)
         self.fill(job, ["a"], 0)
         job.cut()
@@ -210,7 +210,7 @@ class TestCleanUp:
         job.at(100).cut()
         assert self.stored(job) == [set()] * 5
 
-    def test_a_timer_that_comes_too_early_for_a_longer_ttl_is_set_anew(self, start):
+    def test_a_timer_that_fires_too_early_for_a_longer_ttl_is_set_again(self, start):
         job = start(ttl().cleanup_by_timers().build())
         self.fill(job, ["a"], 0)
         job.cut()
@@ -223,7 +223,7 @@ class TestCleanUp:
         job.at(150).cut()
         assert self.stored(job) == [set()] * 5
 
-    def test_compaction_keeps_what_has_not_expired(self, start):
+    def test_compaction_keeps_values_that_have_not_expired(self, start):
         job = start(ttl().cleanup_in_rocksdb_compact_filter(1000).build())
         self.fill(job, ["a"], 0)
         job.at(50).use("b").list.add(1)
@@ -235,7 +235,7 @@ class TestCleanUp:
             kept.append(sum(keep(key, value) for key, value in self.entries(job)))
         assert kept == [6, 1, 1, 0]
 
-    def test_compaction_keeps_all_where_it_was_not_asked_to_clean_up(self, start):
+    def test_compaction_keeps_everything_unless_it_is_enabled_for_cleanup(self, start):
         job = start(ttl().build())
         self.fill(job, ["a"], 0)
         job.at(10**6).cut()

@@ -1,4 +1,4 @@
-"""What descriptors say beside name and type: times to live, and defaults."""
+"""Descriptor settings other than name and type: times to live and defaults."""
 
 from datetime import timedelta
 
@@ -14,7 +14,7 @@ from penstock.state.ttl_config import BadTtl
 
 
 class TestDescriptors:
-    def test_a_default_is_given_until_a_value_is_there_and_when_it_is_gone(self, start, between):
+    def test_the_default_is_returned_if_a_value_is_missing_or_expired(self, start, between):
         for config in (None, ttl().build()):
             job = start(config)
             descriptor = ValueStateDescriptor("defaulted", list[int], default_value=[7])
@@ -38,11 +38,11 @@ class TestDescriptors:
                 (140, lambda job: state(job).value(), [2] if config is None else [7]),
             )
 
-    def test_a_default_of_another_type_is_refused(self):
+    def test_a_default_of_the_wrong_type_is_rejected(self):
         with pytest.raises(BadStateType, match=r"'v'.*default"):
             ValueStateDescriptor("v", int, default_value="one")
 
-    def test_an_empty_list_and_none(self, start, between):
+    def test_a_list_state_accepts_an_empty_list_but_not_none(self, start, between):
         for config in (None, ttl().build()):
             job = start(config)
             job.list.add_all([1, 2])
@@ -56,14 +56,14 @@ class TestDescriptors:
             between(job)
             assert list(job.list) == []
 
-    def test_one_name_with_two_times_to_live_is_refused(self, start):
+    def test_two_states_with_the_same_name_and_different_ttls_are_rejected(self, start):
         job = start(ttl().build())
         descriptor = ValueStateDescriptor("value", int)
         descriptor.enable_time_to_live(ttl(5).build())
         with pytest.raises(StateError, match="'value' is registered twice with different times to live"):
             job.overlay.register(descriptor)
 
-    def test_the_state_of_a_window_has_none(self, start):
+    def test_window_state_cannot_have_a_ttl(self, start):
         job = start(None)
         descriptor = ValueStateDescriptor("v", int)
         descriptor.enable_time_to_live(ttl().build())
@@ -71,13 +71,13 @@ class TestDescriptors:
             Namespaced(job.overlay, "window", 16).register(descriptor)
 
     @pytest.mark.parametrize("wrong", [Time.milliseconds(0), timedelta(seconds=-1), Time.milliseconds(2**63)])
-    def test_a_ttl_that_cannot_be_is_refused(self, wrong):
-        with pytest.raises(BadTtl, match="between one millisecond and"):
+    def test_an_invalid_ttl_is_rejected(self, wrong):
+        with pytest.raises(BadTtl, match="between 1 and"):
             StateTtlConfig.new_builder(wrong)
-        with pytest.raises(BadTtl, match="between one millisecond and"):
+        with pytest.raises(BadTtl, match="between 1 and"):
             StateTtlConfig.new_builder(Time.seconds(1)).set_ttl(wrong)
 
-    def test_a_config_holds_what_was_set(self):
+    def test_a_config_returns_its_settings(self):
         strategies = StateTtlConfig.CleanupStrategies
         config = StateTtlConfig.new_builder(timedelta(seconds=2)).build()
         assert config.get_ttl() == Time.seconds(2)

@@ -1,4 +1,4 @@
-"""State with TTL, as a function sees it, is what a dict of values and times says, whatever the epochs and restores."""
+"""State with TTL behaves like a dict of values and times, across epochs and restores."""
 
 import copy
 
@@ -41,7 +41,7 @@ plain_configs = st.one_of(
 
 @st.composite
 def cleaning_configs(draw):
-    """With clean-ups of all kinds, which nobody may notice: so what has expired is never shown."""
+    """Configurations with all kinds of cleanup. Cleanup must not be observable, so expired values are never visible."""
     builder = StateTtlConfig.new_builder(Time.milliseconds(draw(lengths)))
     builder.set_update_type(draw(st.sampled_from([Update.OnCreateAndWrite, Update.OnReadAndWrite])))
     builder.set_ttl_time_characteristic(draw(st.sampled_from(Clock)))
@@ -55,12 +55,12 @@ def cleaning_configs(draw):
 
 
 class Oracle:
-    """Values with the clock and the time of their last access, in dicts. A list is a list of such."""
+    """Values with the clock and time of their last access, in dicts. A list state is a list of these."""
 
     def __init__(self, config):
         self.now = {Clock.ProcessingTime: 0, Clock.EventTime: 0}
         self.values = {}
-        """By state and key, and map key for maps."""
+        """By state and key, and for maps by map key."""
         self.lists = {}
         self.by = self.since = None
         self.configure(config)
@@ -69,7 +69,7 @@ class Oracle:
         enabled = config is not None and config.is_enabled()
         by = config.get_ttl_time_characteristic() if enabled else self.by
         if by is not self.by:
-            # Turned on for the first time, or by another clock: what has no time of this clock was accessed now.
+            # Enabled for the first time, or a new clock: values without a time of this clock count as accessed now.
             self.by = by
             self.since = self.now[by]
         self.ttl = config.get_ttl().to_milliseconds() if enabled else float("inf")
@@ -238,7 +238,7 @@ class TtlMachine(RuleBasedStateMachine):
 
     @rule()
     def crash(self):
-        # The clocks go on: that of epochs is in the manifest, and the watermark comes back with the records.
+        # The clocks continue: that of epochs is in the manifest, and the watermark returns with the records.
         now = self.oracle.now
         self.oracle = copy.deepcopy(self.committed)
         self.oracle.now = now
@@ -265,7 +265,7 @@ class TtlMachine(RuleBasedStateMachine):
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_any_sequence_of_steps_gives_what_plain_python_gives(engine):
+def test_any_sequence_of_steps_returns_the_same_as_plain_python(engine):
     machine = type("Machine", (TtlMachine,), {"engine": engine}).TestCase
     examples = {"memory": 100, "lmdb": 50}.get(engine, 15)
     machine.settings = settings(max_examples=examples, stateful_step_count=40, deadline=None)

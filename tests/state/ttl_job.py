@@ -1,4 +1,4 @@
-"""One keyed operator with TTL over real replicas and manifests, with a clock that goes where a test says."""
+"""A keyed operator with TTL on real replicas and manifests, with a clock that tests control."""
 
 import itertools
 import shutil
@@ -31,13 +31,13 @@ from penstock.state.overlay import Overlay
 from penstock.state.ttl import timed_name
 
 ENGINES = {"memory": lambda path: MemoryEngine(), "lmdb": LmdbEngine, "rocksdb": RocksDbEngine}
-"""By name, what opens a replica at a path."""
+"""Functions that open a replica at a path, by engine name."""
 
 TTL = 100
 
 
 class Average(AggregateFunction):
-    """Keeps (sum, count)."""
+    """The accumulator is (sum, count)."""
 
     def create_accumulator(self):
         return 0, 0
@@ -63,7 +63,7 @@ def descriptors():
 
 
 def ttl(milliseconds=TTL):
-    """A builder without the clean-ups that go on unasked: what a test sees removed, its own means removed."""
+    """Return a builder without background cleanup, so that only the test's own strategies remove values."""
     return StateTtlConfig.new_builder(Time.milliseconds(milliseconds)).disable_cleanup_in_background()
 
 
@@ -80,7 +80,7 @@ class Clock:
 
 
 class TtlJob:
-    """Its states are attributes: `value`, `list`, `map`, `reducing`, `aggregating`. Epochs end with `cut`."""
+    """A job whose states are attributes: `value`, `list`, `map`, `reducing`, `aggregating`. `cut` ends an epoch."""
 
     def __init__(self, engine, config=None, max_parallelism=4):
         self.max_parallelism = max_parallelism
@@ -99,7 +99,7 @@ class TtlJob:
         self.start()
 
     def start(self):
-        """A new process: functions are opened anew, with the configuration of now."""
+        """Start a new process, in which functions are opened with the current configuration."""
         self.overlay = Overlay(self.max_parallelism)
         self.overlay.ttl.go_by(self.clock)
         self._restore(ManifestChain(self.storage, self.version))
@@ -133,7 +133,7 @@ class TtlJob:
         return self
 
     def at(self, now, watermark=None):
-        """Both clocks go on to this time, or each to its own, and what is due fires."""
+        """Advance both clocks to this time, or the watermark to another, and fire due timers."""
         self.clock.now = now
         self.clock.watermark = now if watermark is None else watermark
         for kind, time in ("PROCESSING_TIME", self.clock.now), ("EVENT_TIME", self.clock.watermark):
@@ -142,7 +142,7 @@ class TtlJob:
         return self
 
     def cut(self):
-        """End the epoch and begin the next."""
+        """End the epoch and start the next one."""
         self.overlay.processed(self.records)
         changes = list(self.overlay.changes())
         written = self.access.write_delta(self.number, changes, self.max_parallelism)
@@ -191,7 +191,7 @@ class TtlJob:
             }
 
     def crash(self):
-        """Lose the process, and what no manifest holds."""
+        """Lose the process, and everything that is not in a manifest."""
         self.replicas.close()
         self.start()
 
@@ -201,7 +201,7 @@ class TtlJob:
         self.begin()
 
     def restore_from_base(self):
-        """A cold start: from the base of a full snapshot, whatever replicas there were."""
+        """Start from the base of a full snapshot, without any replica."""
         self.cut()
         self.merge()
         self.cut()
@@ -209,7 +209,7 @@ class TtlJob:
         self.crash()
 
     def stored(self, name):
-        """The keys, each with the rest of the entry, that committed storage has of a state, expired or not."""
+        """Return the keys in committed storage of a state, each with the rest of the entry, expired or not."""
         numbers = {state_id(name), state_id(timed_name(name))}
         found = []
         for group in range(self.max_parallelism):
@@ -237,11 +237,11 @@ BETWEEN = {
     "lost replicas": lambda job: (job.cut(), job.lose_replicas(), job.crash()),
     "base": TtlJob.restore_from_base,
 }
-"""What may come between any two steps: nothing, or a snapshot and some kind of restore."""
+"""Actions to run between any two steps: nothing, or a snapshot and some kind of restore."""
 
 
 def steps(job, between, *steps):
-    """Each step is (time, what is done at it, what it gives), with `between` after it."""
+    """Run each step (time, action, expected result), followed by `between`."""
     for time, step, expected in steps:
         given = step(job.at(time))
         given = list(given) if hasattr(given, "__next__") else given

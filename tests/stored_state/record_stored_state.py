@@ -2,8 +2,8 @@
 
     python tests/stored_state/record_stored_state.py 2026-11
 
-writes `tests/data/stored_state/2026-11`. Recorded data never changes: a version that stores state in another form
-adds another directory, and `test_stored_state.py` restores them all.
+writes `tests/data/stored_state/2026-11`. Recorded data never changes: a version that stores state in a different format
+adds another directory, and `test_stored_state.py` restores all of them.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from penstock.testing import JobHarness
 
 DATA = Path(__file__).parents[1] / "data" / "stored_state"
 KEPT = 100
-"""More checkpoints than there are, so that none is removed."""
+"""More checkpoints than the jobs create, to retain all of them."""
 INLINE = Settings(inline_bytes=1 << 20, base_bytes=1 << 20, retained=KEPT, asynchronous=False)
 FILES = Settings(inline_bytes=0, base_bytes=1 << 20, retained=KEPT, asynchronous=False)
 BASES = Settings(inline_bytes=0, base_bytes=0, retained=KEPT, asynchronous=False)
 
 
 def record_states(target: Path) -> None:
-    """One lineage in three versions of the program: deltas in manifests and in files, bases, two rescales."""
+    """Record one lineage of three program versions: deltas in manifests and files, bases, and two rescales."""
     storage = LocalStorage(target / "checkpoints")
     with JobHarness(states(OrderV1), storage=storage, settings=INLINE, parallelism=2, max_parallelism=4) as job:
         job.set_clock(START)
@@ -62,7 +62,7 @@ def savepoint(job: JobHarness, target: Path) -> None:
 
 
 def record_deliveries(target: Path) -> None:
-    """The power fails when the manifest is published and no sink has committed; one sink owes an earlier epoch."""
+    """Cut the power after the manifest is published, before any sink commits; one sink also owes an earlier epoch."""
     calls = SinkCalls()
     job = JobHarness(
         deliveries(calls),
@@ -80,11 +80,11 @@ def record_deliveries(target: Path) -> None:
         job.epoch()
     except PowerCut:
         return
-    raise AssertionError("No sink was asked to commit.")
+    raise AssertionError("No sink committed anything.")
 
 
 def record_positions(target: Path) -> None:
-    """A savepoint with the positions of a source in Python."""
+    """Record a savepoint with the positions of a Python source."""
     with JobHarness(totals(StreamExecutionEnvironment.get_execution_environment()), max_parallelism=4) as job:
         job.set_clock(START)
         job.epoch(6)
@@ -93,7 +93,7 @@ def record_positions(target: Path) -> None:
 
 
 def record_spark(target: Path) -> None:
-    """A job on Spark that makes a savepoint and is killed later, right after a checkpoint was published."""
+    """Record a Spark job that creates a savepoint and is killed later, right after it published a checkpoint."""
     program = Path(__file__).with_name("spark_totals.py")
     with tempfile.TemporaryDirectory() as directory:
         ended = subprocess.run(

@@ -1,4 +1,4 @@
-"""The job that `record_stored_state.py` runs on Spark, in a process that is killed."""
+"""The job that `record_stored_state.py` runs on Spark in a process that is killed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def settings(directory: str) -> dict[str, str]:
 
 
 def run(directory: str) -> None:
-    """Make a savepoint after the second epoch, and go on until the process is killed."""
+    """Create a savepoint after the second epoch, and continue until the process is killed."""
     configuration = Configuration.from_dict(settings(directory) | {"spark.master": "local[2]"})
     env = StreamExecutionEnvironment.get_execution_environment(configuration)
     second = threading.Event()

@@ -1,7 +1,7 @@
-"""Jobs whose checkpoints and savepoints are kept in `tests/data/stored_state`, and the input that made them.
+"""Jobs whose checkpoints and savepoints are kept in `tests/data/stored_state`, and the input that produced them.
 
-Stored state names this module's classes, so neither the module nor they are renamed. A later version of Penstock
-adds data with `record_stored_state.py`; it does not replace what an earlier version wrote.
+Stored state refers to the classes of this module by name, so neither the module nor the classes can be renamed. A later
+version of Penstock adds data with `record_stored_state.py`; it does not replace the data of an earlier version.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ START = 1_700_000_000_000
 
 
 def called(name: str) -> Callable[[type], type]:
-    """Give a class the name that its earlier version had in the program."""
+    """Give a class the name of its earlier version in the program."""
 
     def rename(cls: type) -> type:
         cls.__qualname__ = cls.__name__ = name
@@ -104,14 +104,14 @@ def third_order(number: int) -> Any:
 
 
 VERSIONS: dict[type, Callable[[int], Any]] = {OrderV1: first_order, OrderV2: second_order, OrderV3: third_order}
-"""By version of the type, an order of it."""
+"""Functions that create an order, by version of the type."""
 
 
 # -- every kind of state -----------------------------------------------------------------------------------------------
 
 
 class Average(AggregateFunction):
-    """Keeps (sum, count)."""
+    """The accumulator is (sum, count)."""
 
     def create_accumulator(self):
         return 0, 0
@@ -139,7 +139,7 @@ def with_ttl(descriptor: Any) -> Any:
 
 
 class Keep(KeyedProcessFunction):
-    """Keeps each number of a key in keyed state of every kind, and sets two timers for it."""
+    """Stores each number of a key in keyed state of every kind, and sets two timers for it."""
 
     def __init__(self, order: type) -> None:
         self.order_type = order
@@ -186,7 +186,7 @@ class Keep(KeyedProcessFunction):
 
 
 class Members(ProcessWindowFunction):
-    """Gives a window with the numbers in it, in the order in which they came."""
+    """Emits a window with the numbers in it, in order of arrival."""
 
     def process(self, key, context, elements):
         yield "session", key, context.window().start, [record[1] for record in elements]
@@ -207,7 +207,7 @@ class Number(AggregateFunction):
 
 
 class Counted(ProcessWindowFunction):
-    """Gives the numbers of a count window."""
+    """Emits the numbers of a count window."""
 
     def process(self, key, context, elements):
         yield "counted", key, [record[1] for record in elements]
@@ -219,7 +219,7 @@ class Pairs(ProcessJoinFunction):
 
 
 class OfSubtask(MapFunction, CheckpointedFunction):
-    """Keeps numbers in operator state of every kind."""
+    """Stores numbers in operator state of every kind."""
 
     def initialize_state(self, context):
         store = context.get_operator_state_store()
@@ -244,7 +244,7 @@ LIMITS = MapStateDescriptor("limits", Types.STRING(), Types.INT())
 
 
 class Limited(KeyedBroadcastProcessFunction):
-    """Gives numbers within the limit of their key."""
+    """Emits numbers within the limit of their key."""
 
     def open(self, runtime_context):
         self.passed = runtime_context.get_state(ValueStateDescriptor("passed", int))
@@ -272,9 +272,9 @@ def timed(stream: Any) -> Any:
 
 
 def states(order: type) -> Any:
-    """A job with every kind of state, whose results are tagged tuples.
+    """Return a job with every kind of state, whose results are tagged tuples.
 
-    Its sources `events` and `others` take (key, number, time), and `rules` takes (key, limit).
+    The sources `events` and `others` take (key, number, time), and `rules` takes (key, limit).
     """
     env = StreamExecutionEnvironment.get_execution_environment()
     events = timed(env.from_collection([]).uid("events")).uid("times of events")
@@ -300,11 +300,11 @@ def states(order: type) -> Any:
 
 
 class PowerCut(BaseException):
-    """Ends the job in the middle of a commit, after the manifest is published."""
+    """Stops the job in the middle of a commit, after the manifest is published."""
 
 
 class SinkCalls:
-    """What the sinks of a job were asked to do in this process, and whether the power fails at a commit."""
+    """The calls to the sinks of a job in this process, and whether the power fails at a commit."""
 
     def __init__(self) -> None:
         self.power_fails = False
@@ -321,7 +321,7 @@ class SinkCalls:
 
 
 class Pages(Sink):
-    """Shows records in pages of three; a page that is not full waits in the writers' state."""
+    """Shows records in pages of three; an incomplete page waits in the writers' state."""
 
     stateful = True
 
@@ -355,7 +355,7 @@ class PageWriter(SinkWriter):
 
 
 class NoCommitter(CheckpointCommitter):
-    """Remembers nothing, so that every epoch that is owed is sent."""
+    """Records nothing, so that every outstanding epoch is sent."""
 
     def commit_checkpoint(self, subtask_idx, checkpoint_id):
         pass
@@ -365,7 +365,7 @@ class NoCommitter(CheckpointCommitter):
 
 
 class Letters(GenericWriteAheadSink):
-    """Takes records from the write-ahead log, unless it refuses them."""
+    """Takes records from the write-ahead log, unless it rejects them."""
 
     def __init__(self, calls: SinkCalls) -> None:
         super().__init__(NoCommitter(), int)
@@ -379,7 +379,7 @@ class Letters(GenericWriteAheadSink):
 
 
 class Transactions(TwoPhaseCommitSinkFunction):
-    """Its handles say of which subtask they are, and how many that subtask had begun."""
+    """A handle contains the subtask's index and how many transactions the subtask has begun."""
 
     def __init__(self, calls: SinkCalls) -> None:
         self.calls = calls
@@ -408,7 +408,7 @@ class Transactions(TwoPhaseCommitSinkFunction):
 
 
 def deliveries(calls: SinkCalls) -> StreamExecutionEnvironment:
-    """A job whose records go to sinks of three kinds. Its source is `numbers`."""
+    """Return a job whose records go to sinks of three kinds. Its source is `numbers`."""
     env = StreamExecutionEnvironment.get_execution_environment()
     numbers = env.from_collection([]).uid("numbers").rebalance()
     numbers.sink_to(Pages(calls)).uid("pages")
@@ -421,7 +421,7 @@ def deliveries(calls: SinkCalls) -> StreamExecutionEnvironment:
 
 
 class Counter(Source):
-    """Two splits of numbers, even and odd, each `step` numbers an epoch up to `end`."""
+    """Two splits of numbers, even and odd, that advance by `step` numbers per epoch up to `end`."""
 
     def __init__(self, end: int, step: int) -> None:
         self.end, self.step = end, step
@@ -437,7 +437,7 @@ class Counter(Source):
 
 
 class Total(KeyedProcessFunction):
-    """The running sum and every number of a key."""
+    """Keeps the running sum and all numbers of a key."""
 
     def open(self, runtime_context):
         self.total = runtime_context.get_state(ValueStateDescriptor("total", int))
@@ -450,6 +450,6 @@ class Total(KeyedProcessFunction):
 
 
 def totals(env: StreamExecutionEnvironment, end: int = 30) -> Any:
-    """Numbers of a source with positions, added up by their last digit modulo 3."""
+    """Return a job that sums the numbers of a source with positions by their remainder modulo 3."""
     numbers = env.from_source(Counter(end, 3), source_name="counter").uid("counter")
     return numbers.key_by(lambda number: number % 3).process(Total()).uid("totals")

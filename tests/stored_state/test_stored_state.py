@@ -1,6 +1,6 @@
-"""Checkpoints and savepoints that earlier versions of Penstock wrote are restored, with all that is in them.
+"""Checkpoints and savepoints of earlier Penstock versions are restored completely.
 
-`record_stored_state.py` made the data, and says how a later version adds its own.
+`record_stored_state.py` recorded the data, and describes how a later version adds its own.
 """
 
 import shutil
@@ -18,12 +18,12 @@ from penstock.testing import JobHarness
 DATA = Path(__file__).parents[1] / "data" / "stored_state"
 RECORDED = sorted(path.name for path in DATA.iterdir())
 LAST_CLOCK = START + HOUR // 3
-"""Of the last epoch that was recorded."""
+"""The clock of the last recorded epoch."""
 
 
 @pytest.fixture(params=RECORDED)
 def recorded(request, tmp_path):
-    """A copy of what one version wrote: a job changes the directory of its checkpoints."""
+    """A copy of one version's data, because a job modifies its checkpoint directory."""
     return Path(shutil.copytree(DATA / request.param, tmp_path / "recorded"))
 
 
@@ -39,7 +39,7 @@ def recorded(request, tmp_path):
     ids=lambda of: "-".join(map(str, of)),
 )
 def restored(request, recorded):
-    """The job with every kind of state, restored by a backend at a parallelism, at the clock of its last epoch."""
+    """The job with every kind of state, restored with a backend and parallelism, at the clock of its last epoch."""
     kind, backend, parallelism = request.param
     if kind == "checkpoint":
         origin = {"storage": LocalStorage(recorded / "states" / "checkpoints")}
@@ -50,7 +50,7 @@ def restored(request, recorded):
 
 
 CLOCK = "clock"
-"""A key whose records only move event time."""
+"""A key whose records only advance event time."""
 
 
 def move_event_time(job, time):
@@ -62,7 +62,7 @@ def results(job, tag):
 
 
 def first_version(number):
-    """An order that was stored before it had tags, and before its price was called amount."""
+    """Return an order stored before it had tags, and before its price was renamed to amount."""
     return OrderV3(10.0 * number, number, ReorderedStatus.PAID, ["second version"])
 
 
@@ -82,7 +82,7 @@ ORDERS = {
 }
 
 
-def test_every_stored_keyed_state_is_read_as_it_was_written(restored):
+def test_every_kind_of_stored_keyed_state_is_restored(restored):
     read = {name: restored.states(name, operator="keep") for name in KEYED}
     assert read == KEYED
 
@@ -123,7 +123,7 @@ KEYED = {
 }
 
 
-def test_stored_operator_state_is_dealt_to_the_subtasks(restored):
+def test_stored_operator_state_is_distributed_over_the_subtasks(restored):
     restored.epoch()
     for name in ("operator list", "union list"):
         shares = restored.operator_state(name, operator="of subtask")
@@ -134,11 +134,11 @@ def test_stored_operator_state_is_dealt_to_the_subtasks(restored):
     assert restored.states("passed", operator="limited") == {"a": 2, "b": 2}
 
 
-def test_stored_state_takes_further_changes(restored):
+def test_restored_state_can_be_changed(restored):
     restored.push(("a", 9, 59_000), ("b", 11, 59_000), ("e", 2, 59_000), source="events").epoch()
     assert sorted(results(restored, "kept")) == [("a", 9, 21), ("b", 11, 17), ("e", 2, 2)]
     assert restored.state("list", "a", operator="keep") == [1, 3, 8, 9]
-    # A map key without a type is found by the bytes of its pickle, which must not have changed.
+    # An untyped map key is looked up by the bytes of its pickle, which must not have changed.
     assert restored.state("untyped keys", "a", operator="keep") == {(0, K): 9, (1, K): 1, (2, K): 8}
     assert restored.state("aggregating", "b", operator="keep") == pytest.approx(17 / 3)
     assert restored.state("orders", "b", operator="keep") == [*ORDERS["b"], third_version(11)]
@@ -148,7 +148,7 @@ def test_stored_state_takes_further_changes(restored):
     assert restored.state("orders", "b", operator="keep") == [*ORDERS["b"], third_version(11)]
 
 
-def test_stored_state_expires_by_the_times_of_its_last_access(restored):
+def test_stored_state_expires_by_its_stored_access_times(restored):
     restored.set_clock(START + HOUR + 1)
     restored.epoch()
     assert restored.states("list with TTL", operator="keep") == {"a": [8], "b": [4], "c": [5, 6], "d": [7]}
@@ -159,7 +159,7 @@ def test_stored_state_expires_by_the_times_of_its_last_access(restored):
     assert restored.states("value", operator="keep") == KEYED["value"]
 
 
-def test_stored_timers_fire_once_at_their_times(restored):
+def test_stored_timers_fire_once_on_time(restored):
     for parts in (2, 3, 4, 5):
         restored.set_clock(START + HOUR * parts // 6)
     move_event_time(restored, 110_000)
@@ -186,7 +186,7 @@ def test_stored_timers_fire_once_at_their_times(restored):
     assert [timer for timer in restored.timers("keep") if timer[1] != CLOCK] == []
 
 
-def test_stored_windows_close_with_old_and_new_records_in_order(restored):
+def test_stored_windows_fire_with_old_and_new_records_in_order(restored):
     restored.push(("a", 9, 59_000), source="events").epoch()
     assert results(restored, "tumbling") == []
     assert results(restored, "session") == []
@@ -201,31 +201,31 @@ def test_stored_windows_close_with_old_and_new_records_in_order(restored):
     ]
 
 
-def test_event_time_continues_where_it_stood(restored):
+def test_event_time_continues_from_the_stored_watermarks(restored):
     assert {uid: restored.watermark_of(uid) for uid in ("keep", "tumbling", "joined")} == {
         "keep": 57_999,
         "tumbling": 57_999,
         "joined": 57_999,
     }
-    # The window of this record is still open; a session of its time would be over, so it is late there.
+    # The window of this record is still open, but a session at its time would be over, so it is late there.
     restored.push(("b", 30, 10_000), source="events").epoch()
     move_event_time(restored, 200_000)
     assert sorted(results(restored, "tumbling")) == [(7,), (11,), (12,), (36,)]
     assert [session for session in results(restored, "session") if session[0] == "b"] == [("b", 50_000, [4])]
 
 
-def test_stored_records_of_a_join_meet_new_ones(restored):
+def test_stored_records_are_joined_with_new_ones(restored):
     restored.push(("b", 71, 58_000), ("d", 72, 60_000), source="others").epoch()
     restored.push(("c", 13, 70_000), source="events").epoch()
     assert sorted(results(restored, "joined")) == [("b", 4, 71), ("c", 13, 60), ("d", 7, 72)]
 
 
-def test_sinks_commit_what_was_published_and_not_committed(recorded):
+def test_sinks_commit_epochs_that_were_published_but_not_committed(recorded):
     calls = SinkCalls()
     storage = LocalStorage(recorded / "deliveries" / "uncommitted")
     with JobHarness(deliveries(calls), storage=storage, parallelism=2, max_parallelism=4) as job:
         assert sorted(calls.calls, key=repr) == [
-            # Epoch 1 was refused, and waits in the lineage; epoch 2 is in its write-ahead log.
+            # Epoch 1 was rejected and waits in the lineage; epoch 2 is in the write-ahead log.
             ("letters", 1, [1, 3, 5, 7]),
             ("letters", 1, [2, 4, 6]),
             ("letters", 2, [8, 10, 12, 14]),
@@ -247,7 +247,7 @@ def test_sinks_commit_what_was_published_and_not_committed(recorded):
         ]
 
 
-def test_a_source_continues_at_its_stored_positions(recorded):
+def test_a_source_continues_at_its_stored_offsets(recorded):
     env = StreamExecutionEnvironment.get_execution_environment()
     with JobHarness(totals(env), from_savepoint=str(recorded / "positions"), max_parallelism=4) as job:
         assert job.states("numbers") == {0: [0, 3, 6, 9], 1: [4, 1, 10, 7], 2: [2, 5, 8, 11]}
@@ -270,7 +270,7 @@ def test_stored_state_can_be_read_as_tables(recorded, kind, directory):
     }
 
 
-def test_the_data_names_no_directory_of_the_machine_that_recorded_it():
+def test_the_recorded_data_contains_no_local_paths():
     paths = (b"/tmp", b"/home", b"/root", b"/work", b"/usr")
     files = [path for path in DATA.rglob("*") if path.is_file()]
     assert files

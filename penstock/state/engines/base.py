@@ -1,4 +1,4 @@
-"""What a replica of one block can do, whichever engine holds it: ordered bytes → bytes, at a position."""
+"""The interface of storage engines. A replica of one block is an ordered map from bytes to bytes, at a position."""
 
 from __future__ import annotations
 
@@ -16,77 +16,88 @@ _DROPPED_AT_ONCE = 10_000
 
 
 class EngineError(PenstockError):
-    """A replica cannot be opened, read or advanced. Nothing committed is lost: replicas are caches.
+    """A replica cannot be opened, read or advanced. No committed state is lost: replicas are caches.
 
-    Operator action: what the message says; deleting the replica's directory is always safe.
+    Operator action: follow the message; deleting the replica's directory is always safe.
     """
 
 
 class Reader(ABC):
-    """What a replica held at one moment, whatever is applied meanwhile by whatever process.
+    """A consistent view of a replica at one moment, unaffected by later changes of any process.
 
-    Made by `Engine.reader`, used by the process that made it, for one task: a reader that stays open makes an engine
-    keep what was overwritten since.
+    Created by ``Engine.reader`` and used by the process that created it, for one task: while a reader is open, the
+    engine has to keep data that was overwritten since.
     """
 
     position: bytes | None
-    """The position the replica stood at in that moment."""
+    """The position of the replica at that moment."""
 
     @abstractmethod
-    def get(self, key: bytes) -> bytes | None: ...
+    def get(self, key: bytes) -> bytes | None:
+        """Return the value of a key, or None."""
 
     @abstractmethod
     def scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """The entries whose key starts with this prefix, sorted by key. Ends with the reader."""
+        """Yield the entries whose key starts with this prefix, sorted by key. Valid until the reader is closed."""
 
     @abstractmethod
     def between(self, start: bytes, end: bytes | None) -> Iterator[tuple[bytes, bytes]]:
-        """The entries with `start` <= key < `end`, or all from `start` on where `end` is None, sorted by key; costs
-        what it gives. Ends with the reader."""
+        """Yield the entries with ``start`` <= key < ``end``, sorted by key.
+
+        If ``end`` is None, the range is unbounded. The cost is proportional to the number of entries. Valid until the
+        reader is closed.
+        """
 
 
 class Engine(ABC):
-    """One replica of one block. Keys, prefixes and values have any length, none included.
+    """One replica of one block. Keys, prefixes and values can have any length, including zero.
 
-    A task that wants a version asks `position`, applies what is missing, and reads; where `apply` says that another
-    process was faster, it starts over; at its end it calls `release`. Nothing but `apply`, `reset`, `drop` and
-    `compact` changes a replica. Threads may share an engine. A thread that applies to a replica it is reading leaves
-    its reader as it is, or is refused.
+    A task that needs a version calls ``position``, applies the missing changes, and reads. If ``apply`` reports that
+    another process was faster, the task starts over. At its end the task calls ``release``. Only ``apply``, ``reset``,
+    ``drop`` and ``compact`` change a replica. Engines are thread-safe. If a thread applies to a replica it is reading,
+    either its reader is unaffected or the apply is rejected.
     """
 
     @abstractmethod
     def position(self) -> bytes | None:
-        """What was given as position to the last `apply`; None for a replica that is new or was reset."""
+        """Return the position passed to the last ``apply``, or None for a replica that is new or was reset."""
 
     @abstractmethod
     def apply(self, expect: bytes | None, changes: Iterable[GroupChanges], position: bytes) -> bool:
-        """Apply the changes in their order and stand at `position`, all or nothing.
+        """Apply the changes in order and move to ``position``, atomically.
 
-        False, and nothing is changed, where the replica does not stand at `expect`. What `changes` raises goes
-        through, and nothing is changed. An engine may need to go through the changes twice: an iterator is read into
-        a list first, so for very large changes pass something that can be iterated again.
+        If ``changes`` raises an exception, it propagates and nothing changes. An engine might iterate over the changes
+        twice, and reads an iterator into a list first. Pass very large changes as an object that can be iterated
+        repeatedly.
+
+        Returns:
+            False, with nothing changed, if the replica is not at ``expect``.
         """
 
     @abstractmethod
     def reset(self) -> None:
-        """Empty the replica, position included, all or nothing."""
+        """Empty the replica and clear its position, atomically."""
 
     @abstractmethod
     def reader(self) -> AbstractContextManager[Reader]:
-        """A consistent view, open within the `with` block."""
+        """Return a consistent view, open within the ``with`` block."""
 
     @abstractmethod
     def drop(self, expect: bytes, keys: list[bytes]) -> bool:
-        """Delete entries that nobody can see any more, and stay at the position, all or nothing.
+        """Delete entries that no version can see, atomically, and stay at the position.
 
-        False, and nothing is changed, where the replica does not stand at `expect`.
+        Returns:
+            False, with nothing changed, if the replica is not at ``expect``.
         """
 
     def compact(self, keep: Callable[[bytes, bytes], bool] | None = None) -> int:
-        """Drop the entries that `keep` refuses by key and value, give back their space, and say how many they were.
+        """Drop the entries that ``keep`` rejects, free their space, and return how many were dropped.
 
-        `keep` may refuse only what nobody can see any more, for every version whose replay might start from here. Ends
-        early where another process advances the replica meanwhile. Takes memory for a part of the keys at a time.
+        Stops early if another process advances the replica. Only some of the keys are in memory at a time.
+
+        Args:
+            keep: Decides by key and value whether an entry stays. It can reject only entries that are not visible to
+                any version whose replay could start from here.
         """
         position = self.position()
         if keep is None or position is None:
@@ -105,15 +116,15 @@ class Engine(ABC):
         return dropped
 
     def release(self) -> None:
-        """The task that used this replica is over: what another process would wait for is let go."""
+        """End the use of this replica by a task, and release whatever other processes would wait for."""
 
     @abstractmethod
     def size_bytes(self) -> int:
-        """About what the replica takes, of memory or of disk."""
+        """Return the approximate size of the replica in memory or on disk."""
 
     @abstractmethod
     def close(self) -> None:
-        """This object is not used any more. A replica on disk stays, one in memory goes."""
+        """Release this object, which is not used afterwards. A replica on disk is kept, one in memory is lost."""
 
 
 def _refused(reader: Reader, start: bytes, keep: Callable[[bytes, bytes], bool]) -> Iterator[tuple[bytes, bytes]]:

@@ -1,4 +1,4 @@
-"""Which boot of the host this is: replicas are not synced, so those of an earlier boot are never opened."""
+"""Identification of the host's current boot: replicas are not synced, so those of an earlier boot are never opened."""
 
 from __future__ import annotations
 
@@ -13,26 +13,27 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 def boot_id() -> str:
+    """Return the id of the host's current boot."""
     try:
         return _BOOT_ID.read_text().strip()
     except OSError as error:
         raise EngineError(
-            f"Cannot read {_BOOT_ID}, without which a replica on disk cannot know whether it survived a crash of "
-            f"the host. Use the Memory backend on this system."
+            f"Cannot read {_BOOT_ID}, without which a replica on disk cannot detect a crash of the host. Set "
+            f"state.backend to memory on this system."
         ) from error
 
 
 def has_boot_id() -> bool:
-    """Whether replicas can be on disk here."""
+    """Return whether replicas can be stored on disk on this system."""
     return _BOOT_ID.exists()
 
 
 _FIRST_NAMESPACE = 0xEFFFFFFC
-"""The kernel's number for the PID namespace that a host starts with."""
+"""Inode number of the host's initial PID namespace."""
 
 
 def pid_namespace() -> str:
-    """What names this process's PID namespace among those of the host; empty outside of containers."""
+    """Return the id of this process's PID namespace, or an empty string outside of containers."""
     try:
         number = os.stat("/proc/self/ns/pid").st_ino
     except OSError:

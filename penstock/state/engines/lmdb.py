@@ -1,8 +1,8 @@
-"""The engine of the FileSystem backend: a replica in an LMDB file, which all processes of a host map and share.
+"""The engine of the FileSystem backend: a replica in an LMDB file that all processes of a host map and share.
 
-A replica's directory holds a `guard` file and one directory named after the boot of the host, with LMDB's files and
-what tells whether to trust them (`lmdb_witness`).
-Nothing is synced: after a crash of the host the file may be torn, so the files of an earlier boot are never opened.
+A replica's directory contains a `guard` file and one directory named after the boot of the host, with LMDB's files and
+the files that show whether to trust them (`lmdb_witness`). Nothing is synced. A host crash can leave torn files, so the
+files of an earlier boot are never opened.
 """
 
 from __future__ import annotations
@@ -28,32 +28,32 @@ T = TypeVar("T")
 
 _POSITION = b"position"
 
-# LMDB takes keys of 1 to 511 bytes. All others go to the database `odd`, under their first bytes and a hash, with the
-# whole key in front of the value.
+# LMDB accepts keys of 1 to 511 bytes. All others go to the database `odd`, under their first bytes and a hash, with the
+# complete key before the value.
 _MAX_KEY = 511
 _HASH = 16
 _STEM = _MAX_KEY - _HASH
 _KEY_LENGTH = struct.Struct(">I")
 
-# Behind each value its checksum, with its key: LMDB has none.
+# Each value is followed by a checksum of key and value, because LMDB has none.
 _SEAL = 4
-_WRONG = "an entry is not what was written"
+_WRONG = "an entry does not match its checksum"
 
 
 class LmdbEngine(Engine):
-    """The replica in one directory, which this engine makes, fills, and may delete: it must hold nothing else.
+    """The replica in one directory, which must contain nothing else: the engine creates, fills and can delete it.
 
-    Any number of processes and engine objects may have it open. Files that are damaged or not ours are deleted, and
-    the replica is then new.
+    Any number of processes and engine objects can have it open. Damaged or foreign files are deleted, which leaves an
+    empty replica.
     """
 
-    # 100,000 entries (keys of 20 bytes, values of 5), best CPU times, 2-core VM: a first apply takes 42 ms, one that
-    # overwrites them all 45 ms, one that overwrites a tenth 12 ms, one of a single entry 0.05 ms; 1,250,000 gets a
-    # second in random order, 2,000,000 in the order of keys. A reader takes 0.013 ms, a look at the position 0.014.
-    # Without checksums, stamp and marker: 31, 35, 13 and 0.03 ms; 1,740,000 and 3,700,000 gets; 0.010 and 0.008 ms.
+    # 100,000 entries (20-byte keys, 5-byte values), best CPU times, 2-core VM: a first apply takes 42 ms, overwriting
+    # all entries 45 ms, overwriting a tenth 12 ms, a single entry 0.05 ms; 1,250,000 random gets per second, 2,000,000
+    # in key order. Opening a reader takes 0.013 ms, reading the position 0.014 ms. Without checksums, stamp and marker:
+    # 31, 35, 13 and 0.03 ms; 1,740,000 and 3,700,000 gets; 0.010 and 0.008 ms.
 
     def __init__(self, directory: str | os.PathLike[str], map_size: int = MAP_SIZE) -> None:
-        """`map_size` is where the map starts, in bytes; it doubles as the replica grows."""
+        """`map_size` is the initial size of the map in bytes; it doubles as the replica grows."""
         self._directory = os.path.abspath(directory)
         self._map_size = map_size
 
@@ -71,7 +71,7 @@ class LmdbEngine(Engine):
                 return None
 
     def apply(self, expect: bytes | None, changes: Iterable[GroupChanges], position: bytes) -> bool:
-        # Without the write lock: another process may hold it for the very apply that makes this one superfluous.
+        # Check without the write lock: another process might hold it for the very apply that makes this one redundant.
         if self.position() != expect:
             return False
         if iter(changes) is changes:
@@ -112,7 +112,7 @@ class LmdbEngine(Engine):
             return environment.size_bytes()
 
     def close(self) -> None:
-        """Nothing to do: the open file is kept for the next engine of this process, until others displace it."""
+        """Do nothing: the file stays open for the next engine of this process, until others displace it."""
 
     def _pinned(self) -> AbstractContextManager[LmdbEnvironment]:
         return pinned(self._directory, self._map_size)
@@ -122,7 +122,7 @@ class LmdbEngine(Engine):
             try:
                 return environment.write(lambda txn: work(environment, txn))
             except UNUSABLE:
-                # The next look finds a new replica: position None.
+                # The next check finds an empty replica at position None.
                 discard(environment)
                 return if_damaged
 
@@ -137,7 +137,7 @@ class _LmdbReader(Reader):
     def get(self, key: bytes) -> bytes | None:
         try:
             if 0 < len(key) <= _MAX_KEY:
-                # As `_unsealed`, without the call.
+                # Same as `_unsealed`, inlined.
                 sealed = self._txn.get(key)
                 if sealed is None:
                     return None
@@ -173,14 +173,14 @@ class _LmdbReader(Reader):
         ordinary = self._entries_between(start, end)
         if not self._any_odd:
             return ordinary
-        # Odd keys with the same first bytes are in no order: the bounds only choose among them.
+        # Odd keys with the same first bytes are not ordered, so the bounds are only a filter.
         odd = self._scan_odd(b"" if end is None else _common_prefix(start, end))
         return heapq.merge(ordinary, (entry for entry in odd if start <= entry[0] and (end is None or entry[0] < end)))
 
     def _entries_between(self, start: bytes, end: bytes | None) -> Iterator[tuple[bytes, bytes]]:
         try:
             with self._txn.cursor() as cursor:
-                # What LMDB cannot seek to is longer than any key here, so its first bytes lie just before it.
+                # A key that LMDB cannot seek to is longer than any key here, so its first bytes sort just before it.
                 if cursor.set_range(start[:_MAX_KEY]) if start else cursor.first():
                     for key, sealed in cursor.iternext():
                         if end is not None and key >= end:
@@ -191,7 +191,7 @@ class _LmdbReader(Reader):
             raise _broken(self._environment) from error
 
     def _scan_odd(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Keys with the same first bytes lie in the order of their hashes: they are sorted here, all at once."""
+        """Yield odd entries in order. Those with the same first bytes are stored in hash order and sorted here."""
         try:
             stem: bytes | None = None
             found: list[tuple[bytes, bytes]] = []
@@ -199,7 +199,7 @@ class _LmdbReader(Reader):
                 if not _seek_odd(cursor, prefix):
                     return
                 for odd_key, record in cursor.iternext():
-                    if not _may_start_with(odd_key, prefix):
+                    if not _could_start_with(odd_key, prefix):
                         break
                     if odd_key[:_STEM] != stem:
                         yield from self._sorted_odd(found)
@@ -212,7 +212,7 @@ class _LmdbReader(Reader):
             raise _broken(self._environment) from error
 
     def _sorted_odd(self, found: list[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, bytes]]:
-        # Values are read again, not kept: a map under one long key may be large.
+        # Values are read again instead of kept: a map under one long key can be large.
         for key, odd_key in sorted(found):
             record = self._txn.get(odd_key, db=self._environment.odd)
             if record is not None:
@@ -239,11 +239,11 @@ def _apply_group(environment: LmdbEnvironment, txn: lmdb.Transaction[bytes], cha
                 txn.put(odd_key, _sealed(odd_key, _KEY_LENGTH.pack(len(key)) + key + value), db=environment.odd)
     if puts:
         with txn.cursor(environment.entries) as cursor:
-            # Appending fills pages to the brim: a base loaded so takes half the space.
+            # Appending fills pages completely: a base loaded this way takes half the space.
             append = not cursor.last() or cursor.key() < puts[0][0]
             _, added = cursor.putmulti(puts, append=append)
             if append and added < len(puts):
-                # Not sorted, against the contract: appending leaves out what comes too late.
+                # The entries are not sorted, which violates the contract: appending skips keys that come too late.
                 cursor.putmulti(puts)
 
 
@@ -256,12 +256,12 @@ def _clear(environment: LmdbEnvironment, txn: lmdb.Transaction[bytes], prefix: b
         with txn.cursor(environment.entries) as cursor:
             found = cursor.set_range(prefix)
             while found and cursor.key().startswith(prefix):
-                # Leaves the cursor on the next entry; past the last one its key is empty.
+                # This moves the cursor to the next entry; after the last one its key is empty.
                 cursor.delete()
     if txn.stat(environment.odd)["entries"]:
         with txn.cursor(environment.odd) as cursor:
             found = _seek_odd(cursor, prefix)
-            while found and _may_start_with(cursor.key(), prefix):
+            while found and _could_start_with(cursor.key(), prefix):
                 if _split(cursor.key(), cursor.value())[0].startswith(prefix):
                     cursor.delete()
                     found = bool(cursor.key())
@@ -270,7 +270,7 @@ def _clear(environment: LmdbEnvironment, txn: lmdb.Transaction[bytes], prefix: b
 
 
 def _odd_key(key: bytes) -> bytes:
-    # The empty key gets one below those of all long keys, which are longer.
+    # The empty key is stored under one that sorts before those of long keys.
     return key[:_STEM] + hashlib.blake2b(key, digest_size=_HASH).digest() if key else b"\0"
 
 
@@ -300,7 +300,7 @@ def _seek_odd(cursor: lmdb.Cursor[bytes], prefix: bytes) -> bool:
     return cursor.set_range(prefix[:_STEM]) if prefix else cursor.first()
 
 
-def _may_start_with(odd_key: bytes, prefix: bytes) -> bool:
+def _could_start_with(odd_key: bytes, prefix: bytes) -> bool:
     return odd_key.startswith(prefix[:_STEM])
 
 
@@ -313,5 +313,5 @@ def _broken(environment: LmdbEnvironment) -> EngineError:
     discard(environment)
     return EngineError(
         f"The replica in {environment.directory} is damaged. It was deleted, and the next attempt of this "
-        f"task builds it anew; if this happens again, check the disk."
+        f"task rebuilds it; if this happens again, check the disk."
     )

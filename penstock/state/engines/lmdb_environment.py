@@ -1,4 +1,4 @@
-"""LMDB files and how a process may hold them open: once, not across a fork, and not when they are damaged."""
+"""Open LMDB files of a process: each open once, never used across a fork, and never if damaged."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ __all__ = ["MAP_SIZE", "UNUSABLE", "LmdbEnvironment", "discard", "pinned"]
 
 T = TypeVar("T")
 
-# Where a map starts. Address space only, but YARN counts that too, so it is not simply enormous.
+# Initial map size. It is only address space, but YARN counts that too, so it is not simply enormous.
 MAP_SIZE = 64 << 20
 
-# What LMDB raises on files that are damaged or not its own. It has no checksums: a damaged page in the middle of a
-# file may also go unnoticed, or abort the process.
+# Errors that LMDB raises on damaged or foreign files. It has no checksums: a damaged page in the middle of a file can
+# also go unnoticed or abort the process.
 UNUSABLE = (
     lmdb.InvalidError,
     lmdb.CorruptedError,
@@ -36,26 +36,26 @@ UNUSABLE = (
     lmdb.PanicError,
     lmdb.VersionMismatchError,
     lmdb.IncompatibleError,
-    lmdb.BadDbiError,  # the file was cut off or replaced while it was open
-    SystemError,  # py-lmdb's own, around one of the others, from a cursor that deletes
+    lmdb.BadDbiError,  # the file was truncated or replaced while it was open
+    SystemError,  # raised by py-lmdb around another error, from a cursor that deletes
 )
 
 _CANNOT_WRITE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
 
-# Each costs five file descriptors, of the 1,024 that a process often may have.
+# Each takes five file descriptors, of often 1,024 per process.
 _KEPT_OPEN = 128
 
-# How long a map that must grow waits for this process's other threads to end their readers.
+# How long a map that must grow waits for other threads of this process to close their readers.
 _RESIZE_SECONDS = 60.0
 
-# Room for 1,000 readers, far more than the workers of a host.
+# Room for 1,000 readers, far more than a host has workers.
 _LOCK_FILE_BYTES = 64 << 10
 
 _FORMAT_KEY, _FORMAT = b"format", b"penstock 2"
 
 
 class LmdbEnvironment:
-    """One open LMDB file, shared by all threads of this process. Got from `pinned`, never made elsewhere."""
+    """One open LMDB file, shared by all threads of this process. Only `pinned` creates it."""
 
     def __init__(self, directory: str, path: Path, map_size: int) -> None:
         self.directory = directory
@@ -78,7 +78,7 @@ class LmdbEnvironment:
             raise
 
     def _open(self, map_size: int) -> None:
-        # Before anything of the file is looked at.
+        # Before anything in the file is read.
         new = not self._data.exists()
         if not new:
             self._stamp.verify()
@@ -91,12 +91,12 @@ class LmdbEnvironment:
             writemap=False,
             lock=True,
             max_dbs=3,
-            # The format of LMDB 0.9, whatever the environment of this process says.
+            # The format of LMDB 0.9, regardless of this process's environment variables.
             lib_version=0,
             mode=0o600,
         )
         try:
-            # First: reading a page that was cut off would be a SIGBUS.
+            # First, because reading a truncated page would cause a SIGBUS.
             self._check_length()
             self._lmdb.reader_check()
             self._marker.judge(self._lmdb.info()["last_txnid"])
@@ -112,9 +112,9 @@ class LmdbEnvironment:
     def _open_databases(self) -> None:
         with self._lmdb.begin() as txn:
             new = txn.stat()["entries"] == 0
-        # For writing even if nothing is: what is opened in a read transaction is closed with it.
+        # In a write transaction even if nothing is written: databases opened in a read transaction are closed with it.
         with self._lmdb.begin(write=True) as txn:
-            # NotFoundError is another program's file, or one of a version of Penstock with another layout.
+            # NotFoundError means another program's file, or one of a Penstock version with a different layout.
             try:
                 self.entries = self._lmdb.open_db(b"entries", txn=txn, create=new)
                 self.odd = self._lmdb.open_db(b"odd", txn=txn, create=new)
@@ -128,12 +128,12 @@ class LmdbEnvironment:
 
     @contextmanager
     def reading(self) -> Iterator[lmdb.Transaction[bytes]]:
-        """A read transaction, by default on `entries`."""
+        """Open a read transaction, by default on `entries`."""
         txn = self._begin_read()
         try:
             yield txn
         finally:
-            # In a forked child this would end the parent's transaction, in the memory they share.
+            # In a forked child this would end the parent's transaction in shared memory.
             if self.pid == os.getpid():
                 with self._ended:
                     del self._readers[txn]
@@ -157,12 +157,12 @@ class LmdbEnvironment:
                 self._resize(0)
 
     def write(self, work: Callable[[lmdb.Transaction[bytes]], T]) -> T:
-        """Run `work` in a write transaction and commit. Where the map is too small, `work` is run again."""
-        # An attempt that fails may have written pages too.
+        """Run `work` in a write transaction and commit. If the map is too small, it grows and `work` runs again."""
+        # A failed attempt can have written pages too, so it is stamped as well.
         with self._writing, self._stamp.changing():
             while True:
                 try:
-                    # A worker that was killed while reading would keep freed pages from being used again.
+                    # A worker that was killed while reading would keep freed pages from being reused.
                     self._lmdb.reader_check()
                     with self._lmdb.begin(write=True) as txn:
                         result = work(txn)
@@ -170,7 +170,7 @@ class LmdbEnvironment:
                 except lmdb.MapFullError:
                     self._resize(2 * self._lmdb.info()["map_size"])
                 except lmdb.MapResizedError:
-                    # Another process made it larger; 0 takes over its size.
+                    # Another process enlarged it; 0 adopts its size.
                     self._resize(0)
                 except lmdb.Error as error:
                     if error.code not in _CANNOT_WRITE:
@@ -181,21 +181,22 @@ class LmdbEnvironment:
             return result
 
     def _resize(self, size: int) -> None:
-        """Called with `_writing` held. LMDB drops every reader of this process, so there must be none."""
+        """Resize the map, with `_writing` held. LMDB drops all readers of this process, so there must not be any."""
         with self._ended:
             if threading.get_ident() in self._readers.values():
                 raise EngineError(
                     f"The map of the replica in {self.directory} must grow, but the same thread is reading from "
-                    f"it. End the reader before applying."
+                    f"it. Close the reader before applying changes."
                 )
             if not self._ended.wait_for(lambda: not self._readers, _RESIZE_SECONDS):
                 raise EngineError(
                     f"The map of the replica in {self.directory} must grow, but {len(self._readers)} readers of "
-                    f"this process did not end within {_RESIZE_SECONDS:.0f} s. Readers are for one task."
+                    f"this process were not closed within {_RESIZE_SECONDS:.0f} s. Keep a reader for one task only."
                 )
             self._lmdb.set_mapsize(size)
 
     def size_bytes(self) -> int:
+        """Return the size of the file."""
         return self._data.stat().st_size
 
     def _expected_length(self) -> int:
@@ -203,37 +204,38 @@ class LmdbEnvironment:
 
     def _check_length(self) -> None:
         if self._data.stat().st_size < self._expected_length():
-            raise lmdb.CorruptedError(f"{self._data}: cut off")
+            raise lmdb.CorruptedError(f"{self._data}: truncated")
 
     def _pad(self) -> None:
-        """Keep `_check_length` honest: LMDB does not write a last page that was taken and freed within one
-        transaction (once in a thousand random ones)."""
+        """Extend the file to the length that `_check_length` expects: LMDB does not write a last page that was
+        allocated and freed within one transaction (once in a thousand random ones)."""
         if not self.is_current() or self._data.stat().st_size >= self._expected_length():
             return
         try:
-            # With the write lock, for another process's growth must not be cut off. By path, for closing a descriptor
-            # could release LMDB's locks.
+            # With the write lock, in order not to truncate another process's growth. By path, because closing a
+            # descriptor could release LMDB's locks.
             with self._lmdb.begin(write=True):
                 if self._data.stat().st_size < self._expected_length():
                     os.truncate(self._data, self._expected_length())
         except lmdb.MapResizedError:
-            # Another process has written since, and past this page.
+            # Another process has written since, beyond this page.
             pass
 
     def verify(self) -> None:
-        """Raise CorruptedError where anyone but a replica's writer changed the file since it was last written."""
+        """Raise CorruptedError if another program changed the file since it was last written."""
         self._stamp.verify()
 
     def is_current(self) -> bool:
-        """Whether its directory still leads to the file it has open."""
+        """Return whether the directory still contains the open file."""
         return not self.retired and self._identity == _identity(self._data)
 
     def remove_files(self) -> None:
-        """Called under the guard, exclusively. Who has the files open goes on with them, alone."""
+        """Delete the files, with the guard held exclusively. Processes that have them open keep using them."""
         if self._identity == _identity(self._data):
             _remove(self._path)
 
     def close(self) -> None:
+        """Close the file. Calling it again has no effect."""
         if not self._closed:
             self._closed = True
             self._lmdb.close()
@@ -242,13 +244,13 @@ class LmdbEnvironment:
 
 
 class _Open:
-    """The environments this process has open, least recently used first."""
+    """The open environments of this process, least recently used first."""
 
     def __init__(self, inherited: dict[str, LmdbEnvironment]) -> None:
         self.lock = threading.Lock()
         self.environments: OrderedDict[str, LmdbEnvironment] = OrderedDict()
-        # A forked child must not use its parent's, and keeps them from being collected, which would end the parent's
-        # transactions.
+        # A forked child must not use its parent's environments. It keeps references, because collecting them would end
+        # the parent's transactions.
         self.inherited = inherited
 
 
@@ -265,14 +267,14 @@ os.register_at_fork(after_in_child=_after_fork)
 
 @contextmanager
 def pinned(directory: str, map_size: int) -> Iterator[LmdbEnvironment]:
-    """The environment of this replica, opened or kept from before, and not closed within the `with` block."""
+    """Yield the environment of this replica, opened if necessary, and keep it open within the `with` block."""
     with _open.lock:
         environment = _current(directory, map_size)
         environment.pins += 1
     try:
         yield environment
     finally:
-        # In a forked child it stays pinned, as it is in the parent.
+        # In a forked child it stays pinned, as in the parent.
         if environment.pid == os.getpid():
             with _open.lock:
                 environment.pins -= 1
@@ -281,13 +283,13 @@ def pinned(directory: str, map_size: int) -> Iterator[LmdbEnvironment]:
 
 
 def discard(environment: LmdbEnvironment) -> None:
-    """Delete the files of a replica that turned out damaged. Who holds a pin may finish."""
+    """Delete the files of a damaged replica. Users that have it pinned can finish."""
     environment.retired = True
     try:
         with _guard(environment.directory, fcntl.LOCK_EX):
             environment.remove_files()
     except FileNotFoundError:
-        # Someone deleted the whole directory, which is as good.
+        # The complete directory was deleted, which has the same effect.
         pass
 
 
@@ -320,14 +322,14 @@ def _current(directory: str, map_size: int) -> LmdbEnvironment:
 
 
 def _opened(directory: str, map_size: int) -> LmdbEnvironment:
-    # LMDB tells readers apart by their process numbers, which are those of one namespace.
+    # LMDB identifies readers by process id, which is unique only within a PID namespace.
     boot, namespace = boot_id(), pid_namespace()
     path = Path(directory, f"{boot}-{namespace}" if namespace else boot)
     lock_file = path / "lock.mdb"
     try:
         os.makedirs(directory, exist_ok=True)
         if lock_file.exists():
-            # The files must not be replaced between the opening of the one and the other.
+            # Prevents the files from being replaced while they are opened one after the other.
             with _guard(directory, fcntl.LOCK_SH):
                 if lock_file.exists():
                     try:
@@ -349,15 +351,15 @@ def _opened(directory: str, map_size: int) -> LmdbEnvironment:
         if number in _CANNOT_WRITE:
             raise _disk_error(directory, error) from error
         raise EngineError(
-            f"Cannot open the replica in {directory}: {error}. See that the directory may be written; deleting "
-            f"it does no harm."
+            f"Cannot open the replica in {directory}: {error}. Make sure that the directory is writable; deleting "
+            f"it is safe."
         ) from error
 
 
 def _made(directory: str, path: Path, lock_file: Path, map_size: int) -> LmdbEnvironment:
     path.mkdir(exist_ok=True)
     if not lock_file.exists():
-        # LMDB would leave holes in this file and map it: a full disk would be a SIGBUS, not an error.
+        # LMDB would create a sparse file and map it: a full disk would then cause a SIGBUS instead of an error.
         with open(lock_file, "xb", opener=_for_this_user) as file:
             os.posix_fallocate(file.fileno(), 0, _LOCK_FILE_BYTES)
     return LmdbEnvironment(directory, path, map_size)
@@ -365,7 +367,7 @@ def _made(directory: str, path: Path, lock_file: Path, map_size: int) -> LmdbEnv
 
 @contextmanager
 def _guard(directory: str, how: int) -> Iterator[None]:
-    """Shared: while LMDB opens its files. Exclusive: while they are made or removed."""
+    """Lock the directory: shared while LMDB opens its files, exclusive while they are created or removed."""
     with open(Path(directory, "guard"), "ab", opener=_for_this_user) as file:
         fcntl.flock(file, how)
         yield
@@ -391,6 +393,6 @@ def _identity(data: Path) -> tuple[int, int] | None:
 
 def _disk_error(directory: str, error: Exception) -> EngineError:
     return EngineError(
-        f"Cannot write the replica in {directory}: {error}. Free space on its disk, or move the replica root to "
-        f"a larger one; nothing committed is lost."
+        f"Cannot write the replica in {directory}: {error}. Free space on its disk, or set state.backend.local-dir to "
+        f"a larger one; no committed state is lost."
     )

@@ -1,4 +1,4 @@
-"""What lies beside an LMDB file, which has no checksums of its pages, and tells when it is not to be trusted."""
+"""Files next to an LMDB file that show whether to trust it, because LMDB has no page checksums."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _READING = "reading-"
 
 
 class Stamp:
-    """When the file was last written by one who may, and how large it was: whoever else writes to it gives himself
-    away. A writer that is killed between its commit and its stamp costs the replica."""
+    """Modification time, size and inode after the last legitimate write, which reveal writes by other programs. A
+    writer that is killed between its commit and its stamp costs the replica."""
 
     _FORMAT = struct.Struct(">QQQ")
 
@@ -32,9 +32,10 @@ class Stamp:
         self._file = os.open(path / "stamp", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
     def verify(self) -> None:
+        """Raise CorruptedError unless the file is unchanged since its last legitimate write."""
         if self._is_right():
             return
-        # Another process may be between its commit and its stamp.
+        # Another process might be between its commit and its stamp.
         fcntl.flock(self._file, fcntl.LOCK_SH)
         try:
             if not self._is_right():
@@ -44,7 +45,7 @@ class Stamp:
 
     @contextmanager
     def changing(self) -> Iterator[None]:
-        """Around what writes the file. One process at a time."""
+        """Hold the lock while the file is written, and stamp it afterwards. One process at a time."""
         fcntl.flock(self._file, fcntl.LOCK_EX)
         try:
             yield
@@ -59,7 +60,7 @@ class Stamp:
 
     def _is_right(self) -> bool:
         current = self._current()
-        # A file that is gone is not a changed one.
+        # A missing file does not count as changed.
         return current is None or os.pread(self._file, self._FORMAT.size, 0) == current
 
     def _current(self) -> bytes | None:
@@ -71,8 +72,9 @@ class Stamp:
 
 
 class Marker:
-    """That this process is reading, and which version: a damaged page may end it by a signal, and every other that
-    tries again. One dead reader says nothing, for processes are killed; two of one version make it suspect."""
+    """Records that this process is reading, and which version. A damaged page can kill a process with a signal, and
+    every other process that tries again. One dead reader proves nothing, because processes get killed; two dead readers
+    of the same version make it suspect."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -84,13 +86,15 @@ class Marker:
         self._file = file
 
     def set(self, version: int) -> None:
+        """Mark this process as a reader of a version."""
         os.pwrite(self._file, _MARK.pack(True, version), 0)
 
     def clear(self) -> None:
+        """Mark this process as not reading."""
         os.pwrite(self._file, _MARK.pack(False, 0), 0)
 
     def judge(self, version: int) -> None:
-        """Raise CorruptedError where this version may have killed its readers; forget what the dead left otherwise."""
+        """Raise CorruptedError if this version might have killed its readers; otherwise delete stale markers."""
         suspicious = []
         for name in os.listdir(self._path):
             if name.startswith(_READING) and name != self._name.name and not is_held(self._path / name):
@@ -103,7 +107,7 @@ class Marker:
 
     def close(self) -> None:
         try:
-            # Not in a forked child, and not that of the replica that was made in this one's place.
+            # Skip this in a forked child, and if the marker belongs to a replica that replaced this one.
             if self._pid == os.getpid() and leads_to(self._name, self._file):
                 self._name.unlink()
         except FileNotFoundError:
@@ -112,7 +116,7 @@ class Marker:
 
 
 def is_read(path: Path) -> bool:
-    """Whether a process has the file in this directory open."""
+    """Return whether a process has the file in this directory open."""
     try:
         return any(name.startswith(_READING) and is_held(path / name) for name in os.listdir(path))
     except OSError:

@@ -1,4 +1,4 @@
-"""The engine of the Memory backend: a replica in this process's memory."""
+"""The engine of the Memory backend: a replica in the memory of this process."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ __all__ = ["MemoryEngine"]
 
 
 class MemoryEngine(Engine):
-    """Its replica lives and ends with the object, and only this process sees it.
+    """A replica that is private to this process and lives as long as this object.
 
-    An apply copies the replica if a reader is open, and otherwise changes it in place.
+    An apply copies the replica if a reader is open, and otherwise modifies it in place.
     """
 
-    # 100,000 entries (keys of 20 bytes, values of 5) on one core of a 2-core VM: a first apply takes 28 ms, one that
-    # overwrites them all 30 ms, one that overwrites a tenth 2 ms; 3 million gets a second in random order.
+    # 100,000 entries (20-byte keys, 5-byte values) on one core of a 2-core VM: a first apply takes 28 ms, overwriting
+    # all entries 30 ms, overwriting a tenth 2 ms; 3 million random gets per second.
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -32,7 +32,7 @@ class MemoryEngine(Engine):
     def apply(self, expect: bytes | None, changes: Iterable[GroupChanges], position: bytes) -> bool:
         if self._table.position != expect:
             return False
-        # Read before anything changes, for reading may fail halfway.
+        # Read all changes first, because reading can fail halfway.
         changes = list(changes)
         with self._lock:
             if self._table.position != expect:
@@ -70,7 +70,7 @@ class MemoryEngine(Engine):
 
 
 class _Table:
-    """A dict, and its keys in order for scans: `keys` sorted, of which `removed` are gone, and `added` on top."""
+    """A dict, and its keys in order for scans: `keys` is sorted; `removed` and `added` are changes since."""
 
     def __init__(self) -> None:
         self.position: bytes | None = None
@@ -91,7 +91,7 @@ class _Table:
     def apply(self, change: GroupChanges) -> None:
         data, added, removed = self.data, self._added, self._removed
         for prefix in change.cleared:
-            # Only the additions are sorted here: an apply has many groups, each with clears and additions.
+            # Sort only the additions here: an apply has many groups, each with clears and additions.
             added.sort()
             for keys in (self._keys, added):
                 for key in keys[_range(keys, prefix)]:
@@ -110,14 +110,14 @@ class _Table:
             data[key] = value
 
     def sorted_keys(self) -> list[bytes]:
-        """All keys in order. The list changes only with the table, so never while a reader is open."""
+        """Return all keys in order. The list changes only with the table, so never while a reader is open."""
         with self._sorting:
             if self._added or self._removed:
                 if self._removed:
                     self._keys = [key for key in self._keys + self._added if key not in self._removed]
                 else:
                     self._keys += self._added
-                # Two sorted runs or little more, which sort() merges in one pass.
+                # These are little more than two sorted runs, which sort() merges in one pass.
                 self._keys.sort()
                 self._added = []
                 self._removed = set()
@@ -152,7 +152,7 @@ class _MemoryReader(Reader):
 
 
 def _range(keys: list[bytes], prefix: bytes) -> slice:
-    """Where the keys with this prefix are in a sorted list."""
+    """Return the slice of a sorted list that contains the keys with this prefix."""
     end = prefix_end(prefix)
     low = bisect_left(keys, prefix)
     return slice(low, len(keys) if end is None else bisect_left(keys, end, low))

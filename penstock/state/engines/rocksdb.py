@@ -1,4 +1,4 @@
-"""The engine of the RocksDB backend: a replica in a RocksDB database, in memory that does not grow with it."""
+"""The engine of the RocksDB backend: a replica in a RocksDB database, whose memory does not grow with the replica."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ from penstock.state.files import GroupChanges, prefix_end
 
 __all__ = ["RocksDbEngine", "RocksDbOptions"]
 
-# What is written at once. More than this is written to a copy, in several batches.
+# Maximum size of one write batch. Larger changes are written to a copy, in several batches.
 _BATCH_BYTES = 16 << 20
 _INGESTED_BYTES = 64 << 20
 
-# A prefix with more keys than this is cleared by one mark, which every read passes until it is compacted away.
+# Prefixes with more keys are cleared by one range tombstone, which every read passes until it is compacted away.
 _CLEARED_ONE_BY_ONE = 16
 
 _MAX_VALUE = 2**31 - 1
 
-# Before it comes only the empty key, under which RocksDB holds our record.
+# Only the empty key sorts before it, and RocksDB stores our record under that one.
 _FIRST_KEY = b"\0"
 
 _NO_LOG = rocksdict.WriteOptions()
@@ -45,17 +45,17 @@ _NO_LOG.disable_wal = True  # type: ignore[assignment, method-assign]  # declare
 
 
 class RocksDbEngine(Engine):
-    """The replica in one directory, which this engine makes, fills, and may delete: it must hold nothing else.
+    """The replica in one directory, which must contain nothing else: the engine creates, fills and can delete it.
 
-    One process at a time has it open for writing, from its first look until `release`; others see meanwhile what was
-    last applied. A process that must write, and waits in vain for another that keeps the replica, makes one of its
-    own below the same directory. Files that are damaged or not ours are deleted, and the replica is then new.
+    One process at a time has it open for writing, from its first access until `release`; meanwhile, others see the
+    state of the last apply. A process that must write, and waits in vain for another process to release the replica,
+    creates a private one below the same directory. Damaged or foreign files are deleted, which leaves an empty replica.
     """
 
-    # 100,000 entries (keys of 20 bytes, values of 5), best CPU times, 2-core VM: a first apply takes 56 ms, one that
-    # overwrites them all 48 ms, one that overwrites a tenth 16 ms, one of a single entry 0.9 ms beside its flush;
-    # 300,000 gets a second in random order, 430,000 in the order of keys; a scan of few entries 9 µs. Opening takes
-    # 4.5 ms for writing and 1.8 ms for reading, closing 1 ms.
+    # 100,000 entries (20-byte keys, 5-byte values), best CPU times, 2-core VM: a first apply takes 56 ms, overwriting
+    # all entries 48 ms, overwriting a tenth 16 ms, a single entry 0.9 ms plus its flush; 300,000 random gets per
+    # second, 430,000 in key order; a scan of few entries 9 µs. Opening takes 4.5 ms for writing and 1.8 ms for reading,
+    # closing 1 ms.
 
     def __init__(self, directory: str | os.PathLike[str], options: RocksDbOptions | None = None) -> None:
         self._directory = os.path.abspath(directory)
@@ -90,11 +90,11 @@ class RocksDbEngine(Engine):
         try:
             with translating(self._directory):
                 database.db.write(batch, _NO_LOG)
-                # Without a log nothing is on disk before it is flushed, and then all of it: what a killed process
-                # leaves is one whole version. Other processes see it from here on.
+                # Without a log, nothing is on disk until it is flushed, and then all of it: a killed process leaves
+                # one complete version. Other processes see the change from here on.
                 database.db.flush()
         except EngineError:
-            # This database has in memory what it could not write, and refuses more.
+            # The database has unwritten data in memory and rejects further writes.
             held.forget()
             raise
         database.record = record
@@ -102,15 +102,15 @@ class RocksDbEngine(Engine):
     def _write_copy(
         self, held: Slot, database: Database, batch: _PendingWrites, rest: Iterator[GroupChanges], position: bytes
     ) -> None:
-        """Write to a copy, which takes the place of the replica when it is whole: changes too large for one batch, or
-        while there are readers, for a database that has any is never changed (rocksdict's snapshots cannot be
-        scanned)."""
+        """Write to a copy, which replaces the replica when it is complete. This is used for changes too large for one
+        batch, and while there are readers: a database with readers is never modified, because rocksdict's snapshots
+        cannot be scanned."""
         built = database.path.with_name(f"next-{uuid.uuid4().hex}")
         empty = database.record == ReplicaRecord(None, None)
         try:
             with translating(self._directory):
                 if not empty:
-                    # Of links, so it costs no space.
+                    # The copy consists of hard links, so it takes no space.
                     rocksdict.Checkpoint(database.db).create_checkpoint(str(built))
                 copy = open_database(built, self._options, self._directory)
             try:
@@ -133,8 +133,8 @@ class RocksDbEngine(Engine):
             shutil.rmtree(built, ignore_errors=True)
 
     def _ingest(self, copy: rocksdict.Rdict, file: Path, changes: Iterator[GroupChanges]) -> Iterator[GroupChanges]:
-        """Put what a base consists of, ever higher keys, into an empty database, as files that need no compaction.
-        Gives the changes from the first that is something else."""
+        """Load ascending entries, as in a base, into an empty database as files that need no compaction. Return the
+        changes from the first one that does not fit."""
         last = b""
         writer: rocksdict.SstFileWriter | None = None
         rest: list[GroupChanges] = []
@@ -186,7 +186,7 @@ class RocksDbEngine(Engine):
         with self._locked() as held:
             database = held.look(self._options)
             while not database.writable:
-                # Ends, at the latest with a replica of this process's own.
+                # This terminates, at the latest with a private replica of this process.
                 database = held.writing(self._options, database.record.position) or held.look(self._options)
             held.discard(database)
 
@@ -216,18 +216,18 @@ class RocksDbEngine(Engine):
 
     @contextmanager
     def _locked(self) -> Iterator[Slot]:
-        # Not kept: a forked child has slots of its own.
+        # Not cached: a forked child has separate slots.
         held = slot(self._directory)
         with held.lock:
             yield held
 
 
 class _PendingWrites:
-    """Changes on their way into a database."""
+    """Changes collected for writing to a database."""
 
     def __init__(self, db: rocksdict.Rdict, record: ReplicaRecord, directory: str) -> None:
         self.empty = record.empty
-        # What was taken so far, for who finds another way to write it.
+        # The changes taken so far, for a caller that writes them in another way.
         self.changes: list[GroupChanges] = []
         self._db = db
         self._directory = directory
@@ -240,7 +240,7 @@ class _PendingWrites:
         return self._batch.size_in_bytes() > _BATCH_BYTES
 
     def fill(self, changes: Iterator[GroupChanges]) -> None:
-        """Take changes until it is full, or there are no more."""
+        """Take changes until the batch is full or the changes are exhausted."""
         self.changes.clear()
         for change in changes:
             self.changes.append(change)
@@ -266,8 +266,8 @@ class _PendingWrites:
                 put(key, value)
             else:
                 raise EngineError(
-                    f"A value of {len(value)} bytes is more than RocksDB takes, {_MAX_VALUE}. Split it into elements "
-                    f"of a MapState or ListState, which are entries of their own."
+                    f"A value of {len(value)} bytes exceeds RocksDB's limit of {_MAX_VALUE}. Split it into elements "
+                    f"of a MapState or ListState, which are stored as separate entries."
                 )
         self._highest = max(self._highest, change.entries[-1][0])
 
@@ -279,7 +279,7 @@ class _PendingWrites:
         if iterator is None:
             iterator = self._iterator = self._db.iter()
         if start > self._highest and not self._taken:
-            # All there is with this prefix is in the database.
+            # All keys with this prefix are in the database, none in the batch.
             iterator.seek(start)
             keys: list[bytes] = []
             while iterator.valid() and (key := iterator.key()).startswith(prefix) and len(keys) <= _CLEARED_ONE_BY_ONE:
@@ -299,11 +299,12 @@ class _PendingWrites:
             self._batch.delete_range(start, end)
 
     def take(self) -> rocksdict.WriteBatch:
-        """What was added so far. From now on the database is not all there is."""
+        """Return the writes collected so far. From now on the database does not contain all of them."""
         taken, self._batch, self._taken = self._batch, rocksdict.WriteBatch(raw_mode=True), True
         return taken
 
     def finish(self, position: bytes) -> rocksdict.WriteBatch:
+        """Add the record of the new position, and return the batch."""
         ReplicaRecord(position, self.empty).write(self._batch)
         return self._batch
 
@@ -314,7 +315,7 @@ class _RocksDbReader(Reader):
         self._database = database
         self._directory = directory
         self._db = database.db
-        # Each holds an iterator, with which the database cannot be closed.
+        # Each scan holds an iterator, and the database cannot be closed while one is open.
         self._scans: weakref.WeakSet[Generator[tuple[bytes, bytes]]] = weakref.WeakSet()
 
     def get(self, key: bytes) -> bytes | None:
@@ -345,12 +346,13 @@ class _RocksDbReader(Reader):
             while iterator.valid():
                 yield iterator.key(), iterator.value()
                 iterator.next()
-            # Where it ends and where it cannot go on look alike: so not `items`, which does not ask.
+            # An iterator looks the same at the end and after an error, so check: `items` would not.
             iterator.status()
         except Exception as error:  # rocksdict raises nothing more precise
             raise self._broken(error) from error
 
     def end(self) -> None:
+        """Close all scans and release the database."""
         for scan in list(self._scans):
             scan.close()
         del self._db
@@ -365,5 +367,5 @@ class _RocksDbReader(Reader):
             self._database.remove()
             return EngineError(
                 f"The replica in {self._directory} is damaged: {error}. It was deleted, and the next attempt of this "
-                f"task builds it anew; if this happens again, check the disk."
+                f"task rebuilds it; if this happens again, check the disk."
             )

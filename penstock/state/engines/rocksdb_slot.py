@@ -1,8 +1,8 @@
-"""How a process may hold a replica open: one process writes, any number read, none across a fork.
+"""Open RocksDB replicas of a process: one process writes, any number read, and none is used across a fork.
 
-A replica's place is a directory with a `guard` file, whose lock its writer holds, and one database in a directory that
-is named after the boot of the host and a random number. Nothing is ever made anew under an old name: who has a
-database open that was deleted or replaced never writes into its successor.
+A replica's directory contains a `guard` file, whose lock the writer holds, and one database in a directory named after
+the boot of the host and a random number. Names are never reused: a process with a deleted or replaced database open
+never writes to its successor.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from penstock.state.engines.rocksdb_database import (
 
 __all__ = ["Database", "Slot", "slot"]
 
-# How long an apply waits for another process that holds a replica and does not advance it. Such a one was stopped, or
-# belongs to an attempt that was given up.
+# How long an apply waits for another process that holds a replica without advancing it. That process was stopped, or
+# belongs to an abandoned attempt.
 _WAIT_SECONDS = 2.0
 _WAIT_STEP = 0.01
 
@@ -43,7 +43,7 @@ _PRIVATE, _OWNER = "private-", "owner"
 
 
 class Database:
-    """One open database: for writing, or as it was when it was opened."""
+    """One open database: for writing, or read-only in the state in which it was opened."""
 
     def __init__(self, path: Path, db: rocksdict.Rdict, writable: bool) -> None:
         self.path = path
@@ -54,48 +54,52 @@ class Database:
         self._retired = False
 
     def is_current(self) -> bool:
+        """Return whether the database is still in use and its directory exists."""
         return not self._retired and os.path.exists(self.path)
 
     def let_go(self) -> None:
-        """Close it, now or when its last reader ends. Called with the slot's lock, as `unpin` is."""
+        """Close the database, now or when its last reader ends. Like `unpin`, called with the slot's lock held."""
         self._retired = True
         if not self.pins:
             close_database(self.db)
 
     def unpin(self) -> None:
+        """End a reader, and close the database if it is retired and this was the last one."""
         self.pins -= 1
         if self._retired and not self.pins:
             close_database(self.db)
 
     def remove(self) -> None:
-        """Delete the files. Who has them open goes on with them, alone."""
+        """Delete the files. Processes that have them open keep using them."""
         self._retired = True
         gone = self.path.with_name(f"gone-{uuid.uuid4().hex}")
         try:
             os.rename(self.path, gone)
         except OSError:
-            # Someone was faster, which is as good; what cannot be renamed is met again when it is opened.
+            # Another process was faster, which has the same effect; a failed rename shows up at the next opening.
             return
         shutil.rmtree(gone, ignore_errors=True)
 
 
 class Slot:
-    """The replica of one directory in this process. Everything here is called with its lock held."""
+    """The replica of one directory in this process. All methods are called with its lock held."""
 
     def __init__(self, directory: str) -> None:
         self.directory = directory
         self.lock = threading.RLock()
         self._database: Database | None = None
-        # Held as long as the database is open for writing, and when another takes its place.
+        # Held while the database is open for writing, and while another one replaces it.
         self._guard: int | None = None
         self._release = False
-        # Whether the view of a database that another process writes was looked at.
+        # Whether the view of a database that another process writes was used already.
         self._seen = True
         self._private: _PrivatePlace | None = None
 
     def look(self, options: RocksDbOptions, *, again: bool = False) -> Database:
-        """The database as it stands now, for writing where no other process has it so. `again`: who has just looked
-        may get the same view of another process's."""
+        """Return the current database, for writing unless another process has it open for writing.
+
+        With `again`, the call can return the read-only view that the previous call opened.
+        """
         self._release = False
         database = self._database
         if database is not None and database.is_current() and (database.writable or (again and not self._seen)):
@@ -108,12 +112,14 @@ class Slot:
             self._seen = again
             if self._database is not None:
                 return self._database
-            # What cannot be read while another process writes it may be read a moment later.
+            # A database that cannot be read while another process writes it might be readable a moment later.
             self._wait(deadline)
 
     def writing(self, options: RocksDbOptions, expect: bytes | None) -> Database | None:
-        """The database, for writing. None where it stands elsewhere than `expect`, or another process keeps it: then
-        the next look shows what that one made of it, or a replica of this process's own."""
+        """Return the database for writing, or None if its position is not `expect` or another process keeps it.
+
+        In the latter case, the next `look` returns that process's changes or a private replica of this process.
+        """
         database = self.look(options, again=True)
         deadline = time.monotonic() + _WAIT_SECONDS
         while database.record.position == expect:
@@ -134,17 +140,18 @@ class Slot:
         return False
 
     def replace(self, database: Database, built: Path) -> None:
-        """Put a database that was built beside this one in its place."""
+        """Replace a database with one that was built next to it."""
         os.rename(built, built.with_name(_new_name()))
         self.discard(database)
 
     def discard(self, database: Database) -> None:
-        """Delete a database's files; the next look finds a new one."""
+        """Delete a database's files; the next look finds an empty one."""
         database.remove()
         if database is self._database:
             self.forget()
 
     def forget(self) -> None:
+        """Close the database and release the guard."""
         if self._database is not None:
             self._database.let_go()
             self._database = None
@@ -153,6 +160,7 @@ class Slot:
             self._guard = None
 
     def unpin(self, database: Database) -> None:
+        """End a reader, and complete a pending release."""
         database.unpin()
         if self._release:
             self.release()
@@ -164,7 +172,7 @@ class Slot:
             self.forget()
 
     def abandon(self) -> None:
-        """In a forked child: closing would wait for threads that only the parent has."""
+        """Leave the database open in a forked child: closing would wait for threads that only the parent has."""
         if self._database is not None:
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._database.db))
         if self._guard is not None:
@@ -185,7 +193,7 @@ class Slot:
         return self._open_for_reading(options)
 
     def _open_for_writing(self, place: Path, options: RocksDbOptions) -> Database | None:
-        """The database of a place, made if there is none or a damaged one; None while another process has it."""
+        """Open the database of a place, created if missing or damaged; None if another process holds it."""
         try:
             os.makedirs(place, exist_ok=True)
             self._guard = _lock(place)
@@ -206,8 +214,8 @@ class Slot:
             return None
         except (OSError, UnusableDatabase) as error:
             raise EngineError(
-                f"Cannot open the replica in {self.directory}: {error}. See that the directory may be written; "
-                f"deleting it does no harm."
+                f"Cannot open the replica in {self.directory}: {error}. Make sure that the directory is writable; "
+                f"deleting it is safe."
             ) from error
 
     def _open_for_reading(self, options: RocksDbOptions) -> Database | None:
@@ -220,25 +228,26 @@ class Slot:
                 try:
                     return _open(Path(self.directory, name), options, self.directory, read_only=True)
                 except UnusableDatabase:
-                    # Its writer may just have replaced files that this one was about to open.
+                    # The writer might have replaced files that this process was about to open.
                     continue
         return None
 
 
 class _PrivatePlace:
-    """Where a process keeps a replica of its own, because another process has the shared one. Held while it lives."""
+    """Directory of a private replica, for a process that cannot get the shared one. Locked while in use."""
 
     def __init__(self, shared: Path) -> None:
         owner = None
         while owner is None:
             self.path = shared / f"{_PRIVATE}{uuid.uuid4().hex}"
             os.makedirs(self.path)
-            # A sweep may take it for what a dead process left, until it is held.
+            # Until it is held, a sweep might delete it as the leftover of a dead process.
             with suppress(FileNotFoundError):
                 owner = hold(self.path / _OWNER)
         self.owner = owner
 
     def remove(self) -> None:
+        """Delete the private replica."""
         shutil.rmtree(self.path, ignore_errors=True)
         os.close(self.owner)
 
@@ -261,14 +270,15 @@ def _lock(place: Path) -> int | None:
         except BlockingIOError:
             os.close(guard)
             return None
-        # Someone may have deleted the directory in between.
+        # The directory might have been deleted in between.
         if leads_to(path, guard):
             return guard
         os.close(guard)
 
 
 def _sweep(place: Path) -> Path:
-    """The one database of this place, or where to make it; what else is there goes. Called with the guard."""
+    """Return the path of this place's only database, or a path for a new one, and delete everything else. Called with
+    the guard held."""
     databases = []
     for name in os.listdir(place):
         if name in ("guard", _OWNER) or (name.startswith(_PRIVATE) and is_held(place / name / _OWNER)):
@@ -277,7 +287,7 @@ def _sweep(place: Path) -> Path:
             databases.append(name)
             continue
         _delete(place / name)
-    # Two, where a writer was killed after it had put a new one beside the old: either is whole.
+    # There are two if a writer was killed after it put a new one next to the old one. Both are complete.
     for name in databases[1:]:
         _delete(place / name)
     return place / (databases[0] if databases else _new_name())
@@ -304,7 +314,7 @@ _slots = _Slots()
 
 
 def slot(directory: str) -> Slot:
-    """The replica of this directory, as this process has it."""
+    """Return this process's slot for a directory."""
     with _slots.lock:
         found = _slots.by_directory.get(directory)
         if found is None:

@@ -1,13 +1,13 @@
-"""Values to bytes and back: one registry behind `Types` and type hints.
+"""Conversion of values to bytes and back: one registry behind `Types` and type hints.
 
-serializer_for   serializer.py   the registry, and what a Serializer promises
-TypeNode         node.py         what each part of a type can do
-                 leaves.py, containers.py, records.py: the parts
-                 hints.py, types.py: from a declaration to its parts
+serializer_for   serializer.py   the registry, and the contract of a Serializer
+TypeNode         node.py         the interface of each part of a type
+                 leaves.py, containers.py, records.py: the kinds of parts
+                 hints.py, types.py: convert a declaration to parts
                  codec.py: msgpack
-Hinted           hinted.py       types that come from annotations
-Versions         migrations.py   stored values of types that have changed since
-                 schema_text.py, evolving.py: from what a type was to what it is declared as
+Hinted           hinted.py       types derived from annotations
+Versions         migrations.py   read stored values whose type has changed since
+                 schema_text.py, evolving.py: plan a migration from the stored type to the declared one
 """
 
 from penstock.state.serializers.hinted import Hinted, OrPickled, holds_itself

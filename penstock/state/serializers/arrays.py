@@ -1,4 +1,4 @@
-"""numpy's arrays as a type."""
+"""NumPy arrays as a type."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ __all__ = ["Array", "array_widens"]
 
 
 class Array(TypeNode):
-    """A `numpy.ndarray`, of any dtype or of the one that the hint says. Subclasses, such as masked arrays, are refused.
+    """A `numpy.ndarray` of any dtype, or of the hint's dtype. Subclasses, such as masked arrays, are rejected.
 
-    What comes back has the same dtype, shape, byte order and order of axes in memory, and can be written to.
+    Decoded arrays have the same dtype, shape, byte order and memory layout, and are writable.
     """
 
     immutable = hashable = False
@@ -28,7 +28,7 @@ class Array(TypeNode):
             return
         if not (isinstance(self.scalar, type) and issubclass(self.scalar, np.generic)):
             fix = "Declare NDArray[numpy.float32], or numpy.ndarray for any dtype."
-            raise UnsupportedType(f"{hint!r} does not say one dtype", fix)
+            raise UnsupportedType(f"{hint!r} does not specify a single dtype", fix)
         if _is_concrete(self.scalar) and not storable(np.dtype(self.scalar)):
             fix = f"Declare another dtype, a list of a dataclass, {_PICKLE}"
             raise UnsupportedType(f"An array of {self.scalar.__name__} cannot be stored", fix)
@@ -40,18 +40,18 @@ class Array(TypeNode):
         if not storable(dtype):
             raise self.refuse(
                 value,
-                f"Its dtype is {dtype}. Stored are booleans, numbers (not long doubles), dates and strings of a fixed "
-                f"length. Convert it with .astype(...), {_PICKLE}",
+                f"Its dtype is {dtype}. Supported dtypes are booleans, numbers (except long doubles), dates and "
+                f"fixed-length strings. Convert it with .astype(...), {_PICKLE}",
             )
         if self.scalar is not None and not issubclass(dtype.type, self.scalar) and not self._is_same(dtype):
-            fix = f"Convert it with .astype(numpy.{self.scalar.__name__}), or declare the dtype it has."
+            fix = f"Convert it with .astype(numpy.{self.scalar.__name__}), or declare its dtype."
             raise self.refuse(value, f"Its dtype is {dtype}. {fix}")
         return value
 
     def _is_same(self, dtype: Any) -> bool:
         import numpy as np
 
-        # There are two classes for one kind of 64 bits.
+        # NumPy has two classes for the same 64-bit type.
         return _is_concrete(self.scalar) and bool(dtype.newbyteorder("=") == np.dtype(self.scalar))
 
     def describe(self, inside: frozenset[str] = frozenset()) -> str:
@@ -75,7 +75,7 @@ _ABSTRACT = frozenset(
         "character",
     )
 )
-"""Classes of several dtypes, by their names."""
+"""Names of the scalar classes that cover several dtypes."""
 
 
 def _is_concrete(scalar: Any) -> bool:
@@ -85,14 +85,14 @@ def _is_concrete(scalar: Any) -> bool:
 def _name(scalar: Any) -> str:
     import numpy as np
 
-    # By its dtype: the same kind of number has several classes, and their names differ between versions of numpy.
+    # By its dtype: the same number type has several classes, whose names differ between NumPy versions.
     return str(np.dtype(np.dtype(scalar).str).name if _is_concrete(scalar) else scalar.__name__)
 
 
 def array_widens(name: str, node: Array) -> bool:
-    """Whether stored arrays of the dtype `name` (empty for any) are read as the declared ones without loss.
+    """Return whether stored arrays of the dtype `name` (empty for any) can be read as the declared type without loss.
 
-    Each array is stored with its dtype, and is brought to the declared one when it is read.
+    Each array is stored with its dtype, and converted to the declared one when it is read.
     """
     import numpy as np
 

@@ -1,4 +1,4 @@
-"""The one msgpack encoder, and decoders that go with it."""
+"""The msgpack encoder, and matching decoders."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["AsKey", "decoder", "encode"]
 
 
 class AsKey:
-    """Something without a hash, as the key of a dict that is only there to be written."""
+    """Hashable wrapper of an unhashable value, for use as a dict key that is only encoded."""
 
     __slots__ = ("wire",)
 
@@ -40,9 +40,10 @@ def _read(cls: type, wire: Any) -> Any:
     raise NotImplementedError(f"{cls.__module__}.{cls.__qualname__} has no wire form")
 
 
-# A UUID is 16 bytes instead of 36 characters; the decoders read both.
+# A UUID takes 16 bytes instead of 36 characters; decoders read both forms.
 encode: Callable[[Any], bytes] = msgspec.msgpack.Encoder(enc_hook=_write, uuid_format="bytes").encode
 
 
 def decoder(wire_type: Any) -> Callable[[bytes], Any]:
+    """Return a decoder of a wire type."""
     return msgspec.msgpack.Decoder(wire_type, dec_hook=_read).decode

@@ -1,8 +1,8 @@
-"""From the type a state was stored with to the one it is declared with: whether there is a way, and how values go it.
+"""Plan the migration of values from the type of a stored state to the declared one, if it is possible.
 
-A way is data, not code, and is stored with the state: what a class looked like in between, and which defaults it had,
-no later program needs to know. None is the way of a type whose values are written as before; any other is a list that
-begins with its kind (`migrations.py` walks them).
+A migration is data, not code, and is stored with the state, so later programs need not know what a class looked like in
+between or which defaults it had. The migration is None if values are encoded as before; otherwise it is a list that
+starts with its kind (`migrations.py` executes it).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from penstock.state.serializers.schema_text import RECORDS, Described
 __all__ = ["IncompatibleType", "Migration", "migration"]
 
 Migration = Any
-"""None, or a list of what msgpack can write."""
+"""None, or a list that msgpack can encode."""
 
 _WHOLE = ("byte", "short", "int", "long", "bigint")
 _WIDER = {(narrow, wide) for at, narrow in enumerate(_WHOLE) for wide in _WHOLE[at:]} | {
@@ -38,45 +38,51 @@ _WIDER = {(narrow, wide) for at, narrow in enumerate(_WHOLE) for wide in _WHOLE[
     ("char", "string"),
     ("pickle", "any"),
 }
-"""Types whose values are written as values of another already."""
+"""Pairs of types such that values of the first are already encoded like values of the second."""
 _TO_DOUBLE = _WHOLE[:4]
 
 
 @dataclass
 class IncompatibleType(Exception):
-    """A change that stored values cannot follow."""
+    """A type change to which stored values cannot be migrated."""
 
     places: tuple[str, ...]
-    """From the state inwards."""
+    """The path from the state inwards."""
     problem: str
     fix: str
 
     def where(self) -> str:
+        """Return the path from the innermost part outwards, for messages."""
         return ", ".join(reversed(self.places))
 
 
 def migration(old: Described, node: TypeNode) -> Migration:
-    """How values of `old` become values of a declared type. Raises IncompatibleType."""
+    """Return the migration of values from `old` to a declared type.
+
+    Raises:
+        IncompatibleType: The change is not supported.
+    """
     return _Planner().migration(old, node, ())
 
 
 class _Planner:
     def __init__(self) -> None:
         self._around: dict[str, Described] = {}
-        """Old classes whose fields are being compared, by title: inside themselves they are only named."""
+        """Stored classes being compared, by title; nested occurrences contain only the name."""
         self._begun: dict[tuple[str, int], int] = {}
-        """Pairs of old and new class that are being compared, and their numbers."""
+        """Pairs of stored and declared class being compared, and their numbers."""
         self._count = 0
 
     def migration(self, old: Described, node: TypeNode, places: tuple[str, ...]) -> Migration:
+        """Return the migration from `old` to `node`, which are located at `places`."""
         if old.text == node.describe():
             return None
         if old.kind in RECORDS and old.names is None and old.title in self._around:
             old = self._around[old.title]
-        inner, may_be_none = _without_none(node)
-        if old.kind == "optional" or may_be_none:
-            if not may_be_none:
-                raise _changed(old, node, places, "a stored None has no place in it. Declare it with `| None`")
+        inner, allows_none = _without_none(node)
+        if old.kind == "optional" or allows_none:
+            if not allows_none:
+                raise _changed(old, node, places, "it does not allow a stored None. Declare it with `| None`")
             stored = old.parts[0] if old.kind == "optional" else old
             if stored.kind == "none":
                 return None
@@ -96,18 +102,18 @@ class _Planner:
         raise _changed(old, node, places)
 
     def _into_union(self, old: Described, node: TypeNode, places: tuple[str, ...]) -> Migration:
-        """A member that is in it as it was is written as it was; of changed ones nobody could tell which a value is."""
+        """Check that all members are still in the union: it is unknown to which changed member a value would belong."""
         within = node.node if isinstance(node, Nullable) else node
         taken = {part.describe() for part in within.parts} | ({"none"} if within is not node else set())
         members = old.parts if old.kind in ("union", "optional") else (old,)
         members = tuple(part for each in members for part in (each.parts if each.kind == "union" else (each,)))
         for member in members:
             if member.text not in taken:
-                raise _changed(old, node, places, f"it has no {member.text}, and members of a union stay what they are")
+                raise _changed(old, node, places, f"it lacks {member.text}, and members of a union cannot change")
         return None
 
     def _enum(self, old: Described, node: TypeNode, places: tuple[str, ...]) -> Migration:
-        """Members are stored by value, and matched by name: the same value can belong to another member now."""
+        """Match members by name. They are stored by value, and a value can belong to a different member now."""
         assert isinstance(node, EnumMember)
         if old.kind != "enum":
             raise _changed(old, node, places)
@@ -119,7 +125,7 @@ class _Planner:
                 old,
                 node,
                 places,
-                f"it has no {names}, which can be stored. If you renamed a member, say so: "
+                f"it lacks {names}, which stored values can contain. If you renamed a member, declare it: "
                 f'NEW_NAME: Annotated[Any, RenamedFrom("{gone[0]}")] = VALUE',
             )
         pairs = [[value, now[name].value] for name, value in values.items()]
@@ -131,7 +137,8 @@ class _Planner:
             raise _changed(old, node, places)
         now = set(map(repr, node.values))
         if gone := [constant for constant in old.constants if constant not in now]:
-            raise _changed(old, node, places, f"{', '.join(gone)} may be stored. Values may be added, not taken away")
+            problem = f"stored values can be {', '.join(gone)}. Add values, but do not remove any"
+            raise _changed(old, node, places, problem)
         return None
 
     def _array(self, old: Described, node: TypeNode, places: tuple[str, ...]) -> Migration:
@@ -139,7 +146,7 @@ class _Planner:
         if old.kind != "array":
             raise _changed(old, node, places)
         if not array_widens(old.title, node):
-            raise _changed(old, node, places, "stored arrays can only become what numpy casts them to without loss")
+            raise _changed(old, node, places, "stored arrays can only change to a dtype to which NumPy casts safely")
         return None
 
     def _sequence(self, old: Described, node: TypeNode, places: tuple[str, ...]) -> Migration:
@@ -158,7 +165,7 @@ class _Planner:
         found = self.migration(old.parts[1], node.item, (*places, "the values of the dict"))
         if found is not None and _named_within(old.parts[0]):
             raise _changed(
-                old, node, places, "its keys are of a class with fields, so its values must stay as they are"
+                old, node, places, "its keys are of a class with fields, so the type of its values cannot change"
             )
         return None if found is None else ["values", found]
 
@@ -167,7 +174,7 @@ class _Planner:
             raise _changed(old, node, places)
         if len(old.parts) != len(node.parts):
             raise _changed(
-                old, node, places, "places of a tuple have no names, so none can be added or removed. Use a NamedTuple"
+                old, node, places, "a tuple's elements have no names, so none can be added or removed. Use a NamedTuple"
             )
         pairs = enumerate(zip(old.parts, node.parts))
         found = [self.migration(was, now, (*places, f"element {i} of the tuple")) for i, (was, now) in pairs]
@@ -178,7 +185,7 @@ class _Planner:
         if old.kind != node.word:
             raise _changed(old, node, places)
         if old.names is None:
-            # From a version that knew it by its name alone.
+            # Stored by a version that recorded only the class name.
             if old.title != node.title().partition(" ")[2]:
                 raise _changed(old, node, places)
             return None
@@ -186,10 +193,10 @@ class _Planner:
         former = _former(node.cls)
         sources = {name: _source_of(name, former.get(name, ()), names, node.names) for name in node.names}
         if old.title != node.title().partition(" ")[2] and names and not any(sources.values()):
-            raise _changed(old, node, places, "it is another class, of which no field was there before")
+            raise _changed(old, node, places, "it is a different class, with no field in common")
         if isinstance(node, ObjectRecord) and _own_form(node.cls) and old.names != node.names:
             raise _changed(
-                old, node, places, "a struct with tags, arrays or names of its own for its fields keeps its fields"
+                old, node, places, "a struct with tags, array encoding or renamed fields must keep its fields"
             )
         begun = self._begun.get((old.title, id(node)))
         if begun is not None:
@@ -227,7 +234,7 @@ class _Planner:
                 fields.append([name, None, _default(defaults, name, part, place)])
                 continue
             if isinstance(node, TypedDictRecord) and source in old.optional and name in node.required:
-                raise IncompatibleType(place, "it could be missing, and is required now", "Declare it as NotRequired.")
+                raise IncompatibleType(place, "it was optional and is now required", "Declare it as NotRequired.")
             found = self.migration(by_name[source], part, place)
             same = same and source == name and found in (None, ["again", number])
             fields.append([name, old.names.index(source) if in_order else source, found])
@@ -268,15 +275,15 @@ _PLANS: list[tuple[Any, typing.Callable[[_Planner, Described, Any, tuple[str, ..
 
 
 def check_key(old: Described, node: TypeNode, places: tuple[str, ...]) -> None:
-    """Keys of maps are found by their bytes, so only what leaves those as they are may change."""
+    """Check that a change leaves the encoded keys of a map unchanged: entries are looked up by their bytes."""
     if old.text == node.describe() or (old.kind, node.describe()) in _WIDER:
         return
     if not isinstance(node, EnumMember) or _Planner().migration(old, node, places) is not None:
-        raise _changed(old, node, places, "keys are found by their bytes, which would be others")
+        raise _changed(old, node, places, "entries are looked up by the bytes of their keys, which would change")
 
 
 def _stored_members(old: Described) -> dict[str, Any]:
-    """The values of a stored enum by the names of its members."""
+    """Return the values of a stored enum by member name."""
     try:
         return dict(zip(old.names or (), map(ast.literal_eval, old.constants)))
     except (ValueError, SyntaxError, MemoryError, RecursionError):
@@ -284,8 +291,8 @@ def _stored_members(old: Described) -> dict[str, Any]:
 
 
 def _members_by_any_name(cls: type[enum.Enum], stored: Container[str]) -> dict[str, enum.Enum]:
-    """The members by their names, by their aliases, and by the names they had before."""
-    # An alias of a class that came by value is an attribute only.
+    """Return the members by their names, aliases and former names."""
+    # An alias in a class that was pickled by value is only an attribute.
     names = [name for name, value in vars(cls).items() if isinstance(value, cls)]
     found: dict[str, enum.Enum] = {**{name: getattr(cls, name) for name in names}, **cls.__members__}
     for name, former in _former(cls).items():
@@ -302,7 +309,7 @@ def _changed(old: Described, node: TypeNode, places: tuple[str, ...], why: str =
 
 
 def _without_none(node: TypeNode) -> tuple[TypeNode | None, bool]:
-    """The one type beside None, if it is one, and whether None is allowed."""
+    """Return the only type other than None, if there is exactly one, and whether None is allowed."""
     if isinstance(node, Nullable):
         return _without_none(node.node)[0], True
     if isinstance(node, OneOf):
@@ -313,17 +320,17 @@ def _without_none(node: TypeNode) -> tuple[TypeNode | None, bool]:
 
 
 def _source_of(name: str, former: tuple[str, ...], stored: Container[str], declared: tuple[str, ...]) -> str | None:
-    """The stored field that a declared one is; None if it is new."""
+    """Return the stored field that corresponds to a declared one, or None if it is new."""
     if name in stored:
         return name
     return next((before for before in former if before in stored and before not in declared), None)
 
 
 def _former(cls: type) -> dict[str, tuple[str, ...]]:
-    """By field or member, the names it had before."""
+    """Return the former names of each field or member."""
     try:
         annotations = typing.get_type_hints(cls, include_extras=True)
-    except Exception:  # names that only msgspec resolves, in a class of a function
+    except Exception:  # names that only msgspec resolves, in a class inside a function
         annotations = getattr(cls, "__annotations__", {})
     return {name: former_names(annotation) for name, annotation in annotations.items()}
 
@@ -336,7 +343,7 @@ def _own_form(cls: Any) -> bool:
 
 
 def _defaults(node: Record) -> dict[str, Any]:
-    """By field, what a new object has where nothing is given."""
+    """Return the default values of the fields that have one."""
     if node.word == "namedtuple":
         return dict(node.cls._field_defaults)
     if node.word == "typeddict":
@@ -345,11 +352,11 @@ def _defaults(node: Record) -> dict[str, Any]:
     if dataclasses.is_dataclass(node.cls):
         fields = dataclasses.fields(node.cls)
     else:
-        # Of a struct, or of a class of attrs.
+        # A struct, or an attrs class.
         fields = inspect.type_info(node.cls).fields  # type: ignore[attr-defined]
     defaults = {}
     for field in fields:
-        # By class: that of a class of the job's script came by value, and is not the one of this process.
+        # Compare by class: the sentinel of a class in the job's script was pickled by value and is another object.
         if not isinstance(field.default, _NONE_GIVEN):
             defaults[field.name] = field.default
         elif not isinstance(field.default_factory, _NONE_GIVEN):
@@ -361,7 +368,7 @@ _NONE_GIVEN = (type(dataclasses.MISSING), type(NODEFAULT))
 
 
 def _default(defaults: dict[str, Any], name: str, part: TypeNode, places: tuple[str, ...]) -> bytes:
-    """As it is written."""
+    """Return the encoded default of a new field."""
     if name not in defaults:
         raise IncompatibleType(
             places,
@@ -372,10 +379,10 @@ def _default(defaults: dict[str, Any], name: str, part: TypeNode, places: tuple[
         return codec.encode(part.wire(part.check(defaults[name])))
     except PenstockError as error:
         raise IncompatibleType(
-            places, f"it is new, and its default is not of its type: {error.statement()}", error.fix
+            places, f"it is new, and its default does not match its type: {error.statement()}", error.fix
         ) from None
 
 
 def _named_within(old: Described) -> bool:
-    """Whether values of it are read as dicts where their class is not known; those cannot be keys."""
+    """Return whether values are decoded to dicts if their class is unknown; dicts cannot be keys."""
     return old.kind in ("dataclass", "struct", "typeddict") or any(map(_named_within, old.parts))

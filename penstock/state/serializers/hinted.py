@@ -1,8 +1,8 @@
-"""Types that were read from a function's annotation. They say how to write, never what may pass.
+"""Types derived from a function's annotations. They determine how values are encoded, never which values are accepted.
 
-Python does not hold functions to their annotations, and an annotation allows more than one class of values: a bool
-is an int, an int is a float to a type checker, a subclass is its base. So a value that would not come back as the very
-same is pickled instead, as it would be without the annotation.
+Python does not enforce annotations, and an annotation allows more than one class: a bool is an int, type checkers
+accept an int as a float, and subclasses are instances of their base class. A value that would not be decoded to exactly
+the same value is therefore pickled, as without the annotation.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = ["Hinted", "OrPickled", "holds_itself"]
 
 
 class Hinted:
-    """A type and the annotation it comes from, for error messages. Made by `penstock.datastream.hints`."""
+    """A type and the annotation it was derived from, for error messages. Created by `penstock.datastream.hints`."""
 
     def __init__(self, spec: TypeSpec, origin: str) -> None:
         self.spec = spec
@@ -42,22 +42,22 @@ class Hinted:
         return repr(self.spec)
 
     def pays_in_exchange(self) -> bool:
-        """Whether typed buffers are cheaper than pickled ones.
+        """Return whether typed buffers are cheaper than pickled ones.
 
-        Measured per record, held, written and read: a dataclass of three fields 4.3 µs pickled and 1.0 typed, a named
-        tuple 4.1 and 0.4, a pair within a pair 1.1 and 0.5. But for pairs of scalars it is the same, and scalars, flat
-        lists and dicts cost twice as much typed: pickle checks nothing.
+        Measured per record held, written and read: a dataclass of three fields takes 4.3 µs pickled and 1.0 typed, a
+        named tuple 4.1 and 0.4, a pair within a pair 1.1 and 0.5. Pairs of scalars cost the same, and
+        scalars, flat lists and dicts cost twice as much typed, because pickle checks nothing.
         """
         return _is_record(serializer_for(self.spec).node)
 
     def pays_in_state(self) -> bool:
-        """Whether typed state is cheaper than pickled state, which is written and read at every access."""
+        """Return whether typed state is cheaper than pickled state, which is encoded and decoded at every access."""
         node = serializer_for(self.spec).node
         return node.exact not in (None, bytes) or _is_record(node)
 
 
 def _is_record(node: TypeNode) -> bool:
-    """Whether it holds a class of the user's, or a tuple within a tuple: what pickle writes one by one."""
+    """Return whether it contains a user class or a tuple within a tuple, which pickle writes one by one."""
     nested = isinstance(node, TupleOf) and node.immutable and any(isinstance(part, TupleOf) for part in node.parts)
     return nested or any(isinstance(part, (ObjectRecord, NamedTupleRecord)) for part in _within(node, set()))
 
@@ -71,15 +71,15 @@ def _within(node: TypeNode, seen: set[int]) -> Iterator[TypeNode]:
 
 
 def holds_itself(node: TypeNode, path: tuple[TypeNode, ...] = ()) -> bool:
-    """Whether a value may hold itself: only a pickle can say so."""
+    """Return whether a value could contain itself, which only pickle supports."""
     return node in path or any(holds_itself(part, (*path, node)) for part in node.parts)
 
 
 class OrPickled(Serializer):
-    """A serializer of values of a type, and of anything else as bytes, which are given and taken as `Frozen`.
+    """A serializer of values of a type, and of any other value as bytes, represented as `Frozen`.
 
-    The bytes are a plain value or a pickle. A pickle is written as `Types.PICKLED_BYTE_ARRAY()` writes it, so state
-    from before there was an annotation is read. For types that are themselves written as bytes it cannot be used.
+    The bytes are a plain value or a pickle. A pickle is encoded like `Types.PICKLED_BYTE_ARRAY()`, so state from before
+    the annotation was added can be read. This does not work for types that are themselves encoded as bytes.
     """
 
     __slots__ = ("_inner",)
@@ -100,7 +100,7 @@ class OrPickled(Serializer):
                 try:
                     return codec.encode(self.node.wire(value))
                 except UnicodeEncodeError:
-                    pass  # half a surrogate pair
+                    pass  # an unpaired surrogate
             value = Frozen(to_bytes(value))
         return codec.encode(value.data)
 

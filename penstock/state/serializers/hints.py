@@ -1,4 +1,4 @@
-"""Type hints to nodes. msgspec resolves the hint and says what it is made of; this walks that description."""
+"""Convert type hints to nodes, by walking msgspec's description of the resolved hint."""
 
 from __future__ import annotations
 
@@ -36,31 +36,36 @@ _PICKLE = "or declare Types.PICKLED_BYTE_ARRAY()"
 
 
 def node_of_hint(hint: Any) -> TypeNode:
-    """The node of a type hint; UnsupportedType if it, or a part of it, has none."""
+    """Return the node of a type hint.
+
+    Raises:
+        UnsupportedType: The hint, or a part of it, is not supported.
+    """
     try:
         description = inspect.type_info(hint)
     except NameError as error:
         raise UnsupportedType(
-            f"{_named(hint)} has a field whose type cannot be found: {error}",
-            "Define the classes it names at the top of a module, or without postponed annotations.",
+            f"{_named(hint)} has a field whose type cannot be resolved: {error}",
+            "Define the classes it uses at the top level of a module, or do not postpone the annotations.",
         ) from error
-    except Exception as error:  # the annotations of any class are evaluated here, and msgspec has its rules
+    except Exception as error:  # evaluates the annotations of any class, and msgspec restricts some types
         raise _unsupported(hint, str(error)) from error
     node = _Builder(_arrays_in(hint)).build(description)
-    # The hint itself also holds what the description lost, such as constraints.
+    # The hint also contains what the description lacks, such as constraints.
     node.wire_type = hint
     return node
 
 
 class _Builder:
-    """Walks one description. A class that holds itself is met again, hence the records made so far."""
+    """Walks one description. It keeps the records built so far, because a class can contain itself."""
 
     def __init__(self, arrays: Iterator[Any]) -> None:
-        """`arrays`: the types of arrays in the hint, in their order: their dtypes are not in the description."""
+        """`arrays` are the array types in the hint, in order, because the description lacks their dtypes."""
         self.records: dict[int, TypeNode] = {}
         self.arrays = arrays
 
     def build(self, described: inspect.Type) -> TypeNode:
+        """Return the node of a description."""
         if isinstance(described, inspect.Metadata):
             return self.build(described.type)
         node = self._leaf(described) or self._container(described) or self._record(described)
@@ -120,7 +125,7 @@ class _Builder:
         if isinstance(described, inspect.DataclassType):
             cls = typing.get_origin(described.cls) or described.cls
             params = getattr(cls, "__dataclass_params__", None)
-            # Without params it is a class of attrs, whose validators run when it is read.
+            # Without params it is an attrs class, whose validators run when a value is decoded.
             proof = params is None or hasattr(cls, "__post_init__")
             frozen = params is not None and params.frozen
             record = ObjectRecord("dataclass", cls, described.cls, frozen=frozen, proof=proof)
@@ -166,7 +171,7 @@ _LEAVES: dict[type, typing.Callable[[], TypeNode]] = {
 
 
 def _arrays_in(hint: Any) -> Iterator[Any]:
-    """The types of numpy's arrays within a hint, in their order."""
+    """Yield the NumPy array types within a hint, in order."""
     if is_array_type(hint):
         yield hint
         return
@@ -177,12 +182,12 @@ def _arrays_in(hint: Any) -> Iterator[Any]:
 def _annotations(cls: type) -> dict[str, Any]:
     try:
         return typing.get_type_hints(cls, include_extras=True)
-    except Exception:  # names that only msgspec resolves, in a class of a function
+    except Exception:  # names that only msgspec resolves, in a class inside a function
         return dict(getattr(cls, "__annotations__", {}))
 
 
 def _constrained(described: inspect.Type) -> bool:
-    """Whether msgspec.Meta restricts the values beyond their type."""
+    """Return whether msgspec.Meta restricts the values beyond their type."""
     names = ("gt", "ge", "lt", "le", "multiple_of", "min_length", "max_length", "pattern", "tz")
     return any(getattr(described, name, None) is not None for name in names)
 
@@ -190,7 +195,7 @@ def _constrained(described: inspect.Type) -> bool:
 def _hashable(node: TypeNode, where: str) -> TypeNode:
     if node.hashable:
         return node
-    raise UnsupportedType(f"A {node.describe()} has no hash", "Declare a tuple or a frozen class.", where)
+    raise UnsupportedType(f"Type {node.describe()} is not hashable", "Declare a tuple or a frozen class.", where)
 
 
 def _named(hint: Any) -> str:
@@ -203,7 +208,7 @@ def _unsupported(hint: Any, reason: str = "") -> UnsupportedType:
     problem = f"{_named(hint)} cannot be stored" + (f": {reason}" if reason else "")
     if isinstance(hint, inspect.AnyType) or hint is Any or hint is object:
         return UnsupportedType(
-            "A type that can be anything cannot be stored", f"Say what it holds, e.g. list[int], {_PICKLE}."
+            "A type that allows any value cannot be stored", f"Declare the contents, e.g. list[int], {_PICKLE}."
         )
     if isinstance(hint, (inspect.ByteArrayType, inspect.MemoryViewType)):
         return UnsupportedType("A bytearray or memoryview cannot be stored", "Declare bytes.")

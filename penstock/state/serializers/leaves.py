@@ -1,4 +1,4 @@
-"""Types without parts."""
+"""Types without parts: scalars, dates, enums and pickled objects."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ LONG_MIN, LONG_MAX = -(1 << 63), (1 << 63) - 1
 
 
 class Plain(TypeNode):
-    """A class that msgspec writes and reads alone: str, bool, bytes, None, Decimal, date, timedelta, UUID."""
+    """A class that msgspec encodes and decodes directly: str, bool, bytes, None, Decimal, date, timedelta, UUID."""
 
     def __init__(self, cls: type, name: str) -> None:
         self.wire_type = cls
@@ -63,7 +63,7 @@ class Plain(TypeNode):
 
 
 class WholeNumber(TypeNode):
-    """An int within bounds. A bool is no int."""
+    """An int within bounds. A bool does not count as an int."""
 
     wire_type = int
     classes = (int,)
@@ -82,14 +82,14 @@ class WholeNumber(TypeNode):
         if self.low <= value <= self.high:
             return value
         wider = "Types.LONG()" if LONG_MIN <= value <= LONG_MAX else "Types.BIG_INT()"
-        raise self.refuse(value, f"A {self.name} is from {self.low} to {self.high}; declare {wider}.")
+        raise self.refuse(value, f"The range of {self.name} is {self.low} to {self.high}; declare {wider}.")
 
     def describe(self, inside: frozenset[str] = frozenset()) -> str:
         return self.name
 
 
 class BigInt(TypeNode):
-    """An int of any size: msgpack's own up to 64 bits, beyond that its two's complement as bytes."""
+    """An int of any size: a msgpack integer up to 64 bits, beyond that its two's complement as bytes."""
 
     wire_type = int | bytes
     classes = (int,)
@@ -114,7 +114,7 @@ class BigInt(TypeNode):
 
 
 class Double(TypeNode):
-    """A float; an int becomes one."""
+    """A float; an int is converted."""
 
     wire_type = float
     classes = (float,)
@@ -141,14 +141,14 @@ class Float(Double):
 
     exact = None
     name = "float"
-    _bits = struct.Struct("<f")  # the native "f" lets what is too large become infinite
+    _bits = struct.Struct("<f")  # the native "f" turns values that are too large into infinity
 
     def check(self, value: Any) -> Any:
         value = super().check(value)
         try:
             return self._bits.unpack(self._bits.pack(value))[0]
         except OverflowError:
-            raise self.refuse(value, "It is beyond the largest 32-bit float; declare Types.DOUBLE().") from None
+            raise self.refuse(value, "It exceeds the largest 32-bit float; declare Types.DOUBLE().") from None
 
 
 class Char(TypeNode):
@@ -168,7 +168,7 @@ class Char(TypeNode):
 
 
 class DateTime(TypeNode):
-    """A datetime: an aware one comes back as the same instant in UTC, a naive one as it is, but without its fold."""
+    """A datetime. An aware one is decoded to the same instant in UTC, a naive one unchanged except for its fold."""
 
     wire_type = datetime
     classes = (datetime,)
@@ -190,7 +190,7 @@ class DateTime(TypeNode):
 
 
 class TimeOfDay(TypeNode):
-    """A time: naive, or with a fixed offset of whole minutes, which is all that its text form can say."""
+    """A time: naive, or with a fixed offset in minutes, because its text form cannot express anything else."""
 
     wire_type = time
     classes = (time,)
@@ -202,7 +202,7 @@ class TimeOfDay(TypeNode):
             return value.replace(fold=0) if value.fold else value
         offset = value.utcoffset()
         if offset is None or offset.seconds % 60 or offset.microseconds:
-            raise self.refuse(value, "Its zone is lost without a date; store a datetime, or drop the zone.")
+            raise self.refuse(value, "Its time zone is lost without a date; store a datetime, or drop the time zone.")
         return value.replace(tzinfo=timezone(offset), fold=0)
 
     def describe(self, inside: frozenset[str] = frozenset()) -> str:
@@ -210,7 +210,7 @@ class TimeOfDay(TypeNode):
 
 
 class InstantLeaf(TypeNode):
-    """An `Instant`; the codec's hooks write and read it."""
+    """An `Instant`, encoded and decoded by the codec's hooks."""
 
     wire_type = Instant
     classes = (Instant,)
@@ -228,7 +228,7 @@ class InstantLeaf(TypeNode):
 
 
 class EnumMember(TypeNode):
-    """A member of an Enum, written as its value."""
+    """A member of an Enum, encoded as its value."""
 
     def __init__(self, cls: type[enum.Enum]) -> None:
         self.wire_type = cls
@@ -265,10 +265,10 @@ class Literal(TypeNode):
 
 
 class Pickled(TypeNode):
-    """Any object: a plain value in a form that describes itself, anything else as a pickle.
+    """Any object: plain values in a self-describing format, others as a pickle.
 
-    Whether it has a pickle is known only when it is written. Inside other types it is bytes; where it is the whole
-    value, `encode` and `decode` are used, which write a plain value without them.
+    Whether an object can be pickled is known only when it is encoded. Inside other types the value is encoded as bytes.
+    At the top level, `encode_any` and `decode_any` are used instead, which encode plain values directly.
     """
 
     wire_type = bytes
@@ -289,45 +289,45 @@ class Pickled(TypeNode):
 
 
 def encode_any(value: Any) -> bytes:
-    """The bytes of a value without a type."""
+    """Encode a value without a type."""
     data = encode_plain(value)
     return pickled(value) if data is None else data
 
 
 def encode_part(value: Any) -> bytes:
-    """The bytes of a value without a type inside another value."""
+    """Encode a value without a type that is part of another value."""
     return codec.encode(_part_of(value))
 
 
 def _part_of(value: Any) -> bytes:
     try:
         return to_bytes(value)
-    except Exception as error:  # an object's own __reduce__ may raise anything
+    except Exception as error:  # an object's __reduce__ can raise anything
         raise _not_pickled(value, error) from error
 
 
 def pickled(value: Any) -> bytes:
-    """The bytes of a value that is written as a pickle, whatever it is."""
+    """Encode a value as a pickle in any case."""
     try:
         return codec.encode(to_pickle(value))
-    except Exception as error:  # an object's own __reduce__ may raise anything
+    except Exception as error:  # an object's __reduce__ can raise anything
         raise _not_pickled(value, error) from error
 
 
 def decode_any(data: bytes) -> Any:
-    """The value that `encode_any` wrote; or that was written as a pickle before it could be anything else."""
+    """Decode a value that `encode_any` encoded, or that an earlier version always encoded as a pickle."""
     if data[0] in BYTES:
         return pickle.loads(_read_bytes(data))
     return decode_plain(data)
 
 
 BYTES = frozenset((0xC4, 0xC5, 0xC6))
-"""How msgpack marks bytes of 8, 16 or 32 bits of length: a pickle, where a value has no type."""
+"""First bytes of msgpack binaries with 8, 16 or 32 bits of length: a pickle, if the value has no type."""
 _read_bytes = codec.decoder(bytes)
 
 
 def _not_pickled(value: Any, error: Exception) -> NotEncodable:
     return NotEncodable(
-        f"A {type(value).__module__}.{type(value).__qualname__} could not be pickled: {error}",
-        "Store data instead of what holds files, locks, connections or local functions.",
+        f"A value of type {type(value).__module__}.{type(value).__qualname__} could not be pickled: {error}",
+        "Store plain data instead of objects with files, locks, connections or local functions.",
     )

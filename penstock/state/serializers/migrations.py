@@ -1,8 +1,8 @@
-"""Stored values on their way from version to version of their type.
+"""Read stored values across versions of their type.
 
-A state whose type never changed has its values as they are. Once it has, those written since begin with a byte that
-msgpack never uses and the number of the version; so every value says by itself what it was written with, wherever it
-lies: in replicas, deltas, bases, savepoints. A read applies all migrations from there; the stored value stays as it is.
+Values of a state whose type never changed are stored without a prefix. After a change, new values start with a byte
+that msgpack never uses and the version number. Every value therefore identifies its version, wherever it is stored: in
+replicas, deltas, bases or savepoints. A read applies all later migrations; the stored value is not modified.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ Walk = Callable[[Any], Any]
 
 
 WRAP = ["wrap"]
-"""The way of values without a type to values of a type or any other: as bytes, in which no type is written."""
+"""Migration of values without a type to values of a type or any other: wrap them in bytes, which have no type."""
 
 
 def encode_migration(migration: Migration, or_any: bool) -> bytes:
-    """A way as it is stored with its state."""
+    """Encode a migration for storage with its state."""
     return codec.encode([or_any, migration])
 
 
 class Versions:
-    """The versions of one state's type: the first, and one more for each way. Made by `versions_of`.
+    """The versions of one state's type: the first, and one more per migration. Created by `versions_of`.
 
-    Measured on CPython 3.11 with a dataclass of four fields: a value of the present version is two bytes longer, and
-    is read in 0.47 µs instead of 0.34 and written in 0.57 instead of 0.53; one of the version before is read in 1.4.
+    Measured on CPython 3.11 with a dataclass of four fields: a value of the current version is two bytes longer, and is
+    read in 0.47 µs instead of 0.34 and written in 0.57 instead of 0.53; one of the previous version is read in 1.4.
     """
 
     def __init__(self, migrations: tuple[bytes, ...]) -> None:
@@ -50,15 +50,17 @@ class Versions:
             self._steps = [_step(migration) for migration in migrations]
         except (ValueError, TypeError, LookupError, RecursionError) as error:
             raise PenstockError(
-                f"What is stored of the versions of a state's type makes no sense: {error!r}.",
+                f"The stored migrations of a state's type are invalid: {error!r}.",
                 fix="Restore the checkpoint or savepoint from a copy, or use another. Nothing was changed.",
             ) from None
 
     def encoder(self, encode: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
+        """Return an encoder that adds the version number."""
         tag = self.tag
         return lambda value: tag + encode(value)
 
     def decoder(self, decode: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
+        """Return a decoder of values of any version."""
         tag, length, current = self.tag, len(self.tag), self.current
 
         def read(data: bytes) -> Any:
@@ -67,12 +69,14 @@ class Versions:
         return read
 
     def current(self, data: bytes) -> bytes:
-        """Stored bytes of any version as the present one has them, without the number."""
+        """Migrate stored bytes of any version to the current one, without the version number."""
         number = 0
         if data[:1] == _MARK:
             number, length = _number(data)
             if not 0 < number <= len(self._steps):
-                raise PenstockError(f"A stored value is of version {number} of its type, which has {len(self._steps)}.")
+                raise PenstockError(
+                    f"A stored value has version {number} of its type, but the latest known one is {len(self._steps)}."
+                )
             data = data[length:]
         for step in self._steps[number:]:
             data = step(data)
@@ -81,6 +85,7 @@ class Versions:
 
 @lru_cache(maxsize=256)
 def versions_of(migrations: tuple[bytes, ...]) -> Versions:
+    """Return the versions of a type with these migrations."""
     return Versions(migrations)
 
 
@@ -89,8 +94,8 @@ def _tag(number: int) -> bytes:
 
 
 def _number(data: bytes) -> tuple[int, int]:
-    """The version of tagged bytes, and the length of the tag."""
-    # Numbers below 128 are one byte in msgpack, those below 256 two, and so on.
+    """Return the version of tagged bytes, and the length of the tag."""
+    # In msgpack, numbers below 128 take one byte, those below 256 two, and so on.
     length = {0xCC: 3, 0xCD: 4, 0xCE: 6}.get(data[1], 2)
     return int(msgspec.msgpack.decode(data[1:length])), length
 
@@ -114,14 +119,14 @@ def _unchanged(wire: Any) -> Any:
 
 
 def _walk(migration: Migration, begun: dict[int, Walk]) -> Walk | None:
-    """The function of a way, over what msgpack reads where no type is known."""
+    """Return the function of a migration, which operates on untyped msgpack values."""
     if migration is None:
         return None
     match migration[0]:
         case "double":
             return float
         case "member":
-            # By type too: 1 and True are one key.
+            # Include the type, because 1 and True are equal as keys.
             members = {(type(before), before): after for before, after in migration[1]}
             return lambda wire: _member(members, wire)
         case "again":
@@ -141,7 +146,7 @@ def _walk(migration: Migration, begun: dict[int, Walk]) -> Walk | None:
             return lambda wire: [walk(item) for walk, item in zip(walks, wire, strict=True)]
         case "fields" | "array":
             return _fields(migration, begun)
-    raise ValueError(f"no migration is a {migration[0]!r}")
+    raise ValueError(f"unknown migration {migration[0]!r}")
 
 
 def _member(members: dict[tuple[type, Any], Any], wire: Any) -> Any:
@@ -149,14 +154,14 @@ def _member(members: dict[tuple[type, Any], Any], wire: Any) -> Any:
         return members[type(wire), wire]
     except (KeyError, TypeError):
         raise PenstockError(
-            f"A stored value is {wire!r}, which no member of its enum had.",
+            f"A stored value is {wire!r}, which does not belong to any member of its enum.",
             fix="Restore the checkpoint or savepoint from a copy, or use another.",
         ) from None
 
 
 def _fields(migration: Migration, begun: dict[int, Walk]) -> Walk:
     form, number, first, fields = migration
-    # name, where it was or None, and the walk or the default
+    # name, previous name or index or None, and the function or the default
     planned: list[tuple[Any, Any, Any]] = [
         (name, source, msgspec.msgpack.decode(rest) if source is None else _required(rest, begun))
         for name, source, rest in fields
@@ -168,7 +173,7 @@ def _fields(migration: Migration, begun: dict[int, Walk]) -> Walk:
             if source is None:
                 made[name] = rest
             elif (held := wire.get(source, _KEPT)) is not _KEPT:
-                # A key that need not be there, or a field left out because it has its default.
+                # Missing if the key is optional, or if the field was omitted because it has its default.
                 made[name] = rest(held)
         return made
 
@@ -177,7 +182,7 @@ def _fields(migration: Migration, begun: dict[int, Walk]) -> Walk:
         return [*wire[:first], *fields]
 
     walk = by_name if form == "fields" else by_place
-    # Rows cannot hold themselves, and have no number.
+    # Rows cannot contain themselves, and have no number.
     if number >= 0:
         begun[number] = walk
     return walk

@@ -1,4 +1,4 @@
-"""What every part of a declared type can do, and the errors they raise."""
+"""The interface of every part of a declared type, and its errors."""
 
 from __future__ import annotations
 
@@ -9,48 +9,52 @@ from penstock.state.located import LocatedError
 __all__ = ["NotEncodable", "TypeNode", "UnsupportedType"]
 
 
-class NotEncodable(LocatedError):
-    """A value that is not of the type it was declared with.
+_AN = ("any", "array", "enum", "instant", "int")
+"""Types that take the article "an"."""
 
-    Operator action: none helps; the job has to store another value or declare another type.
+
+class NotEncodable(LocatedError):
+    """A value that does not match its declared type.
+
+    Operator action: none; the job has to store another value or declare another type.
     """
 
 
 class UnsupportedType(LocatedError):
-    """A declared type that no value can be stored with."""
+    """A declared type whose values cannot be stored."""
 
 
 class TypeNode:
-    """One part of a declared type: how its values are checked, written and read.
+    """One part of a declared type: how its values are checked, encoded and decoded.
 
-    `check` comes first and gives the value as a later read will give it back: numpy scalars as Python's, a
-    list where a list was declared, an aware datetime in UTC. What it accepts can be written and read.
-    `wire` turns a checked value into what msgspec writes, `value` what msgspec read into the value. A node
-    that is not `native` has a `_wire`, one that is not `same` a `_value`; msgspec does the others alone.
+    `check` comes first and returns the value as a later read returns it: NumPy scalars as Python's, a list if a list is
+    declared, an aware datetime in UTC. Values that it accepts can be encoded and decoded. `wire` converts a checked
+    value to the form that msgspec encodes, and `value` converts it back after decoding. A node that is not `native`
+    defines `_wire`, and one that is not `same` defines `_value`; otherwise msgspec needs no help.
     """
 
-    # The nodes inside it.
+    # The nodes it contains.
     parts: tuple[TypeNode, ...] = ()
-    # What the msgspec decoder is asked for.
+    # The type passed to the msgspec decoder.
     wire_type: Any = None
-    # The classes a checked value can have; in a union they tell the members apart.
+    # The classes of checked values; they distinguish the members of a union.
     classes: tuple[type, ...] = ()
-    # The class whose every instance is a value of this type as it stands (see Serializer.exact).
+    # The class whose instances are all values of this type without conversion (see Serializer.exact).
     exact: type | None = None
-    # msgspec writes a checked value as it is.
+    # Whether msgspec can encode checked values directly.
     native: bool = True
-    # What msgspec reads is the value.
+    # Whether msgspec decodes to the final value.
     same: bool = True
-    # A value can be shared without a copy.
+    # Whether a value can be shared without a copy.
     immutable: bool = True
-    # A value can be in a set or be the key of a dict.
+    # Whether a value can be in a set or be the key of a dict.
     hashable: bool = True
-    # Code that is not ours has its say when a value is read (a constraint, a __post_init__), so that only
-    # reading it proves that it can be read.
+    # Whether user-defined code takes part in decoding (a constraint, a __post_init__), so that only decoding a value
+    # proves that it can be decoded.
     proof: bool = False
 
     def hold(self, *parts: TypeNode) -> None:
-        """Take these parts, and whatever follows from them."""
+        """Set the parts, and derive the attributes from them."""
         self.parts = parts
         self.native = all(part.native for part in parts)
         self.same = all(part.same for part in parts)
@@ -59,19 +63,22 @@ class TypeNode:
         self.proof = any(part.proof for part in parts)
 
     def check(self, value: Any) -> Any:
+        """Return the value as a later read returns it, or raise NotEncodable."""
         raise NotImplementedError
 
     def fits(self, value: Any) -> bool:
-        """Whether `check` keeps the value as it is. A node may say no where finding out costs too much."""
+        """Return whether `check` keeps the value unchanged. A node can return False if the test is too expensive."""
         try:
             return self.check(value) is value
         except NotEncodable:
             return False
 
     def wire(self, value: Any) -> Any:
+        """Convert a checked value to the form that msgspec encodes."""
         return value if self.native else self._wire(value)
 
     def value(self, wire: Any) -> Any:
+        """Convert a decoded value to its final form."""
         return wire if self.same else self._value(wire)
 
     def _wire(self, value: Any) -> Any:
@@ -81,23 +88,26 @@ class TypeNode:
         raise NotImplementedError
 
     def describe(self, inside: frozenset[str] = frozenset()) -> str:
-        """The type in words that stay the same; `inside` are the classes already being described."""
+        """Return a stable textual form of the type; `inside` contains the classes already being described."""
         raise NotImplementedError
 
     def refuse(self, value: Any, fix: str = "") -> NotEncodable:
+        """Return the error for a value that does not match this type."""
         kind = type(value)
         name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
         try:
             shown = repr(value)
-        except Exception:  # any class may have its own, and this is about another error
+        except Exception:  # a user-defined repr can raise anything, and must not hide the actual error
             shown = "(whose repr fails)"
         shown = shown if len(shown) <= 60 else shown[:57] + "..."
-        return NotEncodable(f"The {name} {shown} is not a {self.describe()}", fix or self._fix(value))
+        described = self.describe()
+        article = "an" if described.startswith(_AN) else "a"
+        return NotEncodable(f"The {name} {shown} is not {article} {described}", fix or self._fix(value))
 
     def _fix(self, value: Any) -> str:
         if value is None:
             return "Declare the type with `| None`, or clear the state instead of storing None."
         if len(self.classes) == 1 and self.classes[0].__module__ == "builtins":
             name = self.classes[0].__name__
-            return f"Convert it to {name}, or declare the type it has."
-        return "Declare the type it has, or Types.PICKLED_BYTE_ARRAY() for any object."
+            return f"Convert it to {name}, or declare its actual type."
+        return "Declare its actual type, or Types.PICKLED_BYTE_ARRAY() for any object."

@@ -1,4 +1,4 @@
-"""Types with named fields: dataclasses, msgspec's structs, named tuples, typed dicts and rows."""
+"""Types with named fields: dataclasses, msgspec structs, named tuples, typed dicts and rows."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from penstock.state.serializers.node import NotEncodable, TypeNode
 __all__ = ["NamedTupleRecord", "ObjectRecord", "Record", "RowRecord", "TypedDictRecord"]
 
 
-# A global is half the price of an attribute of an Enum class.
+# A global costs half as much as an attribute of an Enum class.
 _INSERT = RowKind.INSERT
 
 
 class Record(TypeNode):
-    """Fields, each with a name and a type.
+    """Fields with a name and a type each.
 
-    Made empty and given its fields later, because a field may hold the record itself. Until then it counts
-    as not native, which is always right, and as immutable, which every field that is not takes back.
+    Created empty and filled later, because a field can contain the record itself. Until then it counts as not native,
+    which is always correct, and as immutable, which any mutable field revokes.
     """
 
     native = False
@@ -39,6 +39,7 @@ class Record(TypeNode):
         self.kept: Callable[[Any], bool] = bool
 
     def fill(self, fields: Mapping[str, TypeNode]) -> None:
+        """Set the fields."""
         own = self.immutable, self.hashable, self.proof
         self.names = tuple(fields)
         self.hold(*fields.values())
@@ -54,6 +55,7 @@ class Record(TypeNode):
         return f"field {self.names[index]!r} of {self.cls.__qualname__}"
 
     def title(self) -> str:
+        """Return the kind and qualified name of the class."""
         return f"{self.word} {self.cls.__module__}.{self.cls.__qualname__}"
 
     def describe(self, inside: frozenset[str] = frozenset()) -> str:
@@ -66,7 +68,7 @@ class Record(TypeNode):
 
 
 class ObjectRecord(Record):
-    """A dataclass or a msgspec.Struct. A subclass is refused: it would come back as the declared class."""
+    """A dataclass or a msgspec.Struct. Subclasses are rejected: they would be decoded to the declared class."""
 
     def __init__(self, word: str, cls: Any, wire_type: Any, *, frozen: bool, proof: bool) -> None:
         super().__init__(cls, wire_type)
@@ -81,24 +83,24 @@ class ObjectRecord(Record):
 
     def check(self, value: Any) -> Any:
         if type(value) is not self.cls:
-            raise self.refuse(value, f"Store a {self.cls.__qualname__} itself, or declare the class it has.")
+            raise self.refuse(value, f"Store an instance of exactly {self.cls.__qualname__}, or declare its class.")
         try:
             if self.kept(value):
                 return value
         except (NotEncodable, AttributeError):
-            pass  # found again below, with its place
+            pass  # reported below, with its location
         try:
             values = [getattr(value, name) for name in self.names]
         except AttributeError as error:
             raise self.refuse(value, f"A field has no value: {error}.") from None
         checked = check_fields(self.parts, values, self._place)
-        # A field may have its value in the class, as its default; then there are fewer attributes than fields.
+        # A field's value can be in the class, as its default; then there are fewer attributes than fields.
         if unchanged(values, checked) and not getattr(value, "__dict__", {}).keys() - set(self.names):
             return value
         return self._rebuild(value, checked)
 
     def _rebuild(self, value: Any, values: list[Any]) -> Any:
-        # Neither __init__ nor __post_init__ runs: the values were there already, only their form changes.
+        # Neither __init__ nor __post_init__ runs: the values existed already, and only their form changes.
         if self.word == "struct":
             made = copy(value)
             for name, field in zip(self.names, values):
@@ -111,19 +113,19 @@ class ObjectRecord(Record):
 
     def _wire(self, value: Any) -> Any:
         wires = [node.wire(getattr(value, name)) for node, name in zip(self.parts, self.names)]
-        # A struct has a wire form of its own (tags, other names, arrays), which a copy of it has too.
+        # A copy of a struct keeps its custom wire form (tags, renamed fields, arrays).
         return self._rebuild(value, wires) if self.word == "struct" else dict(zip(self.names, wires))
 
 
 def _attributes(cls: type, names: tuple[str, ...]) -> int | None:
-    """How many of these fields an instance holds in its `__dict__`; None if it has none."""
+    """Return how many of these fields an instance has in its `__dict__`, or None if it has no `__dict__`."""
     if not cls.__dictoffset__:
         return None
     return sum(not isinstance(getattr(cls, name, None), MemberDescriptorType) for name in names)
 
 
 class NamedTupleRecord(Record):
-    """A typing.NamedTuple, for which a plain tuple or list of the same length is taken too."""
+    """A typing.NamedTuple. It also accepts a plain tuple or list of the same length."""
 
     word = "namedtuple"
 
@@ -134,12 +136,12 @@ class NamedTupleRecord(Record):
 
     def check(self, value: Any) -> Any:
         if type(value) is not self.cls and (type(value) not in (tuple, list) or len(value) != len(self.names)):
-            raise self.refuse(value, f"Store a {self.cls.__qualname__}.")
+            raise self.refuse(value, f"Store an instance of {self.cls.__qualname__}.")
         try:
             if type(value) is self.cls and self.kept(value):
                 return value
         except NotEncodable:
-            pass  # found again below, with its place
+            pass  # reported below, with its location
         return self.cls._make(check_fields(self.parts, value, self._place))
 
     def _wire(self, value: Any) -> Any:
@@ -147,7 +149,7 @@ class NamedTupleRecord(Record):
 
 
 class TypedDictRecord(Record):
-    """A typing.TypedDict. A key it does not name is refused: it would be missing when read."""
+    """A typing.TypedDict. Undeclared keys are rejected: they would be missing after decoding."""
 
     word = "typeddict"
     hashable = False
@@ -172,7 +174,7 @@ class TypedDictRecord(Record):
         for key, item in value.items():
             node = self.by_name.get(key)
             if node is None:
-                raise self.refuse(value, f"The declared type has no key {key!r}; add it there.")
+                raise self.refuse(value, f"The declared type has no key {key!r}; declare it.")
             try:
                 checked[key] = node.check(item)
             except NotEncodable as error:
@@ -192,11 +194,11 @@ class TypedDictRecord(Record):
 
 
 class RowRecord(TypeNode):
-    """A `Row`, written as its kind and then its fields in order.
+    """A `Row`, encoded as its kind followed by its fields in order.
 
-    Taken for it: a row without names, a tuple or a list, by position; a row with the declared names, in any
-    order; a dict of some of the declared names, the others being None. A named row for a type without names
-    is refused, for its names would be lost.
+    It also accepts, by position, a row without names, a tuple or a list; a row with the declared names in any order;
+    and a dict with some of the declared names, in which case the other fields become None. If the type has no
+    names, a named row is rejected, because its names would be lost.
     """
 
     classes = (Row,)
@@ -204,7 +206,7 @@ class RowRecord(TypeNode):
     def __init__(
         self, names: tuple[str, ...] | None, nodes: tuple[TypeNode, ...], former: tuple[tuple[str, ...], ...] = ()
     ) -> None:
-        """`former`: for each field, the names it had before."""
+        """`former` contains the former names of each field."""
         self.hold(*nodes)
         self.former = former
         self.fields_native, self.fields_same = self.native, self.same
@@ -216,19 +218,19 @@ class RowRecord(TypeNode):
     def check(self, value: Any) -> Row:
         values = self._in_order(value)
         if len(values) != len(self.parts):
-            raise self.refuse(value, f"It has {len(values)} fields where {len(self.parts)} are declared.")
+            raise self.refuse(value, f"Wrong number of fields: expected {len(self.parts)}, got {len(values)}.")
         try:
             if type(value) is Row and names_of(value) == self.names and self.kept(values):
                 return value
         except NotEncodable:
-            pass  # found again below, with its place
+            pass  # reported below, with its location
         row = Row.of(self.names, check_fields(self.parts, values, self._place))
         if type(value) is Row:
             row.set_row_kind(value.get_row_kind())
         return row
 
     def _in_order(self, value: Any) -> Any:
-        """The fields in the declared order."""
+        """Return the fields in the declared order."""
         if type(value) is Row:
             given = names_of(value)
             if given is None or given == self.names:

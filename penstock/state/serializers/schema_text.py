@@ -1,4 +1,4 @@
-"""The text that `Serializer.schema` gives, read back into parts: all that snapshots remember of a state's type."""
+"""Parse the output of `Serializer.schema`, the only description of a state's type in snapshots."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ __all__ = ["Described", "StateSchema", "UnknownSchema", "read_schema"]
 T = TypeVar("T")
 
 OR_ANY = re.compile(" or (?:any|pickle)$")
-"""Of a type that comes from an annotation: values that do not fit it are stored as well. "pickle" was the word for
-"any" before plain values had a form of their own."""
+"""Suffix of a type derived from an annotation: values that do not match it are stored as well. Earlier versions, which
+had no format for plain values, wrote "pickle" instead of "any"."""
 
 RECORDS = ("dataclass", "struct", "namedtuple", "typeddict")
 _HOLDING = ("list", "tuple", "set", "frozenset", "map", "union", "row")
@@ -29,41 +29,45 @@ _OPTIONAL = re.compile(r"[^<>(),:?]+")
 
 
 class UnknownSchema(ValueError):
-    """Not a text that this version knows."""
+    """A text that this version cannot parse."""
 
 
 @dataclass(frozen=True)
 class Described:
-    """A part of a type. `kind` is the word it begins with; "optional" for one that may be None."""
+    """A part of a type. `kind` is the word it starts with, or "optional" if it allows None."""
 
     kind: str
     text: str
     title: str = ""
-    """Of a class: module and name; of an array: its dtype, if it has one."""
+    """Module and name of a class; dtype of an array, if it has one."""
     parts: tuple[Described, ...] = ()
     names: tuple[str, ...] | None = None
-    """Of the fields, or of the members of an enum; None where there are only places, or a class is only named."""
+    """Names of the fields or enum members; None if fields have only positions, or a class is only named."""
     optional: frozenset[str] = frozenset()
-    """Keys of a typed dict that need not be there."""
+    """Optional keys of a typed dict."""
     constants: tuple[str, ...] = ()
-    """The values of an enum or a literal, as `repr` gives them."""
+    """The `repr` of the values of an enum or literal."""
     any_length: bool = False
 
 
 @dataclass(frozen=True)
 class StateSchema:
-    """Of a whole state."""
+    """The parsed schema of a state."""
 
     kind: str
     value: Described
     key: Described | None
-    """Of a map state."""
+    """Key type of a map state."""
     or_any: bool
 
 
 @lru_cache(maxsize=256)
 def read_schema(text: str) -> StateSchema:
-    """What `StateDescriptor.schema` gave. Raises UnknownSchema."""
+    """Parse the output of `StateDescriptor.schema`.
+
+    Raises:
+        UnknownSchema: The text cannot be parsed.
+    """
     kind, _, rest = text.partition(" ")
     or_any = OR_ANY.search(rest) is not None
     reader = _Reader(OR_ANY.sub("", rest))
@@ -75,12 +79,14 @@ def read_schema(text: str) -> StateSchema:
             reader.expect(" -> ")
             value = reader.type()
     except RecursionError:
-        raise UnknownSchema("it is nested too deep") from None
+        raise UnknownSchema("it is nested too deeply") from None
     reader.end()
     return StateSchema(kind, value, key, or_any)
 
 
 class _Reader:
+    """Recursive descent parser of a schema text."""
+
     def __init__(self, text: str) -> None:
         self._text = text
         self._at = 0
@@ -145,7 +151,7 @@ class _Reader:
         optional: list[str] = []
         if word == "typeddict" and self._skip(" optional "):
             optional.append(self._match(_OPTIONAL))
-            # What comes behind is in order and of the fields, or belongs to whatever holds the dict.
+            # Further names are sorted and belong to the fields; anything else belongs to the enclosing type.
             while (name := self._next_optional(optional[-1], names)) is not None:
                 optional.append(name)
         types = tuple(kind for _, kind in fields)
@@ -202,4 +208,4 @@ class _Reader:
         return self._text[start : self._at]
 
     def _unknown(self) -> UnknownSchema:
-        return UnknownSchema(f"'{self._text}' is no type that this version knows, from place {self._at} on")
+        return UnknownSchema(f"'{self._text}' cannot be parsed by this version at position {self._at}")

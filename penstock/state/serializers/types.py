@@ -1,4 +1,4 @@
-"""`TypeInformation` to nodes."""
+"""Convert `TypeInformation` to nodes."""
 
 from __future__ import annotations
 
@@ -48,7 +48,11 @@ __all__ = ["node_of"]
 
 
 def node_of(spec: Any) -> TypeNode:
-    """The node of a TypeInformation or a type hint; UnsupportedType if there is none."""
+    """Return the node of a TypeInformation or a type hint.
+
+    Raises:
+        UnsupportedType: The type is not supported.
+    """
     if not isinstance(spec, TypeInformation):
         return node_of_hint(spec)
     if isinstance(spec, BasicTypeInfo):
@@ -74,7 +78,7 @@ def node_of(spec: Any) -> TypeNode:
     if isinstance(spec, MapTypeInfo):
         key = _part(spec.get_key_type(), "the keys of a map")
         if not key.hashable:
-            raise UnsupportedType(f"A {key.describe()} has no hash", "Declare a tuple.", "the keys of a map")
+            raise UnsupportedType(f"Type {key.describe()} is not hashable", "Declare a tuple.", "the keys of a map")
         return Mapping(key, Nullable(_part(spec.get_value_type(), "the values of a map")))
     if isinstance(spec, TupleTypeInfo):
         types = enumerate(spec.get_field_types())
@@ -85,7 +89,7 @@ def node_of(spec: Any) -> TypeNode:
         nodes = tuple(Nullable(_part(kind, f"field {name!r} of a row")) for name, kind in fields)
         former = tuple(map(former_names, spec.get_field_types()))
         return RowRecord(tuple(names) if spec.is_named() else None, nodes, former)
-    raise UnsupportedType(f"{spec!r} cannot be stored", "Use one of the types that Types makes.")
+    raise UnsupportedType(f"{spec!r} cannot be stored", "Use a type from Types.")
 
 
 def _part(spec: Any, where: str) -> TypeNode:
