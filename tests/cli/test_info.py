@@ -33,10 +33,10 @@ def test_in_words_by_default(call, tmp_path):
     settings = ("-D", "execution.checkpointing.interval=1 s", "-D", f"state.checkpoints.dir={tmp_path}/checkpoints")
     result = call(*settings, "my job")
     assert result.exit_code == 0, result.output
-    called = "its function is called at once, and again for the records of an epoch that is run again"
+    called = "its function is called immediately, and again for each record of a replayed epoch"
     assert result.output.splitlines() == [
         f"Job 'my job' is at-least-once, because of sink 'never' (uid 'call'): {called}.",
-        "  checkpoints: exactly-once: checkpoints outlive the driver, and the next one goes on from the last",
+        "  checkpoints: exactly-once: checkpoints outlive the driver, and the next driver resumes from the last one",
         "  flow control: epochs of about 1000 ms: the checkpoint interval, 1000 ms at least",
         "  source 'Sequence' (uid 'numbers'): replayable: its records are made of numbers, and the checkpoint has the "
         "next one of every split",

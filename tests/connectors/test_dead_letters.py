@@ -292,7 +292,7 @@ class TestRefused:
         assert caught.value.locations[0].file == __file__
 
     def test_a_tag_that_is_none(self):
-        with pytest.raises(GraphError, match="dead_letters is an OutputTag, not str"):
+        with pytest.raises(GraphError, match="dead_letters must be an OutputTag, not str"):
             environment().from_source(Messages(), dead_letters="broken")
 
     def test_a_side_output_that_the_source_does_not_have(self):

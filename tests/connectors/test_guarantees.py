@@ -41,7 +41,7 @@ def test_exactly_once_is_every_part_at_its_best() -> None:
     assert (job.guarantee, job.weakest) == ("exactly-once", [])
     assert in_a_line(job) == (
         "Job 'job' is exactly-once: every source can be read again, every sink shows a record once; checkpoints "
-        "outlive the driver, and the next one goes on from the last."
+        "outlive the driver, and the next driver resumes from the last one."
     )
 
 
@@ -96,7 +96,7 @@ def test_checkpoints_in_the_drivers_memory_end_with_it() -> None:
     env.from_sequence(1, 3).print()
     job = told(env)
     assert (job.guarantee, job.weakest) == ("at-least-once", ["checkpoints"])
-    assert "a job whose driver dies begins anew" in job.reason
+    assert "a job whose driver dies starts from scratch" in job.reason
 
 
 def test_a_console_may_miss_what_was_complete_when_the_driver_died() -> None:
@@ -130,7 +130,7 @@ def test_who_cannot_be_throttled_is_named() -> None:
     sources = {source.uid: source.not_throttled for source in told(env).sources}
     assert sources["numbers"] == ""
     assert "cut into epochs" in sources["list"]
-    assert "    cannot be throttled: it is cut into epochs" in in_words(told(env))
+    assert "    cannot be throttled: it is divided into epochs" in in_words(told(env))
 
 
 @pytest.mark.parametrize(("source", "level"), [(Lines(str), logging.WARNING), (DataGeneratorSource(str), logging.INFO)])

@@ -74,19 +74,19 @@ def stream():
 @pytest.mark.parametrize(
     ("function", "options", "problem", "fix"),
     [
-        (plain, {}, "plain is no async function", "Write `async def plain(value)`"),
-        (Plain(), {}, "async_invoke of Plain is no async function", "Write `async def async_invoke(self, value)`"),
-        (lambda value: [value], {}, "<lambda> is no async function", "Write `async def fetch(value)`"),
-        (streaming, {}, "streaming yields, so there is nothing to wait for", "Write `return [value, ...]`."),
-        (Fetch, {}, "unordered_wait got the class Fetch; it needs an object", "Write unordered_wait(stream, Fetch()"),
+        (plain, {}, "plain is not an async function", "Write `async def plain(value)`"),
+        (Plain(), {}, "async_invoke of Plain is not an async function", "Write `async def async_invoke(self, value)`"),
+        (lambda value: [value], {}, "<lambda> is not an async function", "Write `async def fetch(value)`"),
+        (streaming, {}, "streaming is an async generator", "Write `return [value, ...]`."),
+        (Fetch, {}, "unordered_wait received the class Fetch", "Write unordered_wait(stream, Fetch()"),
         (Upper(), {}, "needs an AsyncFunction or an async function, not Upper", "Write `async def fetch(value)"),
         (5, {}, "needs an AsyncFunction or an async function, not int", "Write `async def fetch(value)"),
         (AsyncTimeout(), {}, "timeout of AsyncTimeout is an async function", "Write `def timeout(self, value)`."),
-        (fetch, {"timeout": None}, "unordered_wait needs a timeout, not None", "as in Time.seconds(10)"),
-        (fetch, {"timeout": "10 s"}, "unordered_wait needs a timeout, not '10 s'", "as in Time.seconds(10)"),
-        (fetch, {"capacity": 0}, "at least 1, not 0", "leave it out: it is 100 then"),
-        (fetch, {"capacity": "many"}, "at least 1, not 'many'", "leave it out: it is 100 then"),
-        (fetch, {"capacity": True}, "at least 1, not True", "leave it out: it is 100 then"),
+        (fetch, {"timeout": None}, "unordered_wait needs a timeout, not None", "such as Time.seconds(10)"),
+        (fetch, {"timeout": "10 s"}, "unordered_wait needs a timeout, not '10 s'", "such as Time.seconds(10)"),
+        (fetch, {"capacity": 0}, "at least 1, not 0", "omit it to use 100"),
+        (fetch, {"capacity": "many"}, "at least 1, not 'many'", "omit it to use 100"),
+        (fetch, {"capacity": True}, "at least 1, not True", "omit it to use 100"),
     ],
 )
 def test_a_mistake_is_told_where_it_was_made(stream, function, options, problem, fix):
@@ -101,7 +101,7 @@ def test_a_strategy_must_be_one_and_must_have_an_end(stream):
         (None, TEN, "ordered_wait_with_retry needs an AsyncRetryStrategy, not None"),
         (3, TEN, "ordered_wait_with_retry needs an AsyncRetryStrategy, not a int"),
         (NoPredicate(), TEN, "get_retry_predicate of NoPredicate gave None"),
-        (again, Time.seconds(0), "without one a record could be retried for ever"),
+        (again, Time.seconds(0), "without one, a record could be retried forever"),
     ]:
         with pytest.raises(GraphError, match=problem):
             AsyncDataStream.ordered_wait_with_retry(stream, fetch, timeout, strategy)

@@ -117,7 +117,7 @@ class TestWhatSparkIsGiven:
 
     def test_what_spark_reads_at_its_start_is_refused_later(self, env: StreamExecutionEnvironment) -> None:
         env._spark = object()  # type: ignore[assignment]
-        with pytest.raises(BadSetting, match=r"add_jars sets spark\.jars, which Spark reads when it starts"):
+        with pytest.raises(BadSetting, match=r"add_jars sets spark\.jars, which Spark reads only at startup"):
             env.add_jars("hdfs://cluster/a.jar")
         with pytest.raises(BadSetting, match=r"set_python_executable sets spark\.pyspark\.python"):
             env.set_python_executable("python")
@@ -133,9 +133,9 @@ class TestWhatSparkIsGiven:
             env.from_spark(SimpleNamespace(sparkSession=object()))  # type: ignore[arg-type]
 
     def test_a_python_file_must_be_one(self, env: StreamExecutionEnvironment, tmp_path: Path) -> None:
-        with pytest.raises(BadSetting, match="is a directory, and Spark ships files: zip it"):
+        with pytest.raises(BadSetting, match="is a directory, but Spark ships only files\. Zip it"):
             env.add_python_file(str(tmp_path))
-        with pytest.raises(BadSetting, match=r"there is no file '.*/nothing\.py'"):
+        with pytest.raises(BadSetting, match=r"file '.*/nothing\.py' does not exist"):
             env.add_python_file(str(tmp_path / "nothing.py"))
         with pytest.raises(BadSetting, match="only local paths"):
             env.add_python_file("hdfs://host/module.py")

@@ -33,7 +33,7 @@ class TestMinByAndMaxBy:
         assert run(keyed([3, 1, 2], lambda n: 0).max_by()) == [3, 3, 3]
 
     def test_refuse_records_without_fields(self) -> None:
-        with pytest.raises(PenstockError, match=r"min_by\('n'\) takes a field"):
+        with pytest.raises(PenstockError, match=r"min_by\('n'\) needs tuples, lists or Rows"):
             run(keyed([{"n": 1}, {"n": 2}], lambda record: 0).min_by("n"))
 
 

@@ -48,7 +48,7 @@ class TestAStreamWithoutASink:
         file, line, text = line_of(called)
         assert (file, line) == (__file__, called.__code__.co_firstlineno)
         assert text.startswith(
-            f"The results of these operators go nowhere, for no sink reads them: 'text' (line {declared})."
+            f"No sink reads the results of these operators, so they are discarded: 'text' (line {declared})."
         )
 
     def test_is_any_branch_that_ends_in_none(self, env) -> None:
@@ -158,7 +158,7 @@ class TestASettingOfTheCommandLine:
         env._spark = SimpleNamespace(sparkContext=SimpleNamespace(getConf=lambda: conf))  # type: ignore[assignment]
         env._session_is_the_programs = of_the_program
         log_overridden(env, None)
-        expected = "The program started Spark itself. The spark.executor.memory=4g of the command line has no effect."
+        expected = "The program started Spark itself, so spark.executor.memory=4g on the command line has no effect."
         assert caplog.messages == ([expected] if of_the_program else [])
 
     def test_is_found_in_a_copy_of_the_settings_too(self) -> None:

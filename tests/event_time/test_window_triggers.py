@@ -450,7 +450,7 @@ class TestMistakes:
             (lambda: keyed(env).window(10), "needs a WindowAssigner, not int"),
             (
                 lambda: keyed(env).window(EventTimeSessionWindows.with_gap(5)).trigger(DeltaTrigger.of(1, max)),
-                "DeltaTrigger cannot be the trigger of EventTimeSessionWindows",
+                "DeltaTrigger cannot merge, but the windows of EventTimeSessionWindows",
             ),
         ]:
             with pytest.raises(GraphError, match=says):

@@ -500,9 +500,9 @@ class Versioned(KeyedBroadcastProcessFunction):
 class TestMistakes:
     def test_a_function_for_the_other_kind_of_stream(self, env):
         stream, rules = env.from_collection([1]), env.from_collection([1]).broadcast(RULES)
-        with pytest.raises(GraphError, match="needs a BroadcastProcessFunction, for the stream is not keyed"):
+        with pytest.raises(GraphError, match="needs a BroadcastProcessFunction because the stream is not keyed"):
             stream.connect(rules).process(Limits())
-        with pytest.raises(GraphError, match="needs a KeyedBroadcastProcessFunction, for the stream is keyed"):
+        with pytest.raises(GraphError, match="needs a KeyedBroadcastProcessFunction because the stream is keyed"):
             stream.key_by(lambda n: n).connect(rules).process(Weigh())
 
     def test_a_descriptor_that_is_none_of_a_map(self, env):

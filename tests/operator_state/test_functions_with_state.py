@@ -490,7 +490,7 @@ class TestEveryKindOfFunction:
         ],
     )
     def test_but_one_that_is_no_operator(self, env, add):
-        with pytest.raises(GraphError, match=r"Counting.* holds operator state, and no checkpoint has a place for it"):
+        with pytest.raises(GraphError, match=r"Counting.* holds operator state, but it is not an operator"):
             add(env.from_collection([1]))
 
 

@@ -602,11 +602,11 @@ class TestRolling:
         assert self.run(env_again(), values, lambda keyed: keyed.max(), key=lambda value: 0) == values
 
     def test_of_a_field_that_the_records_do_not_have(self, env):
-        with pytest.raises(UserFunctionFailed, match=r"sum\('n'\) takes a field of tuples, lists, Rows.*given a int"):
+        with pytest.raises(UserFunctionFailed, match=r"sum\('n'\) needs tuples.*a record of type int"):
             self.run(env, [1, 2], lambda keyed: keyed.sum("n"), key=lambda value: 0)
 
     def test_of_something_that_is_no_field(self, env):
-        with pytest.raises(PenstockError, match="sum takes a field's position or name, not float"):
+        with pytest.raises(PenstockError, match="sum needs the position or name of a field, not float"):
             env.from_collection([1]).key_by(lambda value: 0).sum(1.5)
 
 
