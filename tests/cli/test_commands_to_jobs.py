@@ -112,7 +112,7 @@ class TestList:
 
     def test_of_none_is_empty(self, directory: str) -> None:
         done = call("list")
-        assert (done.exit_code, done.stdout, done.stderr) == (0, "", "No job of this user runs on this host.\n")
+        assert (done.exit_code, done.stdout, done.stderr) == (0, "", "This user has no running jobs on this host.\n")
         assert call("list", "--json").stdout == "[]\n"
 
     def test_looks_where_it_is_told_to(self, job: FakeJob, tmp_path: Path) -> None:
@@ -242,7 +242,7 @@ class TestSavepoint:
 
     def test_says_how_it_is_used(self) -> None:
         said = in_words(call("savepoint", "--help").output)
-        for part in ("savepoint [OPTIONS] JOB [DIR] | COMMAND [ARGS]", "inspect", "Make a savepoint of a running job"):
+        for part in ("savepoint [OPTIONS] JOB [DIR] | COMMAND [ARGS]", "inspect", "Take a savepoint of the running job"):
             assert part in said
 
     def test_is_not_made_and_removed_at_once(self, job: FakeJob, tmp_path: Path) -> None:
@@ -272,7 +272,7 @@ def test_ctrl_c_ends_the_command_and_not_what_it_asked_for(job: FakeJob) -> None
         process.send_signal(signal.SIGINT)
         said = process.communicate()
     assert process.returncode == 130
-    assert said == ("", "Not waited for. The job was asked, and does it all the same.\n")
+    assert said == ("", "Stopped waiting. The job will still complete the request.\n")
     left.set()
     assert made.wait(60)
     assert job.asked == [MakeSavepoint()]

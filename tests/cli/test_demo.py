@@ -38,7 +38,7 @@ def test_nothing_differs_when_all_agrees():
     ("written", "runs", "crashes", "words"),
     [
         (1_000_000, [(1, 999_999)], 2, "/a: 1 of 1,000,000 requests were lost"),
-        (1_000_000, [(1, 1_000_000), (7, 8)], 2, "/a: 2 counts beyond the 1,000,000 requests of the log"),
+        (1_000_000, [(1, 1_000_000), (7, 8)], 2, "/a: 2 counts in excess of the 1,000,000 requests in the log"),
         (1_000_001, [(1, 1_000_000)], 2, "1,000,001 lines were written to the log, but it has 1,000,000"),
         (1_000_000, [(1, 1_000_000)], 1, "2 crashes were planned, 1 were seen"),
     ],

@@ -95,14 +95,14 @@ def test_what_fits_is_restored_and_the_exit_code_is_0(dry_run, path, tmp_path):
     result = dry_run("-p", "3")
     assert result.exit_code == 0, result.output
     assert result.output.splitlines() == [
-        f"Job 'the job' from the savepoint in {path}, of job 'harness'",
+        f"Job 'the job' from the savepoint of job 'harness' in {path}",
         "operator 'totals' (totals): restored",
         "  restored      order: value dataclass test_dry_run.Order(id: long, price: long)"
         " -> value dataclass __main__.Order(id: long, price: double)",
         "  starts empty  added: value string",
         "  not asked for old: value long",
         "  restored      seen: list long",
-        "source 'numbers' (Collection): restored, goes on after 2 records",
+        "source 'numbers' (Collection): restored, resumes after 2 records",
         "It would start.",
     ]
     assert everything_in(tmp_path) - before == {str(tmp_path / "job.py")}
@@ -154,7 +154,7 @@ def test_as_json(dry_run, path):
 
 @pytest.mark.parametrize(
     ("options", "said"),
-    [(["--dry-run"], "with a savepoint"), (["--json", "-s", "somewhere"], "It is for --dry-run")],
+    [(["--dry-run"], "with a savepoint"), (["--json", "-s", "somewhere"], "This option requires --dry-run")],
 )
 def test_options_that_mean_nothing_are_refused(tmp_path, options, said):
     program = tmp_path / "job.py"

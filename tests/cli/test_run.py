@@ -101,7 +101,7 @@ class TestAProgramThatNeverCallsExecute:
         done = penstock_run(program)
         assert (done.returncode, done.stdout) == (0, "")
         assert done.stderr == (
-            f"The program declared a stream at {program}:3 and did not run it: it never called env.execute().\n"
+            f"The program declared a stream at {program}:3 but did not run it, because it never called env.execute().\n"
         )
 
     def test_is_not_warned_of_again_when_it_fails(self, write):

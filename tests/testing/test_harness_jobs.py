@@ -339,7 +339,7 @@ class TestCrashes:
         with keyed_harness(Count()) as job:
             job.crash_at("level3.snapshot")
             with pytest.raises(
-                PenstockError, match=r"to crash at 'level3.snapshot', but passed only driver.triggered, so"
+                PenstockError, match=r"the crash point 'level3.snapshot'. It reached only driver.triggered, so"
             ):
                 job.push("a").epoch()
 
@@ -439,7 +439,7 @@ class TestKeys:
             assert counts == {name: len(keys) for name, keys in self.CLASSES.items()}
             for name, keys in self.CLASSES.items():
                 assert [job.state("n", key) for key in keys] == [len(keys)] * len(keys), name
-            with pytest.raises(PenstockError, match="8 keys of 'n' are equal in Python, as 1 and True: ask for each"):
+            with pytest.raises(PenstockError, match="8 keys of 'n' are equal in Python, such as 1 and True"):
                 job.states("n")
 
     def test_come_back_as_pythons(self):
