@@ -1,8 +1,8 @@
-"""A cluster of librdkafka's own mock brokers, in this process and reachable from others.
+"""A cluster of librdkafka's mock brokers, in this process and reachable from others.
 
-It speaks Kafka's protocol and keeps records in memory. What it does not do: it does not hide the records of a
-transaction that is open or was aborted, does not fence an older producer, and finds no record by its time. Nor does it
-keep offsets that are sent to a transaction: kafka_ledger.py does that.
+It speaks Kafka's protocol and keeps records in memory. Its limitations: it does not hide the records of open or aborted
+transactions, does not fence an older producer, and cannot look up records by timestamp. kafka_ledger.py adds offsets
+that are sent to a transaction.
 """
 
 import ctypes
@@ -16,7 +16,7 @@ _TIMEOUT_S = 30
 
 
 class MockCluster:
-    """One broker. Topics are made with as many partitions as a test wants."""
+    """A cluster of one broker. A test chooses the number of partitions of each topic."""
 
     def __init__(self):
         site = Path(confluent_kafka.__file__).parents[1]
@@ -31,7 +31,7 @@ class MockCluster:
         host, port = self._call("rd_kafka_mock_cluster_bootstraps", ctypes.c_char_p, self._cluster).decode().split(":")
         self._relay = Relay((host, int(port)))
         self.servers = f"127.0.0.1:{self._relay.port}"
-        # Else clients that have found the broker go straight to it.
+        # Otherwise clients bypass the relay once they have discovered the broker.
         self._call(
             "rd_kafka_mock_broker_set_host_port",
             ctypes.c_int,
@@ -45,7 +45,7 @@ class MockCluster:
         self._producer = confluent_kafka.Producer({"bootstrap.servers": self.servers})
 
     def topic(self, partitions=1, name=None):
-        """The name of a new topic."""
+        """Create a topic and return its name."""
         name = name or f"topic-{uuid.uuid4().hex}"
         self._of_topic("rd_kafka_mock_topic_create", name, ctypes.c_int(partitions), ctypes.c_int(1))
         return name
@@ -54,13 +54,13 @@ class MockCluster:
         self._of_topic("rd_kafka_mock_topic_delete", topic)
 
     def delete_records(self, topic, partition, before):
-        """As a topic's retention does."""
+        """Delete records as a topic's retention does."""
         self._of_topic(
             "rd_kafka_mock_partition_delete_records", topic, ctypes.c_int32(partition), ctypes.c_int64(before)
         )
 
     def refuse(self, request, *codes):
-        """Answer the next requests of this kind (a number of Kafka's protocol) with errors."""
+        """Answer the next requests of this kind (an API key of Kafka's protocol) with errors."""
         self._refused.add(request)
         self._call(
             "rd_kafka_mock_push_request_errors_array",
@@ -77,7 +77,7 @@ class MockCluster:
         self._refused.clear()
 
     def requests(self):
-        """The kinds of requests there were since this was last called, in order."""
+        """Return the kinds of requests since the last call, in order."""
         count = ctypes.c_size_t()
         found = self._call(
             "rd_kafka_mock_get_requests", ctypes.POINTER(ctypes.c_void_p), self._cluster, ctypes.byref(count)
@@ -98,7 +98,7 @@ class MockCluster:
         assert self._producer.flush(_TIMEOUT_S) == 0
 
     def send_in_transaction(self, topic, *values, partition=0):
-        """The transaction's end takes an offset, which no consumer gets."""
+        """Send records in a transaction. The transaction marker takes an offset that no consumer receives."""
         producer = confluent_kafka.Producer({"bootstrap.servers": self.servers, "transactional.id": uuid.uuid4().hex})
         producer.init_transactions(_TIMEOUT_S)
         producer.begin_transaction()
@@ -107,7 +107,7 @@ class MockCluster:
         producer.commit_transaction(_TIMEOUT_S)
 
     def messages(self, topic, partitions=1):
-        """All that a topic holds, partition by partition."""
+        """Return all messages of a topic, partition by partition."""
         settings = {"group.id": "looks", "enable.partition.eof": True, "fetch.wait.max.ms": 10}
         consumer = confluent_kafka.Consumer({"bootstrap.servers": self.servers, **settings})
         found = []
@@ -115,7 +115,7 @@ class MockCluster:
             consumer.assign([confluent_kafka.TopicPartition(topic, partition, confluent_kafka.OFFSET_BEGINNING)])
             while (message := consumer.poll(_TIMEOUT_S)) is not None and message.error() is None:
                 found.append(message)
-            assert message is not None, f"no answer from {self.servers}"
+            assert message is not None, f"{self.servers} does not respond"
             assert message.error().code() == confluent_kafka.KafkaError._PARTITION_EOF
         consumer.close()
         return found
@@ -124,7 +124,7 @@ class MockCluster:
         return [message.value() for message in self.messages(topic, partitions)]
 
     def committed(self, group, topic, partition=0):
-        """The offset that a group has committed."""
+        """Return the offset that a group has committed."""
         consumer = confluent_kafka.Consumer({"bootstrap.servers": self.servers, "group.id": group})
         found = consumer.committed([confluent_kafka.TopicPartition(topic, partition)], _TIMEOUT_S)[0].offset
         consumer.close()

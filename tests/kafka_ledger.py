@@ -1,7 +1,7 @@
-"""What the mock brokers lack for transactions: offsets sent to one become those of their group when it commits.
+"""Transactional offsets, which the mock brokers lack: a group's offsets become visible when the transaction commits.
 
-A relay stands before the broker. It looks at the requests of clients, keeps the offsets of each transactional id, and
-commits them for their group when the transaction is committed; if it is aborted, it forgets them.
+A relay in front of the broker inspects the requests of clients, keeps the offsets of each transactional id, and commits
+them for their group when the transaction commits. If the transaction aborts, the relay discards them.
 """
 
 import socket
@@ -15,7 +15,7 @@ _TXN_OFFSET_COMMIT, _END_TXN = 28, 26
 
 
 class Relay:
-    """`port` is where clients come; each of their connections gets one to the broker at `address`."""
+    """Accepts clients on `port` and opens a connection to the broker at `address` for each."""
 
     def __init__(self, address):
         self._address = address
@@ -41,7 +41,7 @@ class Relay:
             _start(_copy, broker, client)
 
     def _requests(self, client, broker):
-        # A client that goes away may take its connection with it in the middle of anything.
+        # A client can close its connection at any time.
         with broker, client, suppress(ConnectionError):
             stream = client.makefile("rb")
             while len(size := stream.read(4)) == 4:
@@ -56,19 +56,19 @@ class Relay:
         fields.number(4)
         fields.text()
         if kind == _END_TXN:
-            assert version < 3, "from version 3 on its texts are compact"
+            assert version < 3, "strings are compact from version 3 on"
             self._end(fields.text(), committed=fields.skip(8 + 2).number(1))
             return
         assert version == 3
         transaction, group = fields.skip(1).compact_text(), fields.compact_text()
         fields.skip(8 + 2 + 4).compact_text()
         fields.compact_text()
-        # One topic and one partition: each length is one more.
+        # One topic and one partition. Compact lengths are stored plus one.
         assert fields.number(1) == 2
         topic = fields.compact_text()
         assert fields.number(1) == 2
         partition, offset = fields.number(4), fields.number(8)
-        # confluent-kafka sends the zero that ends a text in C, too.
+        # confluent-kafka also sends the terminating zero of C strings.
         metadata = fields.skip(4).compact_text().rstrip("\0")
         entry = confluent_kafka.TopicPartition(topic, partition, offset, metadata)
         self._offsets[transaction] = group, entry
@@ -83,7 +83,7 @@ class Relay:
 
 
 class _Fields:
-    """The parts of a request, one after the other."""
+    """The fields of a request, read in order."""
 
     def __init__(self, data):
         self._data = data
@@ -96,7 +96,7 @@ class _Fields:
         return self._take(max(0, self.number(2))).decode()
 
     def compact_text(self):
-        """Its length, plus one, is in one byte: the texts of tests are short."""
+        """Return a string whose length plus one is in a single byte, because strings in tests are short."""
         length = self.number(1)
         assert length >= 0
         return self._take(max(0, length - 1)).decode()

@@ -1,10 +1,10 @@
-"""An S3 server on loopback for the tests: moto, in a process of its own, with three buckets.
+"""An S3 server on loopback for tests: moto in a separate process, with three buckets.
 
-`bucket` does what S3 does. `careless` knows no If-None-Match. `echo` gets every put twice and answers the second: a
-client whose first answer was lost sees just this.
+`bucket` behaves like S3. `careless` ignores If-None-Match. `echo` receives every put twice and answers the second one,
+as seen by a client whose first response was lost.
 
-moto looks whether an object is there and then puts it, in threads; here requests come one by one, so that a put is
-one step, as on S3. The server ends when its standard input does, so it never outlives the tests.
+moto checks for an object and then puts it, in threads. This server handles requests one by one, which makes a put
+atomic, as on S3. The server ends when its standard input closes, so it never outlives the tests.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What AsyncDataStream refuses while the program is built, and what to do instead."""
+"""AsyncDataStream validates its arguments while the program is built, and each error names a fix."""
 
 import functools
 import re
@@ -89,13 +89,13 @@ def stream():
         (fetch, {"capacity": True}, "at least 1, not True", "omit it to use 100"),
     ],
 )
-def test_a_mistake_is_told_where_it_was_made(stream, function, options, problem, fix):
+def test_an_invalid_argument_is_refused_at_the_call_with_a_fix(stream, function, options, problem, fix):
     with pytest.raises(GraphError, match=re.escape(problem)) as caught:
         AsyncDataStream.unordered_wait(stream, function, **{"timeout": TEN, **options})
     assert fix in caught.value.fix
 
 
-def test_a_strategy_must_be_one_and_must_have_an_end(stream):
+def test_a_retry_strategy_must_be_valid_and_needs_a_timeout(stream):
     again = FixedDelayRetryStrategy(3, 100, None, has_exception_predicate)
     for strategy, timeout, problem in [
         (None, TEN, "ordered_wait_with_retry needs an AsyncRetryStrategy, not None"),
@@ -108,18 +108,18 @@ def test_a_strategy_must_be_one_and_must_have_an_end(stream):
 
 
 @pytest.mark.parametrize("numbers", [(0, 100), (3, 0)])
-def test_a_strategy_has_numbers_above_zero(numbers):
+def test_a_retry_strategy_rejects_numbers_that_are_not_positive(numbers):
     with pytest.raises(GraphError, match="must be greater than zero, not 0"):
         FixedDelayRetryStrategy(*numbers, None, None)
 
 
-def test_the_stream_comes_first(stream):
-    with pytest.raises(GraphError, match="ordered_wait got a function as its stream"):
+def test_the_first_argument_must_be_a_stream(stream):
+    with pytest.raises(GraphError, match="ordered_wait needs a DataStream as its first argument, not function"):
         AsyncDataStream.ordered_wait(fetch, stream, TEN)
 
 
 @pytest.mark.parametrize("timeout", [TEN, Duration.of_seconds(10), timedelta(seconds=10), 10_000])
-def test_any_length_of_time_is_taken(stream, timeout):
+def test_the_timeout_accepts_any_duration_type(stream, timeout):
     with JobHarness(AsyncDataStream.ordered_wait(stream, fetch, timeout)) as job:
         assert job.run() == [1, 2]
 
@@ -133,7 +133,7 @@ async def pair(first, second):
     return [(first, second)]
 
 
-def test_whatever_gives_something_to_await_is_taken(stream):
+def test_any_awaitable_callable_is_accepted(stream):
     given = []
     for function in (CalledObject(), functools.partial(pair, "a")):
         env = StreamExecutionEnvironment.get_execution_environment()
@@ -158,7 +158,7 @@ class OwnStrategy(NoPredicate):
         return Always()
 
 
-def test_a_strategy_may_be_the_users_own(stream):
+def test_a_user_defined_retry_strategy_is_accepted(stream):
     class Count(AsyncFunction):
         def open(self, runtime_context):
             self.calls = []
