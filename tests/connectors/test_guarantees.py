@@ -129,7 +129,7 @@ def test_who_cannot_be_throttled_is_named() -> None:
     env.from_sequence(1, 2).uid("numbers").print()
     sources = {source.uid: source.not_throttled for source in told(env).sources}
     assert sources["numbers"] == ""
-    assert "cut into epochs" in sources["list"]
+    assert "divided into epochs" in sources["list"]
     assert "    cannot be throttled: it is divided into epochs" in in_words(told(env))
 
 

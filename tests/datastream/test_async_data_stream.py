@@ -100,7 +100,7 @@ def test_a_retry_strategy_must_be_valid_and_needs_a_timeout(stream):
     for strategy, timeout, problem in [
         (None, TEN, "ordered_wait_with_retry needs an AsyncRetryStrategy, not None"),
         (3, TEN, "ordered_wait_with_retry needs an AsyncRetryStrategy, not a int"),
-        (NoPredicate(), TEN, "get_retry_predicate of NoPredicate gave None"),
+        (NoPredicate(), TEN, "get_retry_predicate of NoPredicate returned None"),
         (again, Time.seconds(0), "without one, a record could be retried forever"),
     ]:
         with pytest.raises(GraphError, match=problem):

@@ -423,7 +423,7 @@ class TestMistakes:
     def test_what_is_no_stream_or_of_another_program(self, env):
         with pytest.raises(GraphError, match="joined with another stream, not with list"):
             env.from_collection([]).join([1])
-        with pytest.raises(GraphError, match="of one environment"):
+        with pytest.raises(GraphError, match="of the same environment"):
             env.from_collection([]).co_group(StreamExecutionEnvironment().from_collection([]))
 
     def test_a_result_that_cannot_be_iterated(self, env):

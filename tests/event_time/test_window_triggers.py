@@ -436,7 +436,7 @@ class TestMistakes:
         for call, says in [
             (lambda: windows.process(Applied()), "process needs a ProcessWindowFunction or a function, not Applied"),
             (lambda: windows.apply(OfAll()), "apply needs a WindowFunction or a function, not OfAll"),
-            (lambda: windows.apply(Applied), r"got the class Applied.*Write apply\(Applied\(\)\)"),
+            (lambda: windows.apply(Applied), r"received the class Applied.*Write apply\(Applied\(\)\)"),
             (lambda: windows.reduce(add, lambda *given: []), "must be a WindowFunction or a ProcessWindowFunction"),
             (lambda: windows.reduce(Applied()), "reduce needs a ReduceFunction or a function, not Applied"),
             (

@@ -506,7 +506,7 @@ class TestMistakes:
             stream.key_by(lambda n: n).connect(rules).process(Weigh())
 
     def test_a_descriptor_that_is_none_of_a_map(self, env):
-        with pytest.raises(GraphError, match="each a MapStateDescriptor"):
+        with pytest.raises(GraphError, match="needs a MapStateDescriptor for each state"):
             env.from_collection([1]).broadcast(ValueStateDescriptor("rules", int))
 
     def test_two_states_of_one_name(self, env):
