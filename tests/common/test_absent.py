@@ -18,11 +18,15 @@ from penstock.errors import PenstockError
 
 class TestNames:
     def test_from_a_package(self) -> None:
-        with pytest.raises(AbsentImport, match=r"penstock\.datastream\.SlotSharingGroup: Not available: Spark assigns cores"):
+        with pytest.raises(
+            AbsentImport, match=r"penstock\.datastream\.SlotSharingGroup: Not available: Spark assigns cores"
+        ):
             from penstock.datastream import SlotSharingGroup  # noqa: F401
 
     def test_from_a_plain_module(self) -> None:
-        with pytest.raises(AbsentImport, match=r"functions\.AsyncFunctionDescriptor: Not available: .* PyFlink internal"):
+        with pytest.raises(
+            AbsentImport, match=r"functions\.AsyncFunctionDescriptor: Not available: .* PyFlink internal"
+        ):
             from penstock.datastream.functions import AsyncFunctionDescriptor  # noqa: F401
 
     def test_as_an_attribute(self) -> None:

@@ -487,7 +487,9 @@ class TestMistakes:
             assert "assign_timestamps_and_watermarks" in str(caught.value)
 
     def test_an_interval_that_ends_before_it_begins(self, env):
-        with pytest.raises(GraphError, match=r"lower bound .* \(5 ms\) is greater than the upper bound \(-5 ms\)") as caught:
+        with pytest.raises(
+            GraphError, match=r"lower bound .* \(5 ms\) is greater than the upper bound \(-5 ms\)"
+        ) as caught:
             joined(env, 5, -5)
         assert "between(-5, 5)" in caught.value.fix
 
@@ -496,7 +498,9 @@ class TestMistakes:
             joined(env, 5, 6).lower_bound_exclusive().upper_bound_exclusive().process(Pair())
 
     def test_a_bound_that_is_no_length_of_time(self, env):
-        with pytest.raises(GraphError, match="The upper bound of the interval join is invalid: Expected a length of time"):
+        with pytest.raises(
+            GraphError, match="The upper bound of the interval join is invalid: Expected a length of time"
+        ):
             joined(env, 5, "an hour")
 
     def test_a_stream_without_a_key(self, env):
@@ -526,7 +530,9 @@ class TestMistakes:
     def test_a_function_of_another_kind(self, env):
         with pytest.raises(GraphError, match="process needs a ProcessJoinFunction or a function, not"):
             joined(env, 0, 0).process(Parse())
-        with pytest.raises(GraphError, match=r"received the class Pair instead of an instance\. Write process\(Pair\(\)\)"):
+        with pytest.raises(
+            GraphError, match=r"received the class Pair instead of an instance\. Write process\(Pair\(\)\)"
+        ):
             joined(env, 0, 0).process(Pair)
 
     def test_a_late_output_that_is_no_tag(self, env):
