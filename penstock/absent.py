@@ -1,8 +1,8 @@
 """Errors for PyFlink names that Penstock lacks. Each error names the alternative.
 
-`import penstock.table` and `from penstock.datastream import SourceFunction` raise AbsentImport.
-`datastream.SourceFunction` and `env.add_classpaths(...)` raise AbsentAttribute, so `hasattr` returns False. Names that
-exist pay no cost: Python consults these hooks only after regular lookup fails.
+``import penstock.table`` and ``from penstock.datastream import SourceFunction`` raise AbsentImport.
+``datastream.SourceFunction`` and ``env.add_classpaths(...)`` raise AbsentAttribute, so ``hasattr`` returns False. Names
+that exist pay no cost: Python consults these hooks only after regular lookup fails.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from penstock.compatibility import ABSENT, OLDER
 from penstock.errors import PenstockError
 
 ALTERNATIVES = {name: text for names, text in ABSENT for name in names.split()}
-"""The alternative, by module (`datastream.utils`), name (`SourceFunction`) or member (`DataStream.cache`)."""
+"""The alternative, by module (``datastream.utils``), name (``SourceFunction``) or member (``DataStream.cache``)."""
 ALTERNATIVES_OF_OLDER = {name: text for names, text in OLDER for name in names.split()}
 """The same for names from older PyFlink versions and from Flink's Java API."""
 

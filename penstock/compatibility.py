@@ -1,7 +1,7 @@
 """Texts about PyFlink names that Penstock lacks or treats differently: the hand-written half of docs/compatibility.md.
 
-`penstock.absent` raises errors with these texts, and `make compatibility` generates the page from them. An entry for a
-name that Penstock has, or that PyFlink lacks, fails that command.
+``penstock.absent`` raises errors with these texts, and ``make compatibility`` generates the page from them. An entry
+for a name that Penstock has, or that PyFlink lacks, fails that command.
 """
 
 from __future__ import annotations

@@ -83,7 +83,7 @@ class Supervisor:
                 return
             if not died_of_us or code != -signal.SIGKILL:
                 raise DemoFailed(f"the driver ended with {_code(code)}. Its last output:\n{driver.words}")
-            self._crashed(f"driver {driver.pid} died of {_code(code)}")
+            self._crashed(f"driver {driver.pid} was killed by {_code(code)}")
             self._read_checkpoint()
 
     def _follow(self, driver: Driver) -> bool:

@@ -60,7 +60,7 @@ class FieldReducer:
 
 
 def field_reducer(what: str, position: int | str) -> FieldReducer:
-    """Return the reducer behind `sum`, `min`, `max`, `min_by` and `max_by` for one field."""
+    """Return the reducer behind ``sum``, ``min``, ``max``, ``min_by`` and ``max_by`` for one field."""
     if not isinstance(position, (int, str)):
         raise PenstockError(f"{what} needs the position or name of a field, not {type(position).__name__}.")
     return FieldReducer(what, position)
@@ -86,7 +86,7 @@ class Projection:
 
 
 def projection(positions: tuple[int, ...]) -> Projection:
-    """Return the map function behind `project`."""
+    """Return the map function behind ``project``."""
     if not positions or not all(type(position) is int and position >= 0 for position in positions):
         raise GraphError(f"project needs the positions of fields, starting at 0, not {positions!r}.")
     return Projection(positions)

@@ -1,4 +1,4 @@
-"""Common predicates for the strategies in `async_retry_strategies`."""
+"""Common predicates for the strategies in ``async_retry_strategies``."""
 
 from __future__ import annotations
 

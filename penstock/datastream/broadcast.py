@@ -60,7 +60,7 @@ class BroadcastConnectedStream(Generic[T1_co, T2_co]):
     ) -> None:
         if non_broadcast_stream._env is not broadcast_stream.input_stream._env:
             raise GraphError(
-                "Only streams of one environment can be connected.",
+                "Only streams of the same environment can be connected.",
                 fix="Create both streams from one env = StreamExecutionEnvironment.get_execution_environment().",
             )
         self.non_broadcast_stream = non_broadcast_stream

@@ -67,7 +67,7 @@ def check_process_function(func: Any, *, keyed: bool) -> None:
 
 
 def check_watermark_strategy(strategy: Any) -> None:
-    """Raise GraphError if `assign_timestamps_and_watermarks` cannot accept the strategy."""
+    """Raise GraphError if ``assign_timestamps_and_watermarks`` cannot accept the strategy."""
     if not isinstance(strategy, WatermarkStrategy):
         raise GraphError(
             f"assign_timestamps_and_watermarks needs a WatermarkStrategy, not {type(strategy).__name__}.",
@@ -85,7 +85,7 @@ def check_same_environment(first: object, second: object) -> None:
 
 
 def _check_open(func: Function) -> None:
-    """Refuse an `open` method that Penstock cannot call."""
+    """Refuse an ``open`` method that Penstock cannot call."""
     if inspect.iscoroutinefunction(func.open):
         raise GraphError(
             f"{describe(func)}.open is an async function, which would never run.",
@@ -128,7 +128,7 @@ def require_uids(graph: LogicalGraph, configuration: Configuration) -> None:
 
 
 def warn_of_derived_uids(graph: LogicalGraph, root: SharedStorage | None) -> None:
-    """Warn about state under a derived uid if the checkpoints at `root` outlive the driver."""
+    """Warn about state under a derived uid if the checkpoints at ``root`` outlive the driver."""
     nodes = [
         node
         for node in graph.nodes.values()

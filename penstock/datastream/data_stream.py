@@ -108,7 +108,7 @@ class DataStream(Declaration, PartitionableStream[T_co], WritableStream[T_co], G
 
     @property
     def _declared(self) -> Node:
-        """The node that the user's call created. `from_source` can add a watermark operator after its source."""
+        """The node that the user's call created. ``from_source`` can add a watermark operator after its source."""
         node = self._node
         return self._env._graph.nodes[node.inputs[0].node] if node.of_source else node
 

@@ -13,7 +13,7 @@ from penstock.runtime.output_tag import SideOutput
 Results: TypeAlias = Iterable[OUT] | None
 """Any number of results. None means no results."""
 ResultsAndSideOutputs: TypeAlias = Iterable[OUT | SideOutput] | None
-"""Any number of results, with `tag, value` for side outputs. None means no results."""
+"""Any number of results, with ``tag, value`` for side outputs. None means no results."""
 
 
 class Function(ABC):  # noqa: B024  methods to override, none required

@@ -1,7 +1,7 @@
 """Types derived from the return annotations of user functions, for operators without a declared type.
 
 A function without an annotation, or with one that does not determine a serializer (Any, an unresolvable name, a bare
-`list`), has no derived type. This is not an error.
+``list``), has no derived type. This is not an error.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def yielded(function: Any, *methods: str) -> Hinted | None:
 
 
 def mapped(function: Any, *methods: str) -> Hinted | None:
-    """Return the same as `returned`, but ignore None, which is not emitted."""
+    """Return the same as ``returned``, but ignore None, which is not emitted."""
     return _common([_hinted(_without(_annotation(function, method), NoneType)) for method in methods])
 
 

@@ -30,8 +30,8 @@ _logger = logging.getLogger("penstock")
 class JobReport:
     """Reports the progress of a job.
 
-    Call `started` once the job has recovered, `completed` after each epoch, and `ended` at its end. The methods run in
-    the job's threads, so they never raise or block.
+    Call ``started`` once the job has recovered, ``completed`` after each epoch, and ``ended`` at its end. The methods
+    run in the job's threads, so they never raise or block.
     """
 
     def __init__(self, job: Job, console: Console | None, quiet: bool = False) -> None:
@@ -47,7 +47,7 @@ class JobReport:
         self._over = threading.Event()
 
     def started(self, last: Manifest | None) -> None:
-        """Log the start line and begin to show progress. `last` is the checkpoint that the job resumes from."""
+        """Log the start line and begin to show progress. ``last`` is the checkpoint that the job resumes from."""
         if self._announced:
             return
         self._announced = True

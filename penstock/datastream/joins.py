@@ -29,7 +29,7 @@ TimeLength = Duration | Time | timedelta | int
 
 
 class JoinStep:
-    """An incomplete join declaration. `_later` holds the methods of later steps."""
+    """An incomplete join declaration. ``_later`` holds the methods of later steps."""
 
     _later: ClassVar[dict[str, str]] = {}
     """By method, the calls that must precede it."""

@@ -1,4 +1,4 @@
-"""The launch context that a launcher such as `penstock run` passes to the environments of a program."""
+"""The launch context that a launcher such as ``penstock run`` passes to the environments of a program."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _context = LaunchContext()
 
 
 def launch(context: LaunchContext) -> None:
-    """Install `context` as the launch context of this process.
+    """Install ``context`` as the launch context of this process.
 
     It stays installed after the program's main thread ends, because other threads can still create environments.
     """

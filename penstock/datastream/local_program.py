@@ -34,9 +34,9 @@ def local_program(
     max_parallelism: int | None,
     own_modules: Sequence[str],
 ) -> LocalProgram:
-    """Build the program of an environment, or of a stream whose records go to `sink`.
+    """Build the program of an environment, or of a stream whose records go to ``sink``.
 
-    The program's own parallelism applies unless one is given. `own_modules` are shipped to tasks by value.
+    The program's own parallelism applies unless one is given. ``own_modules`` are shipped to tasks by value.
     """
     env = program if isinstance(program, StreamExecutionEnvironment) else program.get_execution_environment()
     if isinstance(program, DataStream):

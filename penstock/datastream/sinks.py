@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from penstock.spark.writing import ToSpark
 
 AnySinkFunction: TypeAlias = SinkFunction[T] | TwoPhaseCommitSinkFunction | GenericWriteAheadSink | Callable[[T], Any]
-"""The functions that `add_sink` accepts."""
+"""The functions that ``add_sink`` accepts."""
 
 
 class DataStreamSink(Declaration):

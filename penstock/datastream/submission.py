@@ -33,7 +33,7 @@ _logger = logging.getLogger("penstock")
 
 
 def submit(env: StreamExecutionEnvironment, name: str, physical: PhysicalGraph, job_name: str | None) -> LocalJobClient:
-    """Start the environment's program as job `name`. `job_name` is the name that the program passed, if any."""
+    """Start the environment's program as job ``name``. ``job_name`` is the name that the program passed, if any."""
     settings, root = state_settings(env._configuration, name)
     interval = env.get_checkpoint_interval()
     restore = restore_settings(env._configuration)

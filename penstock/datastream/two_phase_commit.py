@@ -1,4 +1,4 @@
-"""Flink's TwoPhaseCommitSinkFunction, for `add_sink`. `connectors/two_phase.py` runs it."""
+"""Flink's TwoPhaseCommitSinkFunction, for ``add_sink``. ``connectors/two_phase.py`` runs it."""
 
 from __future__ import annotations
 

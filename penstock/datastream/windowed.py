@@ -1,4 +1,4 @@
-"""Windowed streams: the declaration between `window(...)` and the operation on each window."""
+"""Windowed streams: the declaration between ``window(...)`` and the operation on each window."""
 
 from __future__ import annotations
 
@@ -300,8 +300,8 @@ class _Windowed(Generic[T_co, K_co, W]):
             call = "process"
         else:
             raise GraphError(
-                f"The window_function must be a {self._applied.__name__} or a {self._processed.__name__}, not "
-                f"{_named(function)}."
+                f"The window_function must be an instance of {self._applied.__name__} or {self._processed.__name__}, "
+                f"not {_named(function)}."
             )
         return self._add(combiner, value_type, function, call, output_type or hints.yielded(function, call))
 
@@ -312,7 +312,7 @@ class _Windowed(Generic[T_co, K_co, W]):
                 fix=f"Write {call}({function.__name__}()).",
             )
         if not isinstance(function, kind) and (isinstance(function, Function) or not callable(function)):
-            raise GraphError(f"{call} needs a {kind.__name__} or a function, not {_named(function)}.")
+            raise GraphError(f"{call} needs a function or an instance of {kind.__name__}, not {_named(function)}.")
         # Only a declared type counts: adding an annotation later must not change how records are stored.
         value_type = self._keyed_stream._type()
         value_type = None if isinstance(value_type, Hinted) else value_type
@@ -440,10 +440,10 @@ def _named(given: Any) -> str:
 
 
 def time_windows(size: Length, slide: Length | None) -> WindowAssigner[Any, TimeWindow]:
-    """Return the assigner of event-time windows: sliding if `slide` is given, otherwise tumbling."""
+    """Return the assigner of event-time windows: sliding if ``slide`` is given, otherwise tumbling."""
     return TumblingEventTimeWindows.of(size) if slide is None else SlidingEventTimeWindows.of(size, slide)
 
 
 def count_windows(size: int, slide: int) -> WindowAssigner[Any, CountWindow]:
-    """Return the assigner of windows of `size` records: sliding if `slide` is not 0, otherwise tumbling."""
+    """Return the assigner of windows of ``size`` records: sliding if ``slide`` is not 0, otherwise tumbling."""
     return CountTumblingWindowAssigner(size) if slide == 0 else CountSlidingWindowAssigner(size, slide)

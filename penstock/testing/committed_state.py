@@ -36,7 +36,7 @@ class CommittedState:
         parameters: EpochParameters,
         last: Manifest | None,
     ) -> None:
-        """Create a reader. `names` maps names to uids, and `parameters` are those of the next epoch."""
+        """Create a reader. ``names`` maps names to uids, and ``parameters`` are those of the next epoch."""
         self._graph, self._program, self._names = graph, program, names
         self._engine, self._parameters, self._last = engine, parameters, last
 

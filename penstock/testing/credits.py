@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 
 class Credits:
-    """The credits of a harness. `backlog(uid)` returns the number of records waiting in a source."""
+    """The credits of a harness. ``backlog(uid)`` returns the number of records waiting in a source."""
 
     def __init__(self, backlog: Callable[[str], int | None]) -> None:
         self.backlog = backlog

@@ -33,8 +33,8 @@ from penstock.testing.watching import WatchedRun
 class LocalEngine:
     """Runs the tasks of epochs in this process.
 
-    `pending(uid)` returns a source's records for the epoch, as one list per input partition. Tasks run inside
-    `program`, which holds copies of the classes that a Spark worker could not import.
+    ``pending(uid)`` returns a source's records for the epoch, as one list per input partition. Tasks run inside
+    ``program``, which holds copies of the classes that a Spark worker could not import.
     """
 
     def __init__(

@@ -51,7 +51,10 @@ class SimulatedCrash(BaseException):
 
 
 class LocalExecution:
-    """Runs a job. Call `start`, then `run_epoch` for each epoch; `start` again after a crash; `stop` at the end."""
+    """Runs a job.
+
+    Call ``start``, then ``run_epoch`` for each epoch, ``start`` again after a crash, and ``stop`` at the end.
+    """
 
     def __init__(
         self,
@@ -188,9 +191,9 @@ class LocalExecution:
                 self.driver.finish_sinks()
 
     def run_epoch(self, epoch: RunEpoch, records: int | None = 0) -> EpochStatistics | None:
-        """Run an epoch over at most `records` of each source. The epoch that ends the input reads all waiting records.
+        """Run an epoch over at most ``records`` of each source.
 
-        Return None if the epoch crashed as requested.
+        The epoch that ends the input reads all waiting records. Return None if the epoch crashed as requested.
         """
         self.start_again_if_over()
         if not epoch.ends_input:

@@ -70,7 +70,7 @@ class Feed:
         return len(self.logs[uid]) - self._position(uid)
 
     def anything_waits(self, records: int | None) -> bool:
-        """Return whether an epoch of at most `records` per source would read any."""
+        """Return whether an epoch of at most ``records`` per source would read any."""
         self.draw(records)
         return any(self.waiting(uid) for uid in self.logs)
 
@@ -89,7 +89,7 @@ class Feed:
                     break
 
     def take(self, records: int | None) -> None:
-        """Select the input of the next epoch: at most `records` of each source, and at most its credits."""
+        """Select the input of the next epoch: at most ``records`` of each source, and at most its credits."""
         limits = {uid: self._limit(uid, records) for uid in self.logs}
         self.taken = {uid: self.waiting(uid) if limit is None else limit for uid, limit in limits.items()}
 

@@ -234,14 +234,14 @@ class JobHarness:
         self._feed.partitions[self._feed.uid(source)] = count
 
     def epoch(self, records: int | None = None) -> EpochStatistics | None:
-        """Run one epoch over the waiting records, at most `records` of each source.
+        """Run one epoch over the waiting records, at most ``records`` of each source.
 
         With flow control, an epoch reads at most the granted credits. Return None if the epoch crashed as requested.
         """
         return self._execution.run_epoch(RunEpoch(), records)
 
     def epochs(self, records: int) -> JobHarness:
-        """Run epochs of at most `records` each until no records wait."""
+        """Run epochs of at most ``records`` each until no records wait."""
         while self._feed.anything_waits(records):
             self.epoch(records)
         return self
@@ -261,7 +261,7 @@ class JobHarness:
     def run(self, records: int | None = None) -> list[Any]:
         """Run the complete program and return the output.
 
-        In BATCH mode and without `records`, the program runs as one epoch without checkpoints, as on Spark.
+        In BATCH mode and without ``records``, the program runs as one epoch without checkpoints, as on Spark.
         """
         if records is None and self._batch and self._driver.last is None and self._restore is None:
             self._feed.anything_waits(None)
@@ -291,7 +291,7 @@ class JobHarness:
     def stop_with_savepoint(self, directory: str | os.PathLike[str], drain: bool = False) -> str:
         """End the job with a savepoint and return its path.
 
-        With `drain`, end the input first, so all timers and windows fire.
+        With ``drain``, end the input first, so all timers and windows fire.
         """
         storage = savepoint_storage(os.fspath(directory))
         check_savepoint_directory(storage)
@@ -323,7 +323,7 @@ class JobHarness:
         self._execution.start()
 
     def crash_at(self, point: str) -> None:
-        """Crash when the next epoch reaches a point, such as `source.processed` or `driver.published`.
+        """Crash when the next epoch reaches a point, such as ``source.processed`` or ``driver.published``.
 
         An epoch that does not reach the point raises an error that lists the points it reached.
         """
@@ -349,7 +349,7 @@ class JobHarness:
     def state(self, name: str, key: Any, operator: str | None = None) -> Any:
         """Return the committed state of a key: a value, a list or a dict.
 
-        Pass `operator` (uid or name) if several hold it.
+        Pass ``operator`` (uid or name) if several hold it.
         """
         return self.committed().state(name, key, operator)
 
@@ -364,7 +364,7 @@ class JobHarness:
     def timers(self, operator: str | None = None) -> list[tuple[int, Any, str]]:
         """Return (time, key, kind) of every committed timer, in order.
 
-        Pass `operator` (uid or name) if several are keyed.
+        Pass ``operator`` (uid or name) if several are keyed.
         """
         return self.committed().timers(operator)
 

@@ -11,7 +11,7 @@ from penstock.common.program import Program
 
 
 def from_inside(program: Program, work: Callable[[], Any]) -> Any:
-    """Run `work` as a task does and return its result as the driver would receive it."""
+    """Run ``work`` as a task does and return its result as the driver would receive it."""
     with program.entered():
         result = work()
         if program.empty:

@@ -14,7 +14,7 @@ class Pace:
     """Task durations. Without any pace, tasks take their real time; with one, all other work takes no time."""
 
     def __init__(self, wait: Callable[[float], None]) -> None:
-        """Create a pace. `wait` advances the clock."""
+        """Create a pace. ``wait`` advances the clock."""
         self._wait = wait
         self._seconds: dict[str, float] = {}
         self._longest = 0.0

@@ -20,7 +20,7 @@ from penstock.state.ttl import STAMP, timed_name
 
 
 def newest_lineage(job: str | Path | SharedStorage) -> Storage:
-    """Return the storage of the newest run of a job, below `state.checkpoints.dir`/job name."""
+    """Return the storage of the newest run of a job, below ``state.checkpoints.dir``/job name."""
     root = LocalStorage(job) if isinstance(job, (str, Path)) else job
     lineage = Lineages(root).newest()
     if lineage is None:

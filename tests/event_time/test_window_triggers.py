@@ -434,10 +434,13 @@ class TestMistakes:
 
         windows = keyed(env).time_window(10)
         for call, says in [
-            (lambda: windows.process(Applied()), "process needs a ProcessWindowFunction or a function, not Applied"),
-            (lambda: windows.apply(OfAll()), "apply needs a WindowFunction or a function, not OfAll"),
+            (lambda: windows.process(Applied()), "process needs a function or an instance of ProcessWindowFunction"),
+            (lambda: windows.apply(OfAll()), "apply needs a function or an instance of WindowFunction, not OfAll"),
             (lambda: windows.apply(Applied), r"received the class Applied.*Write apply\(Applied\(\)\)"),
-            (lambda: windows.reduce(add, lambda *given: []), "must be a WindowFunction or a ProcessWindowFunction"),
+            (
+                lambda: windows.reduce(add, lambda *given: []),
+                "must be an instance of WindowFunction or ProcessWindowFunction",
+            ),
             (lambda: windows.reduce(Applied()), "reduce needs a ReduceFunction or a function, not Applied"),
             (
                 lambda: windows.aggregate(add),

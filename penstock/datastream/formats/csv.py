@@ -1,4 +1,4 @@
-"""CSV, under PyFlink's names. The type of a column is a Python type such as `int`, or one of `Types`."""
+"""CSV, under PyFlink's names. The type of a column is a Python type such as ``int``, or one of ``Types``."""
 
 from __future__ import annotations
 

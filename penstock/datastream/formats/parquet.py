@@ -1,4 +1,4 @@
-"""Parquet, under PyFlink's names. A row type is `Types.ROW_NAMED(...)`, a dataclass, or a pyarrow Schema."""
+"""Parquet, under PyFlink's names. A row type is ``Types.ROW_NAMED(...)``, a dataclass, or a pyarrow Schema."""
 
 from __future__ import annotations
 
