@@ -145,7 +145,7 @@ ABSENT: tuple[tuple[str, str], ...] = (
     ),
     (
         "AvroParquetReaders AvroParquetWriters",
-        "Not available: there is no Avro support. Use BulkFormat.parquet(...) and BulkWriterFactory.parquet(...).",
+        "Not available: Avro is not supported. Use BulkFormat.parquet(...) and BulkWriterFactory.parquet(...).",
     ),
     (
         "CsvSchemaBuilder.disable_array_element_separator CsvSchemaBuilder.remove_array_element_separator "

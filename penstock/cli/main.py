@@ -75,9 +75,7 @@ def run(
     if savepoint is None and (allow_non_restored_state or claim_mode is not None):
         raise typer.BadParameter("This option needs a savepoint: pass one with -s PATH.", param_hint="-n")
     if dry and savepoint is None:
-        raise typer.BadParameter(
-            "This option compares the program with a savepoint: pass one with -s PATH.", param_hint="--dry-run"
-        )
+        raise typer.BadParameter("This option needs a savepoint: pass one with -s PATH.", param_hint="--dry-run")
     if as_json and not dry:
         raise typer.BadParameter("This option requires --dry-run.", param_hint="--json")
     overrides = overrides_of(setting)

@@ -154,7 +154,7 @@ def test_dry_run_prints_json(dry_run, path):
 
 @pytest.mark.parametrize(
     ("options", "said"),
-    [(["--dry-run"], "with a savepoint"), (["--json", "-s", "somewhere"], "This option requires --dry-run")],
+    [(["--dry-run"], "needs a savepoint"), (["--json", "-s", "somewhere"], "This option requires --dry-run")],
 )
 def test_meaningless_options_are_refused(tmp_path, options, said):
     program = tmp_path / "job.py"

@@ -448,7 +448,7 @@ class TestMistakes:
             ),
             (lambda: windows.trigger(CountTrigger), "needs a Trigger, not CountTrigger"),
             (lambda: windows.evictor(3), "needs an Evictor, not int"),
-            (lambda: windows.allowed_lateness(-1), "cannot be -1 ms"),
+            (lambda: windows.allowed_lateness(-1), "must not be negative, but is -1 ms"),
             (lambda: windows.side_output_late_data("late"), "needs an OutputTag, not str"),
             (lambda: keyed(env).window(10), "needs a WindowAssigner, not int"),
             (
