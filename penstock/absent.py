@@ -122,7 +122,7 @@ def _alternative(fullname: str) -> str | None:
 
 
 def _message(name: str, text: str) -> str:
-    return f"{name}: {text} (docs/compatibility.md lists every PyFlink name.)"
+    return f"{name}: {text} (docs/migrate/compatibility.md lists every PyFlink name.)"
 
 
 sys.meta_path.append(_Finder())

@@ -1,4 +1,4 @@
-"""Texts about PyFlink names that Penstock lacks or treats differently: the hand-written half of docs/compatibility.md.
+"""Texts about PyFlink names that Penstock lacks or treats differently, for docs/migrate/compatibility.md.
 
 ``penstock.absent`` raises errors with these texts, and ``make compatibility`` generates the page from them. An entry
 for a name that Penstock has, or that PyFlink lacks, fails that command.
@@ -310,7 +310,7 @@ ABSENT: tuple[tuple[str, str], ...] = (
 """By module below the import root (`datastream.window`), name (`TimeWindow`) or member (`DataStream.cache`), the text
 of the error. Names of an absent module need an entry only if a package re-exports them."""
 
-_KEYS = "keys are numbers, strings, bytes, dates, tuples of these and similar types: docs/keys.md"
+_KEYS = "keys are numbers, strings, bytes, dates, tuples of these and similar types: docs/write/keys.md"
 _PRINT = "the driver prints when the epoch is complete, so a printed line is never rolled back"
 _SLOT_NAME = "only shown in the plan: Spark assigns cores to tasks"
 _SETTINGS = "an unknown key is an error; spark.* settings are passed to Spark"

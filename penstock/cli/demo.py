@@ -44,7 +44,7 @@ Next steps
   make test                                      run the tests
   make bench                                     compare the speed with Spark's own state API
   .venv/bin/penstock run examples/url_count.py   run the same count as a regular program
-  docs/architecture.md                           read how it works"""
+  docs/internals/architecture.md                 read how it works"""
 
 
 class DemoFailed(PenstockError):

@@ -33,7 +33,7 @@ def checkpointing_mode(configuration: Configuration) -> CheckpointingMode:
 
 
 class CheckpointConfig:
-    """A view of the environment's checkpoint settings; see docs/checkpoints.md.
+    """A view of the environment's checkpoint settings; see docs/operate/checkpoints.md.
 
     ``env.get_checkpoint_config()`` returns it. Each setter changes the environment.
     """

@@ -231,7 +231,7 @@ class DataStream(Declaration, PartitionableStream[T_co], WritableStream[T_co], G
         Args:
             key_selector: A function that returns the key of a record, or a ``KeySelector``. It must always return the
                 same key for the same record. Keys can be numbers, strings, bytes, ``None``, dates, and tuples of these;
-                see docs/keys.md.
+                see docs/write/keys.md.
             key_type: The type of the keys. By default it is taken from the function's return annotation.
 
         Example:

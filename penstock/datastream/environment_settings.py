@@ -102,7 +102,7 @@ class EnvironmentSettings:
         return self.get_checkpointing_mode()
 
     def set_restart_strategy(self, restart_strategy_configuration: RestartStrategyConfiguration) -> None:
-        """Set what the job does after a failure; docs/restarts.md describes the default.
+        """Set what the job does after a failure; docs/operate/recovery.md describes the default.
 
         Args:
             restart_strategy_configuration: A strategy created with ``RestartStrategies``.

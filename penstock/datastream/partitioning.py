@@ -68,7 +68,7 @@ class PartitionableStream(ABC, Generic[T_co]):
 
         Args:
             broadcast_state_descriptor: The state in which the connected function stores the records; see
-                docs/operator-state.md. Without it, the call only changes the partitioning.
+                docs/write/operator-state.md. Without it, the call only changes the partitioning.
             other_broadcast_state_descriptors: Further states of the connected function.
 
         Returns:

@@ -1,4 +1,4 @@
-"""Functions that hold operator state: what they implement, and what they are given. See docs/operator-state.md."""
+"""Functions that hold operator state: what they implement, and what they are given. See docs/write/operator-state.md."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ class BadMetric(PenstockError):
 
 
 class Metric:
-    """What a function updates. It belongs to one instance of the function and is no state: see docs/metrics.md."""
+    """What a function updates. It belongs to one instance of the function and is no state: see docs/run/monitoring.md."""
 
     _kind = ""
 

@@ -17,7 +17,7 @@ from penstock.testing import JobHarness
 
 pytestmark = pytest.mark.spark
 
-PAGE = Path(__file__).parents[2] / "docs" / "state-tables.md"
+PAGE = Path(__file__).parents[2] / "docs" / "query" / "state-tables.md"
 sys.path.insert(0, str(Path(__file__).parents[1] / "tables"))
 
 from table_jobs import DESCRIPTORS, everything, saved  # noqa: E402

@@ -136,7 +136,7 @@ class BulkFormatBuilder(_Builder):
 
 
 class FileSink(Sink):
-    """Made by `for_row_format` or `for_bulk_format`. docs/files.md has what holds."""
+    """Made by `for_row_format` or `for_bulk_format`. docs/connect/files.md has what holds."""
 
     why = "files are shown by a rename when their checkpoint is complete, and each once"
 

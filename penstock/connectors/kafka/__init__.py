@@ -1,1 +1,1 @@
-"""Kafka as source and sink, through confluent-kafka and so librdkafka; see docs/kafka.md."""
+"""Kafka as source and sink, through confluent-kafka and so librdkafka; see docs/connect/kafka.md."""

@@ -1,1 +1,1 @@
-"""PostgreSQL as a source and as an exactly-once sink. docs/postgres.md has what holds."""
+"""PostgreSQL as a source and as an exactly-once sink. docs/connect/postgres.md has what holds."""

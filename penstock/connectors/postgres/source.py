@@ -49,7 +49,7 @@ class PostgresSource(Source):
 
     `records`: each a `Row` with the columns' names, a tuple, or a dict. `columns`: only these, in this order.
     `splits`: how many tasks read at the same time, each every so-manieth number; it stays what it was when the job
-    began. `trust_numbers`: the numbers come from the writers, who take care: docs/postgres.md says of what.
+    began. `trust_numbers`: the numbers come from the writers, who take care: docs/connect/postgres.md says of what.
     """
 
     replayable = True
