@@ -1,6 +1,7 @@
 """Iterations in supersteps over bounded input (docs/write/batch.md).
 
-The output of one superstep is the input of the next. Each superstep is a separate batch job with new functions and empty state. Its records pass through the driver.
+The output of one superstep is the input of the next. Each superstep is a separate batch job with new functions and
+empty state. Its records pass through the driver.
 """
 
 from __future__ import annotations
