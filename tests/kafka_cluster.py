@@ -1,8 +1,8 @@
-"""A cluster of librdkafka's mock brokers, in this process and reachable from others.
+"""A cluster of librdkafka's mock brokers, in this process but reachable from others.
 
-It speaks Kafka's protocol and keeps records in memory. Its limitations: it does not hide the records of open or aborted
-transactions, does not fence an older producer, and cannot look up records by timestamp. kafka_ledger.py adds offsets
-that are sent to a transaction.
+It speaks Kafka's protocol and keeps records in memory. Limitations: it does not hide the records of open or aborted
+transactions, does not fence an older producer, and does not find records by timestamp. It also does not keep offsets
+that are sent to a transaction; kafka_ledger.py adds that.
 """
 
 import ctypes
@@ -16,7 +16,7 @@ _TIMEOUT_S = 30
 
 
 class MockCluster:
-    """A cluster of one broker. A test chooses the number of partitions of each topic."""
+    """A cluster of one broker. Tests create topics with any number of partitions."""
 
     def __init__(self):
         site = Path(confluent_kafka.__file__).parents[1]
@@ -31,7 +31,7 @@ class MockCluster:
         host, port = self._call("rd_kafka_mock_cluster_bootstraps", ctypes.c_char_p, self._cluster).decode().split(":")
         self._relay = Relay((host, int(port)))
         self.servers = f"127.0.0.1:{self._relay.port}"
-        # Otherwise clients bypass the relay once they have discovered the broker.
+        # Otherwise clients bypass the relay once they know the broker.
         self._call(
             "rd_kafka_mock_broker_set_host_port",
             ctypes.c_int,
@@ -54,13 +54,13 @@ class MockCluster:
         self._of_topic("rd_kafka_mock_topic_delete", topic)
 
     def delete_records(self, topic, partition, before):
-        """Delete records as a topic's retention does."""
+        """Delete records, like a topic's retention."""
         self._of_topic(
             "rd_kafka_mock_partition_delete_records", topic, ctypes.c_int32(partition), ctypes.c_int64(before)
         )
 
     def refuse(self, request, *codes):
-        """Answer the next requests of this kind (an API key of Kafka's protocol) with errors."""
+        """Answer the next requests of this type (a number of Kafka's protocol) with errors."""
         self._refused.add(request)
         self._call(
             "rd_kafka_mock_push_request_errors_array",
@@ -77,7 +77,7 @@ class MockCluster:
         self._refused.clear()
 
     def requests(self):
-        """Return the kinds of requests since the last call, in order."""
+        """Return the types of the requests since the last call, in order."""
         count = ctypes.c_size_t()
         found = self._call(
             "rd_kafka_mock_get_requests", ctypes.POINTER(ctypes.c_void_p), self._cluster, ctypes.byref(count)
@@ -98,7 +98,7 @@ class MockCluster:
         assert self._producer.flush(_TIMEOUT_S) == 0
 
     def send_in_transaction(self, topic, *values, partition=0):
-        """Send records in a transaction. The transaction marker takes an offset that no consumer receives."""
+        """Send values in a transaction. Its end marker occupies an offset that consumers do not receive."""
         producer = confluent_kafka.Producer({"bootstrap.servers": self.servers, "transactional.id": uuid.uuid4().hex})
         producer.init_transactions(_TIMEOUT_S)
         producer.begin_transaction()
@@ -115,7 +115,7 @@ class MockCluster:
             consumer.assign([confluent_kafka.TopicPartition(topic, partition, confluent_kafka.OFFSET_BEGINNING)])
             while (message := consumer.poll(_TIMEOUT_S)) is not None and message.error() is None:
                 found.append(message)
-            assert message is not None, f"{self.servers} does not respond"
+            assert message is not None, f"no answer from {self.servers}"
             assert message.error().code() == confluent_kafka.KafkaError._PARTITION_EOF
         consumer.close()
         return found
@@ -124,7 +124,7 @@ class MockCluster:
         return [message.value() for message in self.messages(topic, partitions)]
 
     def committed(self, group, topic, partition=0):
-        """Return the offset that a group has committed."""
+        """Return the committed offset of a group."""
         consumer = confluent_kafka.Consumer({"bootstrap.servers": self.servers, "group.id": group})
         found = consumer.committed([confluent_kafka.TopicPartition(topic, partition)], _TIMEOUT_S)[0].offset
         consumer.close()

@@ -1,7 +1,7 @@
-"""Transactional offsets, which the mock brokers lack: a group's offsets become visible when the transaction commits.
+"""Transactional offsets, which the mock brokers lack: they are committed to their group with the transaction.
 
-A relay in front of the broker inspects the requests of clients, keeps the offsets of each transactional id, and commits
-them for their group when the transaction commits. If the transaction aborts, the relay discards them.
+A relay in front of the broker inspects the requests of clients and keeps the offsets of each transactional id. It
+commits them to their group when the transaction commits, and discards them when it aborts.
 """
 
 import socket
@@ -15,7 +15,7 @@ _TXN_OFFSET_COMMIT, _END_TXN = 28, 26
 
 
 class Relay:
-    """Accepts clients on `port` and opens a connection to the broker at `address` for each."""
+    """Accepts clients at `port`, and opens a connection to the broker at `address` for each."""
 
     def __init__(self, address):
         self._address = address
@@ -56,19 +56,19 @@ class Relay:
         fields.number(4)
         fields.text()
         if kind == _END_TXN:
-            assert version < 3, "strings are compact from version 3 on"
+            assert version < 3, "from version 3 on, strings are compact"
             self._end(fields.text(), committed=fields.skip(8 + 2).number(1))
             return
         assert version == 3
         transaction, group = fields.skip(1).compact_text(), fields.compact_text()
         fields.skip(8 + 2 + 4).compact_text()
         fields.compact_text()
-        # One topic and one partition. Compact lengths are stored plus one.
+        # One topic and one partition: compact lengths are one higher.
         assert fields.number(1) == 2
         topic = fields.compact_text()
         assert fields.number(1) == 2
         partition, offset = fields.number(4), fields.number(8)
-        # confluent-kafka also sends the terminating zero of C strings.
+        # confluent-kafka also sends the terminating NUL of a string.
         metadata = fields.skip(4).compact_text().rstrip("\0")
         entry = confluent_kafka.TopicPartition(topic, partition, offset, metadata)
         self._offsets[transaction] = group, entry
@@ -83,7 +83,7 @@ class Relay:
 
 
 class _Fields:
-    """The fields of a request, read in order."""
+    """Reads the fields of a request in sequence."""
 
     def __init__(self, data):
         self._data = data
@@ -96,7 +96,7 @@ class _Fields:
         return self._take(max(0, self.number(2))).decode()
 
     def compact_text(self):
-        """Return a string whose length plus one is in a single byte, because strings in tests are short."""
+        """Return a string with a one-byte length, plus one: the strings in tests are short."""
         length = self.number(1)
         assert length >= 0
         return self._take(max(0, length - 1)).decode()

@@ -1,10 +1,10 @@
-"""An S3 server on loopback for tests: moto in a separate process, with three buckets.
+"""An S3 server on loopback for the tests: moto in a separate process, with three buckets.
 
-`bucket` behaves like S3. `careless` ignores If-None-Match. `echo` receives every put twice and answers the second one,
-as seen by a client whose first response was lost.
+`bucket` behaves like S3. `careless` ignores If-None-Match. `echo` executes every put twice and returns the second
+response, which is what a client sees if the first response was lost.
 
-moto checks for an object and then puts it, in threads. This server handles requests one by one, which makes a put
-atomic, as on S3. The server ends when its standard input closes, so it never outlives the tests.
+moto checks for an object and then writes it, in threads. Here requests run one at a time, so that a put is atomic, as
+on S3. The server ends when its standard input closes, so it never outlives the tests.
 """
 
 from __future__ import annotations
