@@ -139,7 +139,7 @@ class DataStream(Declaration, PartitionableStream[T_co], WritableStream[T_co], G
         """Set the number of key groups, which is the largest parallelism the operator can ever have.
 
         Args:
-            max_parallelism: The number of key groups. It is fixed once the operator has checkpointed state.
+            max_parallelism: The number of key groups.
         """
         self._node.set_max_parallelism(max_parallelism)
         return self
@@ -232,7 +232,7 @@ class DataStream(Declaration, PartitionableStream[T_co], WritableStream[T_co], G
             key_selector: A function that returns the key of a record, or a ``KeySelector``. It must always return the
                 same key for the same record. Keys can be numbers, strings, bytes, ``None``, dates, and tuples of these;
                 see docs/write/keys.md.
-            key_type: The type of the keys. By default it is taken from the function's return annotation.
+            key_type: The type to convert keys to. By default keys keep their Python type.
 
         Example:
             >>> totals = orders.key_by(lambda order: order.customer).sum("price")

@@ -6,9 +6,9 @@ from enum import Enum
 class RuntimeExecutionMode(Enum):
     """How a program treats bounded input.
 
-    ``STREAMING`` emits one result per record. ``BATCH`` emits only the final result of each key, at the end of the
-    input; it requires bounded sources. ``AUTOMATIC`` selects ``BATCH`` if all sources are bounded, otherwise
-    ``STREAMING``.
+    ``STREAMING`` emits a result of a keyed reduce for every record. ``BATCH`` emits only the last result of each key,
+    at the end of the input, and requires bounded sources. ``AUTOMATIC`` selects ``BATCH`` if all sources are bounded,
+    otherwise ``STREAMING``.
     """
 
     STREAMING = 0

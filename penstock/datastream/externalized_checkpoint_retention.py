@@ -6,8 +6,7 @@ from enum import Enum
 class ExternalizedCheckpointRetention(Enum):
     """Whether to keep the checkpoints of a job that has ended.
 
-    ``DELETE_ON_CANCELLATION`` removes them, ``RETAIN_ON_CANCELLATION`` keeps them. The checkpoints of a failed job are
-    always kept.
+    ``RETAIN_ON_CANCELLATION`` keeps them; the other modes delete them. The checkpoints of a failed job are always kept.
     """
 
     DELETE_ON_CANCELLATION = 0

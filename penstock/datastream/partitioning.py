@@ -36,7 +36,7 @@ class PartitionableStream(ABC, Generic[T_co]):
         return self._partitioned(Partitioning(RESCALE))
 
     def shuffle(self) -> DataStream[T_co]:
-        """Distribute records evenly over the next operator's subtasks, in a pseudorandom order.
+        """Distribute records evenly over the next operator's subtasks, in no particular order.
 
         A replayed record always goes to the same subtask.
         """
