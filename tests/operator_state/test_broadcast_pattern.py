@@ -519,7 +519,7 @@ class TestMistakes:
 
     def test_streams_of_two_environments(self, env):
         other = StreamExecutionEnvironment.get_execution_environment()
-        with pytest.raises(GraphError, match="one environment"):
+        with pytest.raises(GraphError, match="same environment"):
             env.from_collection([1]).connect(other.from_collection([1]).broadcast(RULES))
 
 
