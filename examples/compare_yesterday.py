@@ -1,4 +1,4 @@
-"""Each day's value beside that of the day before (F5): a map of day to value per shop, kept for two days."""
+"""Compare each day's value with that of the day before: a map of day to value per shop, kept for two days."""
 
 from collections.abc import Iterator
 from datetime import date, timedelta
@@ -15,7 +15,7 @@ SAMPLE = [
 
 
 class Compare(KeyedProcessFunction):
-    """(shop, day, value, difference to the day before or None)."""
+    """Emits (shop, day, value, difference from the day before or None)."""
 
     def open(self, runtime_context: RuntimeContext) -> None:
         self.values = runtime_context.get_map_state(MapStateDescriptor("values", date, int))

@@ -1,4 +1,4 @@
-"""The connected components of a graph: each vertex gets the least vertex it can be reached from (F97).
+"""Find the connected components of a graph: the label of each vertex is the smallest vertex it can reach.
 
 penstock run examples/connected_components.py
 """
@@ -18,11 +18,11 @@ from penstock.datastream.state import ListStateDescriptor, ValueStateDescriptor
 EDGES = [(1, 2), (2, 3), (3, 4), (5, 6), (6, 7), (8, 8)]
 
 Label = tuple[int, int, int | None]
-"""A vertex, a component it may belong to, and the one it was in before, which only its own label knows."""
+"""A vertex, a candidate component, and the vertex's previous component, which only its own label contains."""
 
 
 class Neighbours(KeyedCoProcessFunction):
-    """Tells each neighbour of a vertex the vertex's component, in whatever order edges and labels come."""
+    """Sends the component of a vertex to each of its neighbours, regardless of the order of edges and labels."""
 
     def open(self, runtime_context: RuntimeContext) -> None:
         self.component = runtime_context.get_state(ValueStateDescriptor("component", int))
@@ -48,8 +48,8 @@ def superstep(labels: DataStream, number: int) -> Superstep:
     env = labels.get_execution_environment()
     own = labels.map(lambda label: (label[0], label[1], label[1]))
     edges = env.from_collection([(a, b) for edge in EDGES for a, b in (edge, edge[::-1])])
-    told = own.connect(edges).key_by(lambda label: label[0], lambda edge: edge[0]).process(Neighbours())
-    after = own.union(told).key_by(lambda label: label[0]).reduce(least)
+    sent = own.connect(edges).key_by(lambda label: label[0], lambda edge: edge[0]).process(Neighbours())
+    after = own.union(sent).key_by(lambda label: label[0]).reduce(least)
     return Superstep(after, after.filter(lambda label: label[1] != label[2]))
 
 

@@ -1,4 +1,4 @@
-"""How far each consumer is behind the producer (F2). Stateless: no key, no state, no shuffle."""
+"""Compute the lag of each consumer behind the producer. Stateless: no key, no state, no shuffle."""
 
 import json
 

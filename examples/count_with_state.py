@@ -1,4 +1,4 @@
-"""A running sum per key with map_with_state (F16): each record gives its key and the sum before it."""
+"""Keep a running sum per key with map_with_state: each record emits its key and the previous sum."""
 
 from penstock.datastream import DataStream, StreamExecutionEnvironment
 

@@ -1,4 +1,4 @@
-"""Each primary key once, whatever is delivered again (F5)."""
+"""Emit each primary key once, even if records are delivered again."""
 
 from penstock.datastream import DataStream, StreamExecutionEnvironment
 

@@ -1,11 +1,11 @@
-"""Enrichment by asynchronous calls to an HTTP server: the price of each product that is ordered.
+"""Enrich orders with prices by asynchronous calls to an HTTP server.
 
-A hundred orders at a time wait for their answers in one task, so that the job is as fast as the server, not as slow as
-one call after the other. A server that is busy is asked again; an order that has no price within ten seconds goes on
-without one; an order of a product that nobody knows is left out.
+A task has up to a hundred calls in flight, so the job is as fast as the server instead of making one call after the
+other. A call to a busy server is retried. An order without a price after ten seconds is emitted without one, and an
+order of an unknown product is dropped.
 
-The client is a few lines on asyncio's streams, to need no other library; with one such as aiohttp, make its session in
-`async def open` and close it in `async def close`. The server is part of the example too.
+The client uses only asyncio's streams, to avoid a dependency. With a library such as aiohttp, create its session in
+`async def open` and close it in `async def close`. The server is part of the example.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ SAMPLE = [("apple", 3), ("bread", 1), ("unicorn", 1), ("coffee", 2), ("apple", 1
 
 
 class Enrich(AsyncFunction):
-    """(product, pieces) becomes (product, pieces, price in cents of all of them)."""
+    """Turns (product, pieces) into (product, pieces, total price in cents)."""
 
     def __init__(self, port: int) -> None:
         self.port = port
@@ -48,7 +48,7 @@ class Enrich(AsyncFunction):
 
 
 async def get(port: int, path: str) -> tuple[int, bytes]:
-    """Status and body of what a server on this machine answers."""
+    """Return the status and body of a response from a server on this machine."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
         writer.write(f"GET {path} HTTP/1.0\r\nHost: 127.0.0.1\r\n\r\n".encode())
@@ -67,7 +67,7 @@ def build(orders: DataStream, port: int) -> DataStream:
 
 @contextmanager
 def price_server() -> Iterator[int]:
-    """The port of a server that is busy whenever a product is asked for the first time."""
+    """Run a server that is busy at the first request for each product, and yield its port."""
     asked = set()
 
     class Prices(BaseHTTPRequestHandler):

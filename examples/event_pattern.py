@@ -1,4 +1,4 @@
-"""An event pattern (F5): a card that pays under one euro three times in a row and then over five hundred."""
+"""Detect an event pattern: a card that pays less than one euro three times in a row and then more than five hundred."""
 
 from collections.abc import Iterator
 
@@ -10,7 +10,7 @@ SAMPLE = [("card-1", 0.5), ("card-2", 700.0), ("card-1", 0.2), ("card-1", 0.9), 
 
 
 class Detect(KeyedProcessFunction):
-    """(card, the small amounts, the large one) when the pattern is complete."""
+    """Emits (card, the small amounts, the large amount) when the pattern is complete."""
 
     def open(self, runtime_context: RuntimeContext) -> None:
         self.probes = runtime_context.get_list_state(ListStateDescriptor("probes", float))

@@ -1,4 +1,4 @@
-"""k-means: points are given to the nearest centre, centres move to the middle of their points, until none moves (F97).
+"""k-means: assign points to the nearest centre and move centres to the mean of their points until none moves.
 
 penstock run examples/k_means.py
 """
@@ -18,7 +18,7 @@ from penstock.datastream.state import ListStateDescriptor
 POINTS = [(1.0, 1.0), (1.5, 2.0), (1.0, 1.5), (8.0, 8.0), (9.0, 8.5), (8.5, 9.0), (0.5, 1.5), (8.5, 8.5)]
 CENTRES = [(0, 0.0, 0.0), (1, 5.0, 5.0)]
 PARTS = 4
-"""Points are worked on in so many parts, each of which is told all centres."""
+"""The number of parts into which the points are divided. Each part receives all centres."""
 NEAR = 1e-6
 
 Centre = tuple[int, float, float]
@@ -26,7 +26,7 @@ Sum = tuple[int, float, float, int]
 
 
 class Nearest(KeyedCoProcessFunction):
-    """Holds a part of the points, and gives each to its nearest centre when all centres are there: at the end."""
+    """Holds a part of the points, and assigns each to its nearest centre at the end, when all centres are known."""
 
     def open(self, runtime_context: RuntimeContext) -> None:
         self.centres = runtime_context.get_list_state(ListStateDescriptor("centres", tuple[int, float, float]))
@@ -48,9 +48,9 @@ class Nearest(KeyedCoProcessFunction):
 
 def superstep(centres: DataStream, number: int) -> Superstep:
     env = centres.get_execution_environment()
-    told = centres.flat_map(lambda centre: [(part, centre) for part in range(PARTS)])
+    sent = centres.flat_map(lambda centre: [(part, centre) for part in range(PARTS)])
     points = env.from_collection([(place % PARTS, point) for place, point in enumerate(POINTS)])
-    nearest = told.connect(points).key_by(lambda pair: pair[0], lambda pair: pair[0]).process(Nearest())
+    nearest = sent.connect(points).key_by(lambda pair: pair[0], lambda pair: pair[0]).process(Nearest())
     sums = nearest.key_by(lambda given: given[0]).reduce(
         lambda one, two: (one[0], one[1] + two[1], one[2] + two[2], one[3] + two[3])
     )

@@ -1,4 +1,4 @@
-"""The least value seen per key (F15). A key's first value is the least so far, whatever it is."""
+"""Track the smallest value per key. The first value of a key is always the smallest so far."""
 
 from collections.abc import Iterator
 
@@ -9,7 +9,7 @@ SAMPLE = [(2, 21), (4, 1), (5, 4), (2, 30), (2, 7)]
 
 
 class LeastValue(KeyedProcessFunction):
-    """(key, value, least value so far) for every record."""
+    """Emits (key, value, smallest value so far) for every record."""
 
     def open(self, runtime_context: RuntimeContext) -> None:
         self.least = runtime_context.get_state(ValueStateDescriptor("leastValue", int))
@@ -19,7 +19,7 @@ class LeastValue(KeyedProcessFunction):
     ) -> Iterator[tuple[int, int, int]]:
         key, number = value
         least = self.least.value()
-        # Nothing stored yet is not zero: decide for it by name.
+        # A missing value is None, not zero, so test for it explicitly.
         if least is None or number < least:
             least = number
             self.least.update(least)

@@ -1,6 +1,6 @@
-"""A model per machine that learns while it predicts: its parameters are state (F5).
+"""Train a model per machine while it predicts, with the parameters in state.
 
-Linear regression by stochastic gradient descent. Each record is (machine, x, y); the output is (machine, prediction
+Linear regression by stochastic gradient descent. Each record is (machine, x, y). The output is (machine, prediction
 made before y was known, error).
 """
 

@@ -1,4 +1,4 @@
-"""Payments over the limit of their time (F24): limits are broadcast, and change while the job runs."""
+"""Detect payments over the limit of their time. Limits are broadcast and change while the job runs."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -8,7 +8,7 @@ from penstock.datastream import DataStream, KeyedBroadcastProcessFunction, Runti
 from penstock.datastream.state import MapStateDescriptor
 
 LIMITS = MapStateDescriptor("limits", Types.LONG(), Types.INT())
-"""By the time from which it holds."""
+"""The limits by the time from which each applies."""
 
 # (card or "limit", amount, time)
 SAMPLE = [
@@ -24,7 +24,7 @@ SAMPLE = [
 
 
 class OverTheLimit(KeyedBroadcastProcessFunction[str, Any, Any, Any]):
-    """Decides on a payment when event time has come to it: then all limits up to that time are known."""
+    """Checks a payment when event time reaches it, because all limits up to that time are then known."""
 
     def open(self, runtime_context: RuntimeContext) -> None:
         self.payments = runtime_context.get_map_state(MapStateDescriptor("payments", int, int))
@@ -54,7 +54,7 @@ class OverTheLimit(KeyedBroadcastProcessFunction[str, Any, Any, Any]):
 
 
 def build(events: DataStream) -> DataStream:
-    """(card, amount, the limit that it is over)."""
+    """Return a stream of (card, amount, the exceeded limit)."""
     times = WatermarkStrategy.for_monotonous_timestamps()
     timed = events.assign_timestamps_and_watermarks(times.with_timestamp_assigner(lambda event, timestamp: event[2]))
     limits = timed.filter(lambda event: event[0] == "limit").broadcast(LIMITS)

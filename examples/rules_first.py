@@ -1,4 +1,4 @@
-"""Orders checked by rules that must all be present before the first order: until then, orders wait in state (F24)."""
+"""Check orders against rules that must all be present before the first order. Until then, orders wait in state."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -8,11 +8,11 @@ from penstock.datastream import DataStream, KeyedBroadcastProcessFunction, Runti
 from penstock.datastream.state import ListStateDescriptor, MapStateDescriptor
 
 LIMITS = MapStateDescriptor("limits", Types.STRING(), Types.INT())
-"""By country."""
+"""The limits by country."""
 SIZE = MapStateDescriptor("size of the first set", Types.STRING(), Types.INT())
 WAITING = ListStateDescriptor("waiting", Types.TUPLE([Types.STRING(), Types.STRING(), Types.INT()]))
 
-# ("order", country, amount), ("rule", country, limit) or ("rules", "", how many there are in the first set)
+# ("order", country, amount), ("rule", country, limit) or ("rules", "", number of rules in the first set)
 SAMPLE = [
     ("order", "de", 120),
     ("order", "fr", 70),
@@ -25,7 +25,7 @@ SAMPLE = [
 
 
 class OverTheLimit(KeyedBroadcastProcessFunction[str, Any, Any, Any]):
-    """Checks an order when the first set of rules is complete, whichever comes first."""
+    """Checks an order when the first set of rules is complete, in whatever order they arrive."""
 
     def open(self, runtime_context: RuntimeContext) -> None:
         self.waiting = runtime_context.get_list_state(WAITING)
@@ -60,7 +60,7 @@ class OverTheLimit(KeyedBroadcastProcessFunction[str, Any, Any, Any]):
 
 
 def is_complete(ctx: Any) -> bool:
-    """Whether as many rules are present as were announced. The announcement may come after them."""
+    """Return whether all announced rules are present. The announcement can arrive after the rules."""
     size = ctx.get_broadcast_state(SIZE).get("size")
     return size is not None and len(list(ctx.get_broadcast_state(LIMITS))) >= size
 
@@ -73,7 +73,7 @@ def check(order: tuple[str, str, int], ctx: Any) -> Iterator[tuple[str, int, int
 
 
 def build(events: DataStream) -> DataStream:
-    """(country, amount, the limit that it is over)."""
+    """Return a stream of (country, amount, the exceeded limit)."""
     rules = events.filter(lambda event: event[0] != "order").broadcast(LIMITS, SIZE)
     orders = events.filter(lambda event: event[0] == "order").key_by(lambda order: order[1])
     return orders.connect(rules).process(OverTheLimit()).uid("over the limit")

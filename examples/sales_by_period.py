@@ -1,4 +1,4 @@
-"""Sales by minute, hour and day (F5): state holds the pending total of each period until event time has passed it."""
+"""Sum sales by minute, hour and day. State holds the pending total of each period until event time passes it."""
 
 from collections.abc import Iterable, Iterator
 
@@ -33,7 +33,7 @@ class Total(ProcessWindowFunction):
 
 
 def build(sales: DataStream) -> DataStream:
-    """(shop, period, its start in seconds, the amount sold). An hour is made of its minutes, a day of its hours."""
+    """Return a stream of (shop, period, start in seconds, amount). Hours are summed from minutes, days from hours."""
     times = WatermarkStrategy.for_bounded_out_of_orderness(Duration.of_seconds(30))
     timed = sales.assign_timestamps_and_watermarks(
         times.with_timestamp_assigner(lambda sale, timestamp: sale[2] * 1000)

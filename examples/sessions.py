@@ -1,4 +1,4 @@
-"""Sessions of a click stream: clicks of a user with less than half an hour between them (F5)."""
+"""Group a click stream into sessions: clicks of a user with less than half an hour between them."""
 
 from collections.abc import Iterable, Iterator
 
@@ -27,7 +27,7 @@ class Session(ProcessWindowFunction):
 
 
 def build(clicks: DataStream) -> DataStream:
-    """(user, minute of the first click, pages in order)."""
+    """Return a stream of (user, minute of the first click, pages in order)."""
     times = WatermarkStrategy.for_bounded_out_of_orderness(Duration.of_minutes(30))
     timed = clicks.assign_timestamps_and_watermarks(
         times.with_timestamp_assigner(lambda click, timestamp: click[1] * 60_000)

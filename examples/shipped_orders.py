@@ -1,4 +1,4 @@
-"""Each order with the shipment that left within an hour of it: an interval join."""
+"""Join each order with the shipment that left within an hour of it: an interval join."""
 
 from collections.abc import Iterator
 
@@ -15,7 +15,7 @@ SAMPLE = [
     ("shipment", "o-3", 90 * MINUTE, "truck 2"),
     ("shipment", "o-2", 66 * MINUTE, "truck 7"),
 ]
-"""(what, order, event time in ms, detail), at most 30 minutes out of order."""
+"""(kind, order, event time in ms, detail), at most 30 minutes out of order."""
 
 Event = tuple[str, str, int, str]
 

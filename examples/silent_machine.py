@@ -1,4 +1,4 @@
-"""An alert when a machine has been silent for a minute, by the times of its own reports (F5)."""
+"""Raise an alert when a machine has been silent for a minute, by the timestamps of its reports."""
 
 from collections.abc import Iterator
 
@@ -13,7 +13,7 @@ SAMPLE = [("press", 0), ("lathe", 10), ("press", 50), ("lathe", 65), ("press", 1
 
 
 class Silence(KeyedProcessFunction):
-    """One timer a minute after the last report; each report moves it."""
+    """Sets one timer a minute after the last report. Each report moves it."""
 
     def open(self, runtime_context: RuntimeContext) -> None:
         self.due = runtime_context.get_state(ValueStateDescriptor("due", Types.LONG()))
@@ -23,7 +23,7 @@ class Silence(KeyedProcessFunction):
         reported, known = ctx.timestamp() or 0, self.due.value()
         if known is not None and reported <= known:
             timers.delete_event_time_timer(known)
-        # After a longer silence the timer stays: it will be due, if only when event time has come so far.
+        # After a longer silence the timer stays and fires as soon as event time reaches it.
         due = max(known or 0, reported + MINUTE)
         timers.register_event_time_timer(due)
         self.due.update(due)
@@ -35,7 +35,7 @@ class Silence(KeyedProcessFunction):
 
 
 def build(reports: DataStream) -> DataStream:
-    """(machine, second at which it had been silent for a minute)."""
+    """Return a stream of (machine, second at which it had been silent for a minute)."""
     times = WatermarkStrategy.for_bounded_out_of_orderness(Duration.of_minutes(1))
     timed = reports.assign_timestamps_and_watermarks(
         times.with_timestamp_assigner(lambda report, timestamp: report[1] * 1000)

@@ -1,7 +1,7 @@
-"""Sessions of many sources follow one state machine; what does not fit is an alert (F4).
+"""Follow the sessions of many sources through one state machine and raise an alert for each invalid event.
 
-Initial -a-> W, -c-> X; W -b-> Y; X -b-> Y, -d-> Z; Y -e-> Z; Z -g-> terminal, which forgets the session. Any other
-event raises an alert with source, state and event, and the session stays where it is.
+Initial -a-> W, -c-> X; W -b-> Y; X -b-> Y, -d-> Z; Y -e-> Z; Z -g-> terminal, which clears the session. Any other event
+raises an alert with source, state and event, and the session stays in its state.
 """
 
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Requests per URL of an access log, as Nginx writes it (F3). One output per request: the URL and its count so far.
+"""Count requests per URL in an Nginx access log. Each request emits the URL and its count so far.
 
 penstock run examples/url_count.py              three requests, to see it work
 penstock run examples/url_count.py access.log   a file, or a folder of files
@@ -18,7 +18,7 @@ SAMPLE = [
 
 
 def url_of(line: str) -> Iterator[str]:
-    """The URL of the request, or nothing where the line holds none: clients send all sorts of things."""
+    """Yield the URL of a request, or nothing if the line has none, because clients can send anything."""
     parts = line.split('"')
     request = parts[1].split(" ") if len(parts) > 1 else []
     if len(request) == 3:

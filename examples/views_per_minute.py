@@ -1,4 +1,4 @@
-"""Page views per minute; views that come too late are counted apart (F5)."""
+"""Count page views per minute, and late views separately."""
 
 from collections.abc import Iterable, Iterator
 
@@ -20,7 +20,7 @@ class Count(ProcessWindowFunction):
 
 
 def build(views: DataStream) -> DataStream:
-    """(page, minute, number of views), and ("late", minute, 1) for each view that no minute took any more."""
+    """Return a stream of (page, minute, number of views), and ("late", minute, 1) for each view that is too late."""
     times = WatermarkStrategy.for_bounded_out_of_orderness(Duration.of_seconds(10))
     timed = views.assign_timestamps_and_watermarks(
         times.with_timestamp_assigner(lambda view, timestamp: view[1] * 1000)

@@ -1,5 +1,5 @@
-"""Penstock: Flink's model of state for Python programs on Spark Structured Streaming."""
+"""Penstock: Flink's stateful stream processing model for Python, on Spark Structured Streaming."""
 
-import penstock.absent  # noqa: F401  from here on, absent names of PyFlink raise with their alternative
+import penstock.absent  # noqa: F401  from now on, PyFlink names that Penstock lacks raise with an alternative
 
 __version__ = "0.1.0"

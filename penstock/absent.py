@@ -1,8 +1,8 @@
-"""An absent name of PyFlink raises with its alternative, in every way a program can ask for it.
+"""Errors for PyFlink names that Penstock lacks. Each error names the alternative.
 
-`import penstock.table` and `from penstock.datastream import SourceFunction` raise AbsentImport;
-`datastream.SourceFunction` and `env.add_classpaths(...)` raise AbsentAttribute, so that `hasattr` says no. A name that
-is there costs nothing: Python comes here only after it has found no other.
+``import penstock.table`` and ``from penstock.datastream import SourceFunction`` raise AbsentImport.
+``datastream.SourceFunction`` and ``env.add_classpaths(...)`` raise AbsentAttribute, so ``hasattr`` returns False. Names
+that exist pay no cost: Python consults these hooks only after regular lookup fails.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from penstock.compatibility import ABSENT, OLDER
 from penstock.errors import PenstockError
 
 ALTERNATIVES = {name: text for names, text in ABSENT for name in names.split()}
-"""What to use instead, by module (`datastream.utils`), name (`SourceFunction`) or member (`DataStream.cache`)."""
+"""The alternative, by module (``datastream.utils``), name (``SourceFunction``) or member (``DataStream.cache``)."""
 ALTERNATIVES_OF_OLDER = {name: text for names, text in OLDER for name in names.split()}
-"""The same, for names of earlier versions and other languages."""
+"""The same for names from older PyFlink versions and from Flink's Java API."""
 
 
 class AbsentName(PenstockError):
-    """PyFlink has the name and Penstock has not; the message says what to use instead."""
+    """A PyFlink name that Penstock does not have. The message names the alternative."""
 
 
 class AbsentImport(AbsentName, ImportError):
@@ -32,11 +32,17 @@ class AbsentImport(AbsentName, ImportError):
 
 
 class AbsentAttribute(AbsentName, AttributeError):
-    """A use of a PyFlink attribute that Penstock does not have."""
+    """An access to a PyFlink attribute that Penstock does not have."""
 
 
 def explain_absent(module_name: str) -> None:
-    """Called by a module that stands for one of PyFlink's, when all its names are there."""
+    """Make absent names of a module raise with their alternative.
+
+    A module that mirrors one of PyFlink's calls this at its end, once all its names are defined.
+
+    Args:
+        module_name: The ``__name__`` of the module.
+    """
     module = sys.modules[module_name]
 
     def __getattr__(name: str) -> NoReturn:
@@ -45,10 +51,10 @@ def explain_absent(module_name: str) -> None:
             raise AbsentAttribute(_message(f"{module_name}.{name}", text))
         raise AttributeError(f"module {module_name!r} has no attribute {name!r}", name=name, obj=module)
 
-    # Not written into the module as a function: type checkers would then believe that it has every name.
+    # Set dynamically: with a `__getattr__` in the source, type checkers would accept every name.
     module.__dict__["__getattr__"] = __getattr__
-    # `from module import name` forgets an AttributeError, but first looks for a submodule of that name, and so in
-    # the finder below, if the module has a path.
+    # `from module import name` discards the AttributeError and then looks for a submodule of that name. If the module
+    # has a path, this lookup reaches the finder below.
     module.__dict__.setdefault("__path__", [])
     for member, text in (ALTERNATIVES | ALTERNATIVES_OF_OLDER).items():
         owner, _, name = member.rpartition(".")
@@ -59,7 +65,12 @@ def explain_absent(module_name: str) -> None:
 
 
 def explain_absent_members(cls: type, pyflink_name: str) -> None:
-    """For a class that has another name here than in PyFlink."""
+    """Make absent members raise with their alternative, in a class whose name differs from PyFlink's.
+
+    Args:
+        cls: The class in Penstock.
+        pyflink_name: The name of the class in PyFlink.
+    """
     for member, text in ALTERNATIVES.items():
         owner, _, name = member.rpartition(".")
         if owner == pyflink_name:
@@ -81,7 +92,7 @@ def _mark(cls: type, name: str, text: str) -> None:
 
 
 class AbsentMember:
-    """Stands in a class for a member that is absent. A subclass or an object may define it."""
+    """A descriptor that stands in for an absent class member. Subclasses and instances can define the member."""
 
     def __init__(self, name: str, text: str) -> None:
         self.name = name
@@ -92,7 +103,7 @@ class AbsentMember:
 
 
 class _Finder(MetaPathFinder):
-    """Asked last, so only for what no other finder knows."""
+    """A finder at the end of the path, called only for modules that no other finder finds."""
 
     def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> None:
         text = _alternative(fullname)
@@ -111,7 +122,7 @@ def _alternative(fullname: str) -> str | None:
 
 
 def _message(name: str, text: str) -> str:
-    return f"{name}: {text} (docs/migrate/compatibility.md has every name of PyFlink.)"
+    return f"{name}: {text} (docs/migrate/compatibility.md lists every PyFlink name.)"
 
 
 sys.meta_path.append(_Finder())

@@ -1,104 +1,103 @@
-"""What is said of PyFlink's names that are absent here, or differ: the hand-written half of docs/migrate/compatibility.md.
+"""Texts about PyFlink names that Penstock lacks or treats differently, for docs/migrate/compatibility.md.
 
-`penstock.absent` raises with these texts, `make compatibility` makes the page from them. An entry for a name that is
-there, or that PyFlink does not have, fails that.
+``penstock.absent`` raises errors with these texts, and ``make compatibility`` generates the page from them. An entry
+for a name that Penstock has, or that PyFlink lacks, fails that command.
 """
 
 from __future__ import annotations
 
 _SINK = (
-    "to write, use ds.to_spark(schema).format(...) with any writer of Spark's, or give ds.sink_to(...) a Sink of your "
-    "own (penstock.datastream.connectors.Sink: it writes in the tasks and commits once the epoch's checkpoint is "
+    "to write, use ds.to_spark(schema).format(...) with any Spark writer, or pass your own Sink to ds.sink_to(...) "
+    "(penstock.datastream.connectors.Sink: it writes in the tasks and commits once the epoch's checkpoint is "
     "published)."
 )
 
 
 def _through_spark(system: str, format: str) -> str:
     return (
-        f"Not there: Spark reads {system}. Use env.from_spark(env.spark.readStream.format('{format}')...load()), with "
-        f"Spark's connector for it among the setting spark.jars.packages; {_SINK}"
+        f"Not available: Spark reads {system}. Use env.from_spark(env.spark.readStream.format('{format}')...load()), "
+        f"with Spark's connector in the setting spark.jars.packages; {_SINK}"
     )
 
 
 _TABLE = (
-    "Not there: Penstock has no Table API. Use Spark SQL: env.spark.sql(...) gives a DataFrame, and env.from_spark(df) "
-    "makes it a stream."
+    "Not available: Penstock has no Table API. Use Spark SQL: env.spark.sql(...) returns a DataFrame, and "
+    "env.from_spark(df) turns it into a stream."
 )
-_JVM = "Not there: no Java object stands behind a Penstock object. Leave the call out."
-_INSIDE = "Not there: it belongs to the inside of PyFlink, and Penstock's inside is another."
+_JVM = "Not available: Penstock objects do not wrap Java objects. Remove the call."
+_INSIDE = "Not available: it is a PyFlink internal without a counterpart in Penstock."
 
 _UNALIGNED = (
-    "Not there: a barrier closes the input of an epoch, so checkpoints are always aligned, and none waits behind "
-    "records in a buffer. Leave the call out."
+    "Not available: a barrier closes the input of an epoch, so checkpoints are always aligned and never wait behind "
+    "buffered records. Remove the call."
 )
 
 _ROCKSDB_OPTIONS = (
-    "Not there: what RocksDB may use is set by state.backend.rocksdb.memory.cache and .write-buffers, for all replicas "
-    "of a worker together."
+    "Not available: set the memory of RocksDB with state.backend.rocksdb.memory.cache and .write-buffers, which apply "
+    "to all replicas of a worker together."
 )
 _STORAGE = (
-    "Not there: a state backend brings its storage. Use FsStateBackend(directory), MemoryStateBackend(), or the "
+    "Not available: a state backend includes its storage. Use FsStateBackend(directory), MemoryStateBackend(), or the "
     "setting state.checkpoints.dir."
 )
 _SCHEMAS = (
-    "Not there. Subclass SerializationSchema or DeserializationSchema of penstock.common, where JsonSchema and "
-    "SimpleStringSchema are, or map before the sink and behind the source."
+    "Not available. Subclass SerializationSchema or DeserializationSchema from penstock.common, which also has "
+    "JsonSchema and SimpleStringSchema, or convert with map before the sink or after the source."
 )
-_SOURCES = "Not there: it wraps a Java object. Use env.from_collection(...), or env.from_spark(df) with any DataFrame."
+_SOURCES = "Not available: it wraps a Java object. Use env.from_collection(...), or env.from_spark(df) for a DataFrame."
 _SLOTS = (
-    "Not there: Spark gives tasks their cores and memory. Set spark.executor.memory, spark.task.cpus and the like in "
-    "the Configuration; ds.slot_sharing_group('name') takes a name."
+    "Not available: Spark assigns cores and memory to tasks. Set spark.executor.memory, spark.task.cpus and similar "
+    "settings in the Configuration; ds.slot_sharing_group('name') accepts a name."
 )
 _BUFFERS = (
-    "Not there: a buffer leaves when it is full and when its epoch ends. The time between checkpoints bounds how long "
-    "a record waits. Leave the call out."
+    "Not available: a buffer is sent when it is full and when its epoch ends, so the checkpoint interval bounds how "
+    "long a record waits. Remove the call."
 )
-_SERIALIZERS = "Not there: records are Python objects, and no Java serializer touches them. Leave the call out."
+_SERIALIZERS = "Not available: records are Python objects, so Java serializers do not apply. Remove the call."
 
 OLDER: tuple[tuple[str, str], ...] = (
     (
         "ExternalizedCheckpointCleanup CheckpointConfig.enable_externalized_checkpoints "
         "CheckpointConfig.set_externalized_checkpoint_cleanup CheckpointConfig.get_externalized_checkpoint_cleanup",
-        "Flink 2 has it no more. Use config.set_externalized_checkpoint_retention(ExternalizedCheckpointRetention"
+        "Removed in Flink 2. Use config.set_externalized_checkpoint_retention(ExternalizedCheckpointRetention"
         ".RETAIN_ON_CANCELLATION).",
     ),
     (
         "TimeCharacteristic StreamExecutionEnvironment.set_stream_time_characteristic "
         "StreamExecutionEnvironment.get_stream_time_characteristic",
-        "Flink 2 has it no more: a program has event time where it assigns timestamps. Leave the call out, and use "
+        "Removed in Flink 2: a program uses event time if it assigns timestamps. Remove the call, and use "
         "ds.assign_timestamps_and_watermarks(WatermarkStrategy...).",
     ),
     (
         "ExecutionConfig.set_restart_strategy ExecutionConfig.get_restart_strategy",
-        "Flink 2 has it no more. Use env.set_restart_strategy(RestartStrategies...), or the setting "
-        "restart-strategy.type.",
+        "Removed in Flink 2. Use env.set_restart_strategy(RestartStrategies...), or the setting restart-strategy.type.",
     ),
     (
         "CheckpointConfig.set_checkpoint_storage CheckpointConfig.set_checkpoint_storage_dir "
         "CheckpointConfig.get_checkpoint_storage",
-        "Flink 2 has it no more. Use the setting state.checkpoints.dir, or "
+        "Removed in Flink 2. Use the setting state.checkpoints.dir, or "
         "env.set_state_backend(FsStateBackend(directory)).",
     ),
     (
         "StreamExecutionEnvironment.read_text_file",
-        "Flink 2 has it no more. Use env.from_source(FileSource.for_record_stream_format(StreamFormat"
+        "Removed in Flink 2. Use env.from_source(FileSource.for_record_stream_format(StreamFormat"
         ".text_line_format(), path).build(), WatermarkStrategy.no_watermarks(), 'lines').",
     ),
     (
         "StreamExecutionEnvironment.from_parallel_collection StreamExecutionEnvironment.generate_sequence",
-        "Only Java has it. Use env.from_collection(...) or env.from_sequence(first, last).",
+        "Only available in Java. Use env.from_collection(...) or env.from_sequence(first, last).",
     ),
     (
         "StreamExecutionEnvironment.register_job_listener StreamExecutionEnvironment.get_job_listeners",
-        "Only Java has it. Use env.add_epoch_listener(function), or the JobClient of env.execute_async().",
+        "Only available in Java. Use env.add_epoch_listener(function), or the JobClient from env.execute_async().",
     ),
     (
         "DataStream.iterate",
-        "Flink 2 has it no more, and an epoch has no way back. Keep what is to be looked at again in state, with a "
-        "timer, or write it to a topic that the job reads.",
+        "Removed in Flink 2, and the streams of an epoch cannot form a cycle. Keep records to revisit in state and set "
+        "a timer, or write them to a topic that the job reads.",
     ),
 )
-"""Names of PyFlink 1 and of Flink's Java API that programs still have."""
+"""Names from PyFlink 1 and from Flink's Java API that programs still use."""
 
 ABSENT: tuple[tuple[str, str], ...] = (
     ("table", _TABLE),
@@ -119,14 +118,14 @@ ABSENT: tuple[tuple[str, str], ...] = (
         "TypeInformation.need_conversion TypeInformation.to_internal_type TypeInformation.from_internal_type",
         _INSIDE,
     ),
-    # -- being built ---------------------------------------------------------------------------------------------------
+    # -- not implemented -----------------------------------------------------------------------------------------------
     (
         "WatermarkStrategy.with_watermark_alignment",
-        "Not there: sources are read epoch by epoch, so none runs ahead by more than one. Leave the call out.",
+        "Not available: sources are read epoch by epoch, so none gets ahead by more than one epoch. Remove the call.",
     ),
     (
         "ExecutionConfig.set_auto_watermark_interval ExecutionConfig.get_auto_watermark_interval",
-        "Not there: a watermark follows the record that moved it. Leave the call out.",
+        "Not available: a watermark follows the record that advances it. Remove the call.",
     ),
     (
         "CheckpointConfig.enable_unaligned_checkpoints CheckpointConfig.disable_unaligned_checkpoints "
@@ -137,24 +136,24 @@ ABSENT: tuple[tuple[str, str], ...] = (
     ),
     (
         "FileCompactStrategy FileCompactor",
-        "Not there. For fewer and larger files give the sink a rolling policy, or make epochs longer.",
+        "Not available. For fewer and larger files, set a rolling policy on the sink or a longer checkpoint interval.",
     ),
-    ("StreamingFileSink", "Not there: it is FileSink's predecessor. Use FileSink."),
+    ("StreamingFileSink", "Not available: FileSink replaces it. Use FileSink."),
     (
         "FileSink.BaseBuilder FileSink.BulkFormatBuilder FileSink.RowFormatBuilder FileSink.get_transformer",
-        "Not there. Start with FileSink.for_row_format(...) or FileSink.for_bulk_format(...).",
+        "Not available. Start with FileSink.for_row_format(...) or FileSink.for_bulk_format(...).",
     ),
     (
         "AvroParquetReaders AvroParquetWriters",
-        "Not there: no Avro. Use BulkFormat.parquet(...) and BulkWriterFactory.parquet(...).",
+        "Not available: Avro is not supported. Use BulkFormat.parquet(...) and BulkWriterFactory.parquet(...).",
     ),
     (
         "CsvSchemaBuilder.disable_array_element_separator CsvSchemaBuilder.remove_array_element_separator "
         "CsvSchemaBuilder.set_array_element_separator CsvSchemaBuilder.set_allow_comments "
         "CsvSchemaBuilder.set_any_property_name CsvSchemaBuilder.size",
-        "Not there. Read the column as text and take it apart in map.",
+        "Not available. Read the column as text and parse it with map.",
     ),
-    # -- otherwise here ------------------------------------------------------------------------------------------------
+    # -- available in another form -------------------------------------------------------------------------------------
     (
         "datastream.checkpoint_storage CheckpointStorage JobManagerCheckpointStorage FileSystemCheckpointStorage "
         "CustomCheckpointStorage",
@@ -166,44 +165,46 @@ ABSENT: tuple[tuple[str, str], ...] = (
         "EmbeddedRocksDBStateBackend.get_options",
         _ROCKSDB_OPTIONS,
     ),
-    ("FlinkKafkaConsumer", "Not there: it is KafkaSource's predecessor. Use KafkaSource.builder()."),
-    ("FlinkKafkaProducer Semantic", "Not there: it is KafkaSink's predecessor. Use KafkaSink.builder()."),
+    ("FlinkKafkaConsumer", "Not available: KafkaSource replaces it. Use KafkaSource.builder()."),
+    ("FlinkKafkaProducer Semantic", "Not available: KafkaSink replaces it. Use KafkaSink.builder()."),
     (
         "datastream.connectors.dynamic_kafka",
-        "Not there: a source reads one cluster. Use a KafkaSource with set_topic_pattern(...) for each, and ds.union.",
+        "Not available: a source reads one cluster. Use one KafkaSource with set_topic_pattern(...) per cluster, and "
+        "ds.union.",
     ),
     ("KafkaSink.get_transformer", _INSIDE),
     ("datastream.connectors.kinesis", _through_spark("Kinesis", "aws-kinesis")),
     ("datastream.connectors.pulsar", _through_spark("Pulsar", "pulsar")),
     (
         "datastream.connectors.rabbitmq",
-        "Not there, and Spark has no source for RabbitMQ. Bring the messages to what Spark reads (Kafka, files), or "
-        f"write a data source with Spark's Python data source API and read it through env.from_spark(df); {_SINK}",
+        "Not available, and Spark has no RabbitMQ source. Move the messages to a system that Spark reads (Kafka, "
+        "files), or write a source with Spark's Python data source API and read it with env.from_spark(df); "
+        f"{_SINK}",
     ),
     (
         "datastream.connectors.jdbc",
-        "Not there: it wraps a Java sink. For PostgreSQL use "
+        "Not available: it wraps a Java sink. For PostgreSQL use "
         "penstock.datastream.connectors.postgres.PostgresSink(connection, table, key=...), which is exactly-once. "
         f"For other databases: {_SINK}",
     ),
     (
         "datastream.connectors.cassandra datastream.connectors.elasticsearch",
-        f"Not there: it wraps a Java sink; {_SINK}",
+        f"Not available: it wraps a Java sink; {_SINK}",
     ),
     (
         "datastream.connectors.hybrid_source",
-        "Not there. Make one DataFrame of both with Spark and give it to env.from_spark(df), or unite two streams: "
-        "ds.union(other).",
+        "Not available. Combine both inputs into one DataFrame and pass it to env.from_spark(df), or merge two "
+        "streams: ds.union(other).",
     ),
     (
         "datastream.formats.json",
-        "Not there. Messages of JSON are read and written by JsonSchema(MyDataclass) of penstock.common, "
-        "files by StreamFormat.json_lines and Encoder.json_lines.",
+        "Not available. For JSON messages use JsonSchema(MyDataclass) from penstock.common, for JSON files "
+        "StreamFormat.json_lines and Encoder.json_lines.",
     ),
     (
         "datastream.formats.avro datastream.formats.orc",
-        "Not there: Spark reads these formats. Use env.from_spark(env.spark.readStream.format(...)...load(path)), "
-        f"which gives Rows; {_SINK}",
+        "Not available: Spark reads these formats. Use env.from_spark(env.spark.readStream.format(...)...load(path)), "
+        f"which returns Rows; {_SINK}",
     ),
     (
         "RowFieldExtractorSchema CsvRowDeserializationSchema CsvRowSerializationSchema",
@@ -226,53 +227,54 @@ ABSENT: tuple[tuple[str, str], ...] = (
     ),
     (
         "DataStream.set_uid_hash DataStreamSink.set_uid_hash",
-        "Not there: Flink's hashes mean nothing here. Give the operator a uid: ds.uid('name').",
+        "Not available: Penstock does not use Flink's hashes. Set a uid on the operator: ds.uid('name').",
     ),
     (
         "DataStream.cache",
-        "Not there: a job computes its streams from their sources. Write the records with a sink and read them with "
-        "env.from_spark(df), or cache a batch DataFrame before it becomes a stream: df.cache().",
+        "Not available: a job computes its streams from their sources. Write the records with a sink and read them "
+        "with env.from_spark(df), or cache a batch DataFrame before you convert it to a stream: df.cache().",
     ),
     (
         "StreamExecutionEnvironment.enable_changelog_state_backend "
         "StreamExecutionEnvironment.is_changelog_state_backend_enabled",
-        "Not there: every checkpoint stores only what has changed since the last. Leave the call out.",
+        "Not available: every checkpoint stores only the changes since the last one. Remove the call.",
     ),
     (
         "StreamExecutionEnvironment.get_default_local_parallelism "
         "StreamExecutionEnvironment.set_default_local_parallelism",
-        "Not there: each environment has its own. Use env.set_parallelism(n), or the setting parallelism.default.",
+        "Not available: each environment has its own default. Use env.set_parallelism(n), or the setting "
+        "parallelism.default.",
     ),
     (
         "StreamExecutionEnvironment.add_classpaths",
-        "Not there. Use env.add_jars(path, ...), or the settings spark.driver.extraClassPath and "
+        "Not available. Use env.add_jars(path, ...), or the settings spark.driver.extraClassPath and "
         "spark.executor.extraClassPath.",
     ),
     (
         "StreamExecutionEnvironment.set_python_requirements",
-        "Not there: Spark installs no packages. Install them where the executors run, or ship an environment with the "
-        "setting spark.archives and env.set_python_executable(path).",
+        "Not available: Spark does not install packages. Install them on the executor hosts, or ship an environment "
+        "with the setting spark.archives and env.set_python_executable(path).",
     ),
     (
         "StreamExecutionEnvironment.add_python_archive",
-        "Not there. Use env.spark.sparkContext.addArchive(path), and SparkFiles.get(name) in your functions.",
+        "Not available. Use env.spark.sparkContext.addArchive(path), and SparkFiles.get(name) in your functions.",
     ),
     (
         "StreamExecutionEnvironment.register_cached_file",
-        "Not there. Use env.spark.sparkContext.addFile(path), and SparkFiles.get(name) in your functions.",
+        "Not available. Use env.spark.sparkContext.addFile(path), and SparkFiles.get(name) in your functions.",
     ),
     (
         "common.config_options ConfigOption ConfigOptions",
-        "Not there: a setting is named by its key. Use Configuration().set_string(key, value).",
+        "Not available: settings are identified by their keys. Use Configuration().set_string(key, value).",
     ),
     (
         "Configuration.get_bytearray Configuration.set_bytearray",
-        "Not there: settings are text. Use set_string with base64 text.",
+        "Not available: settings are text. Use set_string with base64 text.",
     ),
-    ("Configuration.parse_list_value", "Not there: no setting is a list. Use value.split(';')."),
+    ("Configuration.parse_list_value", "Not available: settings are never lists. Use value.split(';')."),
     (
         "common.input_dependency_constraint InputDependencyConstraint",
-        "Not there: Spark schedules the stages of an epoch one after the other. Leave it out.",
+        "Not available: Spark schedules the stages of an epoch one after the other. Remove it.",
     ),
     (
         "ExecutionConfig.enable_closure_cleaner ExecutionConfig.disable_closure_cleaner "
@@ -288,66 +290,66 @@ ABSENT: tuple[tuple[str, str], ...] = (
     (
         "ExecutionConfig.enable_object_reuse ExecutionConfig.disable_object_reuse "
         "ExecutionConfig.is_object_reuse_enabled",
-        "Not there: records are copied only where they could change under an operator's hands. Leave the call out.",
+        "Not available: Penstock copies a record only if a later change to it could affect an operator. Remove the "
+        "call.",
     ),
     (
         "ExecutionConfig.set_latency_tracking_interval ExecutionConfig.get_latency_tracking_interval",
-        "Not there. env.add_epoch_listener(function) is given the duration of every epoch.",
+        "Not available. env.add_epoch_listener(function) reports the duration of every epoch.",
     ),
     (
         "ExecutionConfig.get_task_cancellation_interval ExecutionConfig.set_task_cancellation_interval "
         "ExecutionConfig.get_task_cancellation_timeout ExecutionConfig.set_task_cancellation_timeout",
-        "Not there: Spark ends the tasks of a cancelled job. Leave the call out.",
+        "Not available: Spark ends the tasks of a cancelled job. Remove the call.",
     ),
     (
         "ExecutionConfig.is_use_snapshot_compression ExecutionConfig.set_use_snapshot_compression",
-        "Not there. Leave the call out.",
+        "Not available. Remove the call.",
     ),
 )
-"""Modules below the import root (`datastream.window`), names (`TimeWindow`) and members (`DataStream.cache`), and
-what is said when a program asks for one. The names of an absent module need an entry only where a package passes
-them on."""
+"""By module below the import root (`datastream.window`), name (`TimeWindow`) or member (`DataStream.cache`), the text
+of the error. Names of an absent module need an entry only if a package re-exports them."""
 
-_KEYS = "keys are numbers, strings, bytes, dates, tuples of these and the like: docs/write/keys.md"
-_PRINT = "the driver prints, when the epoch is complete, so a line is never taken back"
-_SLOT_NAME = "only shown in the plan: Spark gives tasks their cores"
-_SETTINGS = "an unknown key is an error; spark.* goes to Spark"
-_LIBRDKAFKA = "a property of librdkafka: some of Java's have other names there"
+_KEYS = "keys are numbers, strings, bytes, dates, tuples of these and similar types: docs/write/keys.md"
+_PRINT = "the driver prints when the epoch is complete, so a printed line is never rolled back"
+_SLOT_NAME = "only shown in the plan: Spark assigns cores to tasks"
+_SETTINGS = "an unknown key is an error; spark.* settings are passed to Spark"
+_LIBRDKAFKA = "a librdkafka property; some have other names than in the Java client"
 
 DIFFERS: dict[str, str] = {
-    "AsyncFunction.timeout": "without one of its own, the error names the operator, the record and the time-out",
-    "ExponentialBackoffDelayRetryStrategy": "the delay follows from a record's own attempts, not from other records'",
-    "CheckpointingMode.AT_LEAST_ONCE": "accepted, and behaves as EXACTLY_ONCE",
+    "AsyncFunction.timeout": "unless overridden, the error names the operator, the record and the timeout",
+    "ExponentialBackoffDelayRetryStrategy": "the delay depends on the record's own attempts, not on other records",
+    "CheckpointingMode.AT_LEAST_ONCE": "only sinks such as print commit before the checkpoint; others are unaffected",
     "ConnectedStreams.key_by": _KEYS,
     "DataStream.key_by": _KEYS,
     "DataStream.print": _PRINT,
-    "DataStream.set_parallelism": "refused on a source: Spark gives it one task per input partition",
+    "DataStream.set_parallelism": "refused on a source: Spark runs one task per input partition",
     "DataStream.slot_sharing_group": _SLOT_NAME,
     "DataStreamSink.slot_sharing_group": _SLOT_NAME,
-    "DeliveryGuarantee.NONE": "no less than AT_LEAST_ONCE",
-    "KafkaOffsetsInitializer.offsets": "a partition that is not named goes by the strategy, not by the group",
-    "KafkaSink": "writes through confluent-kafka, with EXACTLY_ONCE from the driver; gives messages no timestamps",
+    "DeliveryGuarantee.NONE": "the same as AT_LEAST_ONCE",
+    "KafkaOffsetsInitializer.offsets": "partitions without an offset use the reset strategy, not the group's offset",
+    "KafkaSink": "uses confluent-kafka; with EXACTLY_ONCE the driver writes; messages have no timestamps",
     "KafkaSinkBuilder.set_property": _LIBRDKAFKA,
-    "KafkaSource": "reads through confluent-kafka, not through Java's client",
-    "KafkaSourceBuilder.set_bounded": "offsets must be there when the job starts",
+    "KafkaSource": "uses confluent-kafka, not the Java client",
+    "KafkaSourceBuilder.set_bounded": "the offsets must exist when the job starts",
     "KafkaSourceBuilder.set_properties": _LIBRDKAFKA,
     "KafkaSourceBuilder.set_property": _LIBRDKAFKA,
-    "KafkaSourceBuilder.set_topic_pattern": "a regular expression of Python's",
-    "KafkaSourceBuilder.set_unbounded": "the job goes on when all partitions have reached their offsets",
+    "KafkaSourceBuilder.set_topic_pattern": "a Python regular expression",
+    "KafkaSourceBuilder.set_unbounded": "the job continues after all partitions reach their stopping offsets",
     "JobClient.cancel": "returns when the job has stopped",
     "KeyedStream.key_by": _KEYS,
     "KeyedStream.print": _PRINT,
-    "RuntimeContext.get_attempt_number": "always 0: a retried epoch is hidden from functions",
+    "RuntimeContext.get_attempt_number": "always 0: functions cannot see that an epoch is retried",
     "StreamExecutionEnvironment.add_jars": "for Spark's connectors; refused once Spark has started",
-    "StreamExecutionEnvironment.add_python_file": "a file, no directory: zip it",
+    "StreamExecutionEnvironment.add_python_file": "a file, not a directory: zip it",
     "StreamExecutionEnvironment.configure": _SETTINGS,
-    "StreamExecutionEnvironment.execute_async": "without a name, the setting pipeline.name is the job's name",
-    "StreamExecutionEnvironment.from_collection": "may be read by several tasks",
+    "StreamExecutionEnvironment.execute_async": "without a name, the setting pipeline.name names the job",
+    "StreamExecutionEnvironment.from_collection": "several tasks can read the collection",
     "StreamExecutionEnvironment.get_execution_environment": _SETTINGS,
-    "StateTtlConfig.Builder.cleanup_full_snapshot": "when a base is merged; goes on in the background unless disabled",
-    "StateTtlConfig.Builder.cleanup_in_rocksdb_compact_filter": "by the clock of the checkpoint, not of the machine",
+    "StateTtlConfig.Builder.cleanup_full_snapshot": "when a base is merged; runs in the background unless disabled",
+    "StateTtlConfig.Builder.cleanup_in_rocksdb_compact_filter": "by the checkpoint's clock, not the machine's",
     "StateTtlConfig.Builder.cleanup_incrementally": "at the end of the epoch, on every backend",
-    "RuntimeExecutionMode.BATCH": "one Spark job without checkpoints; reduces give final values; nothing is sorted",
+    "RuntimeExecutionMode.BATCH": "one Spark job without checkpoints; reduces emit final values; nothing is sorted",
     "StreamExecutionEnvironment.set_python_executable": "refused once Spark has started",
 }
-"""Names and members that take the same calls but do not do the same."""
+"""Names and members that accept the same calls but behave differently."""

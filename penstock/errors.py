@@ -1,4 +1,4 @@
-"""The root of every error Penstock raises; subclasses live near the code that raises them."""
+"""The base class of every error that Penstock raises. Subclasses live next to the code that raises them."""
 
 from __future__ import annotations
 
@@ -14,18 +14,24 @@ class SourceLocation(NamedTuple):
 
 
 class PenstockError(Exception):
-    """Something the user or operator can act on. The message says what, where, and what to do next.
+    """An error that the user or operator can act on.
 
-    `fix` is the end of the message, where it says what to write instead. `locations` are the user's lines to look at,
-    most important first; without them they are those of the traceback. `retryable`: if it is not given, the class
-    decides.
+    The message states the problem, its location and the next step.
+
+    Args:
+        problem: The problem and its location.
+        details: Further arguments to store in ``args``.
+        fix: The end of the message, which says what to write instead.
+        locations: The lines of the user's program to show, most important first. By default they come from the
+            traceback.
+        retryable: Whether a restart can succeed. By default the class decides.
     """
 
     problem = ""
     fix = ""
     locations: tuple[SourceLocation, ...] = ()
     retryable = True
-    """Whether the restart strategy decides. False: a restart from the last checkpoint would fail in the same way."""
+    """Whether a restart from the last checkpoint can succeed. If False, the job fails without a restart."""
 
     def __init__(
         self,
@@ -43,19 +49,23 @@ class PenstockError(Exception):
         self.locations = tuple(each for each in locations if each is not None)
 
     def locate(self, location: SourceLocation) -> None:
-        """Show this line of the user's, unless the error already names one."""
+        """Show a line of the user's program, unless the error already has one.
+
+        Args:
+            location: The line.
+        """
         self.locations = self.locations or (location,)
 
     def statement(self) -> str:
-        """The message without the fix."""
+        """Return the message without the fix."""
         return self.problem
 
     def headline(self) -> str:
-        """What is wrong, as it stands behind the user's file and line."""
+        """Return the error type and the problem, to print after the user's file and line."""
         return f"{type(self).__name__}: {self.statement()}"
 
     def context(self) -> str:
-        """Where in the job it happened, if there is more to say than in the message."""
+        """Return where in the job the error occurred, if the message does not already say it."""
         return ""
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""Settings for all tests."""
+"""Settings and fixtures for all tests."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ from penstock.state.object_storage import ObjectStorage
 from scripts import class_archive
 from scripts.pyflink_wheel import IndexUnreachable, wheel_path
 
-# What is started in the background ignores Ctrl-C, and so would every process that a test starts to interrupt it.
+# Processes started in the background ignore Ctrl-C, and so would every process that a test starts to interrupt it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 if TYPE_CHECKING:
     from chaos.servers.postgres import PostgresServer
     from chaos.servers.redis import RedisServer
 
-# `make` has made it. Nothing but the time of tests depends on it.
+# `make` creates it. It only speeds up the tests.
 CLASSES = Path(sys.prefix) / "spark-classes.jsa"
 if CLASSES.exists():
     class_archive.use(CLASSES, os.environ)
 
-# A shared machine may stop for longer than any deadline; what a test finds must not depend on that.
+# A shared machine can stall for longer than any deadline, which must not affect the result of a test.
 settings.register_profile("penstock", deadline=None)
 settings.load_profile("penstock")
 
 
 @pytest.fixture
 def launched() -> Iterator[Callable[[dict[str, str]], None]]:
-    """`launched(settings)` launches programs with these settings of the command line, until the test ends."""
+    """`launched(settings)` launches programs with these command-line settings until the test ends."""
     before = launch_context()
     yield lambda settings: launch(LaunchContext(settings=settings))
     launch(before)
@@ -46,7 +46,7 @@ def launched() -> Iterator[Callable[[dict[str, str]], None]]:
 
 @pytest.fixture(scope="session")
 def pyflink_wheel() -> Path:
-    """PyFlink's wheel, fetched where it is not in the cache; `scripts.pyflink_wheel.read` reads its files."""
+    """PyFlink's wheel, downloaded if it is not cached; `scripts.pyflink_wheel.read` reads its files."""
     try:
         return wheel_path()
     except IndexUnreachable as error:
@@ -78,7 +78,7 @@ def s3_options() -> Iterator[dict[str, str]]:
 
 @pytest.fixture
 def s3(s3_options: dict[str, str]) -> Callable[..., ObjectStorage]:
-    """New, empty storages on S3: `s3()`, `s3("careless")`."""
+    """Create new, empty storages on S3: `s3()`, `s3("careless")`."""
 
     def make(bucket: str = "bucket") -> ObjectStorage:
         return ObjectStorage(f"s3://{bucket}/{uuid.uuid4().hex}", s3_options)
@@ -97,14 +97,14 @@ def shared_kafka() -> Iterator[Any]:
 
 @pytest.fixture
 def kafka(shared_kafka: Any) -> Iterator[Any]:
-    """Mock brokers of librdkafka, the same for all tests; see kafka_cluster.py for what they do not do."""
+    """Mock brokers of librdkafka, shared by all tests; see kafka_cluster.py for their limitations."""
     yield shared_kafka
     shared_kafka.refuse_no_more()
 
 
 @pytest.fixture(scope="session")
 def shared_redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    """A Redis server for all tests that do it no harm. `redis_server` is the same, without a key."""
+    """A Redis server for all tests that do not damage it. `redis_server` is the same server without keys."""
     from chaos.servers.redis import RedisServer
 
     with RedisServer(tmp_path_factory.mktemp("redis")) as server:
@@ -119,7 +119,7 @@ def redis_server(shared_redis: RedisServer) -> RedisServer:
 
 @pytest.fixture
 def mortal_redis(tmp_path: Path) -> Iterator[RedisServer]:
-    """One test's own server, which it may kill and start again: it keeps what it acknowledged."""
+    """A dedicated server that the test can kill and restart. It keeps acknowledged writes."""
     from chaos.servers.redis import RedisServer
 
     with RedisServer(tmp_path / "redis", appends=True) as server:
@@ -128,7 +128,7 @@ def mortal_redis(tmp_path: Path) -> Iterator[RedisServer]:
 
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[PostgresServer]:
-    """One for all tests, with a password on loopback. Whoever kills one starts its own."""
+    """A server for all tests, with a password on loopback. A test that kills a server starts its own."""
     from chaos.servers.postgres import PostgresServer
 
     server = PostgresServer(tcp=True).start()
@@ -138,5 +138,5 @@ def postgres_server() -> Iterator[PostgresServer]:
 
 @pytest.fixture
 def postgres(postgres_server: PostgresServer) -> str:
-    """A connection string for a database of the test's own."""
+    """A connection string for a new database."""
     return postgres_server.conninfo(postgres_server.new_database())

@@ -1,4 +1,4 @@
-"""A storage whose process dies at its n-th change: for tests of drivers that may die anywhere."""
+"""A storage whose process dies at its n-th change, for tests of driver crashes at any point."""
 
 from penstock.state.local_storage import LocalStorage
 
@@ -9,7 +9,7 @@ class Died(BaseException):
 
 class Countdown:
     left: int | None = None
-    """Changes until it dies; None: it lives."""
+    """The number of changes until it dies. None means that it never dies."""
 
     def tick(self):
         if self.left is not None:
@@ -19,7 +19,7 @@ class Countdown:
 
 
 class Dying(LocalStorage):
-    """All that are below it die with it."""
+    """A storage that dies together with all storages below it."""
 
     def __init__(self, root, countdown=None):
         super().__init__(root)
@@ -39,7 +39,7 @@ class Dying(LocalStorage):
     def publish(self, name, data):
         self._countdown.tick()
         super().publish(name, data)
-        # It may die before it hears that it has published.
+        # The process can die before it learns that it has published.
         self._countdown.tick()
 
     def write(self, name, data):

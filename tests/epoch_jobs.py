@@ -1,4 +1,4 @@
-"""A program, a sink and a clock for tests of the driver that run no task."""
+"""A program, a sink and a clock for driver tests that run no tasks."""
 
 from penstock.datastream import StreamExecutionEnvironment
 from penstock.graph.builder import build
@@ -8,7 +8,7 @@ STATES = {"n": "value long"}
 
 
 def program(uid="count", groups=GROUPS):
-    """numbers → count → out, in two chains."""
+    """Build numbers → count → out, in two chains."""
     env = StreamExecutionEnvironment.get_execution_environment()
     counted = env.from_collection([]).uid("numbers").key_by(lambda n: n).process(lambda n, ctx: [n])
     counted.name("count them").uid(uid).print().uid("out")
@@ -16,7 +16,7 @@ def program(uid="count", groups=GROUPS):
 
 
 class CommitLog:
-    """The driver's half of a sink."""
+    """The driver's side of a sink."""
 
     def __init__(self, durable=True):
         self.durable = durable
@@ -42,7 +42,7 @@ class CommitLog:
 
 
 class Clock:
-    """Seconds, moved by hand."""
+    """A clock in seconds that the test sets."""
 
     def __init__(self):
         self.now = 1000.0

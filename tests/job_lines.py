@@ -1,4 +1,4 @@
-"""The lines that a job prints to standard error when it starts and when it ends."""
+"""The lines that a job prints to standard error at its start and end."""
 
 import re
 
@@ -11,8 +11,10 @@ _REMOVED = re.compile(r"Removed the checkpoints of a finished job: .*\.\n")
 
 
 def without_job_lines(printed: str, jobs: int = 1) -> str:
-    """The rest of what was printed, after checking that each job printed its two lines. A job that keeps no checkpoints
-    when it is over says that it removed them."""
+    """Return the output without the job lines, after checking that each job printed both of its lines.
+
+    A job that keeps no checkpoints after its end also prints that it removed them.
+    """
     others, starts = _START.subn("", printed)
     others, ends = _END.subn("", others)
     others, removed = _REMOVED.subn("", others)

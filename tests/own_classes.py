@@ -1,6 +1,6 @@
-"""A program whose records, keys, states, formats, rules and side outputs are of classes in its own file.
+"""A program whose records, keys, states, formats, rules and side outputs use classes from its own file.
 
-With the variable OWN_CLASSES, a folder, it runs on Spark when it is `__main__`; otherwise `build` is for tests.
+With the variable OWN_CLASSES set to a folder, it runs on Spark as `__main__`; otherwise `build` is for tests.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Line:
 class Order:
     customer: str
     lines: list[Line] = field(default_factory=list)
-    before: Optional[Order] = None  # noqa: UP045 - a name that only annotations have
+    before: Optional[Order] = None  # noqa: UP045 - a name that occurs only in annotations
 
     @dataclass
     class Note:
@@ -49,7 +49,7 @@ class Order:
 
 
 class Limit(msgspec.Struct, frozen=True):
-    """A rule: what an order may cost."""
+    """A rule: the highest allowed price of an order."""
 
     most: int
     notes: tuple[str, ...] = ()
@@ -67,7 +67,7 @@ def total(order: Order) -> Decimal:
     return sum((line.amount for line in order.lines), Decimal(0))
 
 
-# Of the user's own doing: from now on the class holds what msgspec keeps on it.
+# A user program can do this: from now on msgspec's cached data is stored on the class.
 PARSED = msgspec.json.decode(b'{"customer": "driver"}', type=Order)
 RULES = MapStateDescriptor("limits", Types.STRING(), Limit)
 REFUSED = OutputTag("refused", Order)
@@ -112,7 +112,7 @@ def orders(count: int) -> list[Order]:
 
 
 def build(env: StreamExecutionEnvironment, folder: str, count: int = 30) -> Any:
-    """Orders of a collection and of files; gives (customer, sum so far) for each that no rule refuses."""
+    """Read orders from a collection and files, and emit (customer, sum so far) for each order that no rule refuses."""
     files = Path(folder, "in")
     files.mkdir(parents=True, exist_ok=True)
     (files / "a.jsonl").write_bytes(b"".join(msgspec.json.encode(order) + b"\n" for order in orders(count)))

@@ -1,4 +1,4 @@
-"""An access log to count: written the same for the same seed, and counted again in plain Python as a check."""
+"""A generated access log, reproducible by seed, and an independent count of it in plain Python."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _ANSWERS = ("200 512", "200 2326", "200 8190", "304 0", "404 153")
 
 
 def write_access_log(folder: Path, records: int, files: int, seed: int = 42) -> int:
-    """Write `records` requests, as Nginx logs them, over `files` files; the number of lines written.
+    """Write `records` requests in Nginx's log format, spread over `files` files, and return the number of lines.
 
-    A few URLs get most of the requests: the one of rank n gets a share of 1/n. Spark takes files in the order of
-    their modification times, to the millisecond, so each file gets its own.
+    A few URLs get most of the requests: the URL of rank n gets a share of 1/n. Spark reads files in the order of their
+    modification times, in milliseconds, so each file gets a distinct one.
     """
     chance = random.Random(seed)
     urls = list(_URLS)
@@ -48,7 +48,7 @@ def write_access_log(folder: Path, records: int, files: int, seed: int = 42) -> 
 
 
 def count_urls(folder: Path) -> Counter[str]:
-    """Requests per URL in the log. It shares no code with the job: it is what the job is held against."""
+    """Count the requests per URL. It shares no code with the job, because it verifies the job's result."""
     counts: Counter[bytes] = Counter()
     for path in sorted(folder.glob("*.log")):
         with path.open("rb") as lines:

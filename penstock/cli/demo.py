@@ -1,8 +1,7 @@
-"""`make run`: counts the requests per URL of an access log, kills its own worker and driver on the way, and shows that
-nothing was lost and nothing counted twice.
+"""`make run`: count requests per URL in an access log, kill a worker and the driver, and verify the counts.
 
-This process has no JVM. It starts the driver (`demo_job`) as a child, kills it, starts it again on the same
-checkpoints, and at the end holds what the job gave against the log.
+This process has no JVM. It starts the driver (`demo_job`) as a child process, kills it, starts it again on the same
+checkpoints, and finally compares the job's output with the log.
 """
 
 from __future__ import annotations
@@ -41,29 +40,29 @@ KILL_DRIVER_IN = 13
 _SECONDS_TO_DIE = 5.0
 
 _NEXT = """\
-Go on with
+Next steps
   make test                                      run the tests
   make bench                                     compare the speed with Spark's own state API
-  .venv/bin/penstock run examples/url_count.py   run the same count as a program of your own
-  docs/internals/architecture.md                           how it works"""
+  .venv/bin/penstock run examples/url_count.py   run the same count as a regular program
+  docs/internals/architecture.md                 read how it works"""
 
 
 class DemoFailed(PenstockError):
-    """The demo did not come to its end; the message says where."""
+    """The demo failed; the message says at which step."""
 
 
 @dataclass
 class Kill:
-    """A crash to come: of `what`, in the middle of epoch `epoch`."""
+    """A planned crash of `what` in the middle of epoch `epoch`."""
 
     what: str
     epoch: int
     due: float | None = None
-    """When, by the monotonic clock; set when the epoch before has ended."""
+    """The time by the monotonic clock, set when the preceding epoch ends."""
 
 
 class Supervisor:
-    """Runs the job to its end through every crash. `run` returns when the driver has ended well."""
+    """Runs the job to completion through every crash. `run` returns when the driver exits successfully."""
 
     def __init__(self, work: Work, progress: Progress, kills: list[Kill]) -> None:
         self._work = work
@@ -71,24 +70,24 @@ class Supervisor:
         self._kills = list(kills)
         self._killed_at: float | None = None
         self._done_before = 0
-        """Records in the checkpoint that the current driver started from."""
+        """The number of records processed up to the last completed epoch."""
 
     def run(self) -> None:
         while True:
             self._progress.doing = "starting Spark"
             with Driver(self._work) as driver:
-                self._progress.note(f"driver {driver.pid} starts")
+                self._progress.note(f"driver {driver.pid} started")
                 died_of_us = self._follow(driver)
                 code = driver.wait()
             if code == 0:
                 return
             if not died_of_us or code != -signal.SIGKILL:
-                raise DemoFailed(f"the driver ended with {_code(code)}. Its last words:\n{driver.words}")
-            self._crashed(f"driver {driver.pid} died of {_code(code)}")
+                raise DemoFailed(f"the driver ended with {_code(code)}. Its last output:\n{driver.words}")
+            self._crashed(f"driver {driver.pid} was killed by {_code(code)}")
             self._read_checkpoint()
 
     def _follow(self, driver: Driver) -> bool:
-        """Show the epochs of one driver until it ends; whether it was killed from here."""
+        """Show the epochs of one driver until it ends. Return whether the demo killed it."""
         while True:
             kill = self._kills[0] if self._kills else None
             if kill is not None and kill.due is not None and time.monotonic() >= kill.due:
@@ -119,11 +118,11 @@ class Supervisor:
             progress.rate = epoch.records / epoch.cycle_ms * 1000
         if self._killed_at is not None:
             seconds = time.monotonic() - self._killed_at
-            progress.note(f"back: epoch {epoch.number} is complete, {seconds:.1f} s after the kill", "green")
+            progress.note(f"recovered: epoch {epoch.number} completed {seconds:.1f} s after the kill", "green")
             self._killed_at = None
         progress.show()
         if self._kills and self._kills[0].epoch == epoch.number + 1:
-            # The middle of an epoch, if it takes as long as this one.
+            # The middle of the next epoch, assuming that it takes as long as this one.
             self._kills[0].due = time.monotonic() + epoch.cycle_ms / 2000
 
     def _kill_worker(self, kill: Kill) -> bool:
@@ -135,14 +134,14 @@ class Supervisor:
         deadline = time.monotonic() + _SECONDS_TO_DIE
         while is_present(self._work.workers, workers[0]):
             if time.monotonic() > deadline:
-                raise DemoFailed(f"worker {workers[0]} lives {_SECONDS_TO_DIE:.0f} s after kill -9")
+                raise DemoFailed(f"worker {workers[0]} is still running {_SECONDS_TO_DIE:.0f} s after kill -9")
             time.sleep(0.01)
         self._crashed(f"worker {workers[0]} is gone")
         return True
 
     def _announce(self, text: str) -> None:
         self._progress.note(text, "bold red")
-        self._progress.doing = "coming back"
+        self._progress.doing = "recovering"
         self._progress.rate = 0
         self._killed_at = time.monotonic()
 
@@ -151,7 +150,7 @@ class Supervisor:
         self._progress.note(text)
 
     def _read_checkpoint(self) -> None:
-        """What the dead driver left, read from the checkpoint itself: its last words may not have reached us."""
+        """Read the progress from the last checkpoint, because the dead driver's last report might be lost."""
         lineages = Lineages(LocalStorage(self._work.checkpoints / NAME))
         lineage = lineages.newest()
         found = None if lineage is None else latest(lineages.storage_of(lineage))
@@ -172,16 +171,16 @@ def verdict(written: int, found: Audit, crashes: int) -> str:
 
 
 def differences(written: int, expected: Counter[str], found: Audit, crashes: int, planned: int) -> list[str]:
-    """Whatever does not agree, in words."""
+    """Return a description of each mismatch."""
     wrong = []
     if expected.total() != written:
         wrong.append(f"{written:,} lines were written to the log, but it has {expected.total():,}")
     for url, count in found.lost.most_common(10):
         wrong.append(f"{url}: {count:,} of {expected[url]:,} requests were lost")
     for url, count in found.doubled.most_common(10):
-        wrong.append(f"{url}: {count:,} counts beyond the {expected[url]:,} requests of the log")
+        wrong.append(f"{url}: {count:,} counts in excess of the {expected[url]:,} requests in the log")
     if found.counted != written:
-        wrong.append(f"{written:,} requests gave {found.counted:,} counts")
+        wrong.append(f"{written:,} requests produced {found.counted:,} counts")
     if crashes != planned:
         wrong.append(f"{planned} crashes were planned, {crashes} were seen")
     return wrong
@@ -199,13 +198,13 @@ def top_urls(found: Audit, expected: Counter[str]) -> Table:
 
 def demo(
     records: Annotated[int, typer.Option(min=EPOCHS, help="Requests in the access log.")] = 1_000_000,
-    no_crashes: Annotated[bool, typer.Option("--no-crashes", help="Kill nothing.")] = False,
+    no_crashes: Annotated[bool, typer.Option("--no-crashes", help="Do not kill any process.")] = False,
     keep: Annotated[bool, typer.Option("--keep", help="Keep the work directory.")] = False,
 ) -> None:
-    """Count the requests per URL of an access log on local Spark, through two crashes."""
+    """Count the requests per URL of an access log on local Spark, surviving two crashes."""
     console = Console(highlight=False)
     work = Work(Path(tempfile.mkdtemp(prefix="penstock-demo-")))
-    # Not only Ctrl-C: whoever ends the demo ends its driver.
+    # SIGTERM ends the driver too, like Ctrl-C.
     signal.signal(signal.SIGTERM, _interrupt)
     try:
         agrees = _run(console, work, records, crashes=not no_crashes)
@@ -213,7 +212,7 @@ def demo(
     except KeyboardInterrupt:
         console.print("Stopped.")
         raise typer.Exit(130) from None
-    except BaseException as error:  # whatever it is, the work directory shows more of it
+    except BaseException as error:  # keep the work directory for diagnosis
         keep = True
         if not isinstance(error, PenstockError):
             raise
@@ -230,15 +229,15 @@ def demo(
 
 
 def _run(console: Console, work: Work, records: int, crashes: bool) -> bool:
-    """Whether everything agrees."""
+    """Run the demo and return whether all counts match."""
     kills = [Kill("worker", KILL_WORKER_IN), Kill("driver", KILL_DRIVER_IN)] if crashes else []
     with Progress(console, records) as progress:
         progress.doing = "writing the access log"
         work.create()
         written = write_access_log(work.log, records, EPOCHS)
-        progress.note(f"an access log of {written:,} requests in {EPOCHS} files")
+        progress.note(f"wrote an access log of {written:,} requests in {EPOCHS} files")
         Supervisor(work, progress, kills).run()
-        progress.doing = "counting the log again, in plain Python"
+        progress.doing = "counting the log again in plain Python"
         progress.note(f"the job has ended; {progress.doing}")
         expected = count_urls(work.log)
         found = audit(expected, read_ledger(work.ledger))

@@ -1,7 +1,7 @@
-"""The demo's program: counts the requests per URL of an access log (F3). Started, killed and started again by `demo`.
+"""The demo's program, which counts requests per URL in an access log. `demo` starts, kills and restarts it.
 
-Run as `python -m penstock.cli.demo_job WORK EVENTS`: the demo's work directory, and the file descriptor on which every
-completed epoch is told, as one line of JSON.
+Run as `python -m penstock.cli.demo_job WORK EVENTS`: the demo's work directory, and the file descriptor to which it
+writes each completed epoch as a line of JSON.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ NAME = "url-count"
 
 
 class Work:
-    """The places in the demo's work directory."""
+    """The paths in the demo's work directory."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -44,13 +44,13 @@ class Work:
 
 
 def url_of(row: Any) -> str:
-    """The URL of a line such as `203.0.113.7 - - [time zone] "GET /api/a HTTP/1.1" 200 …`."""
+    """Return the URL of a line such as `203.0.113.7 - - [time zone] "GET /api/a HTTP/1.1" 200 …`."""
     line: str = row[0]
     return line.split(" ", 7)[6]
 
 
 class UrlCount(KeyedProcessFunction):
-    """Gives (url, 1), (url, 2), …: one output per request."""
+    """Emits (url, 1), (url, 2), …: one result per request."""
 
     def __init__(self, workers: Path) -> None:
         self._workers = workers
@@ -67,10 +67,10 @@ class UrlCount(KeyedProcessFunction):
 
 def configuration(work: Work) -> Configuration:
     config = Configuration()
-    # More cores than this help a small job little.
+    # A small job gains little from more cores.
     config.set_string("spark.master", f"local[{min(os.cpu_count() or 1, 4)}]")
     config.set_string("spark.local.dir", str(work.scratch))
-    # Without it a file of a few MB goes to one core, and the others wait.
+    # By default a file of a few MB goes to a single core while the others idle.
     config.set_string("spark.sql.files.openCostInBytes", "1")
     config.set_string(CHECKPOINTS_DIRECTORY.key, work.checkpoints.as_uri())
     config.set_string(LOCAL_DIRECTORIES.key, str(work.replicas))
@@ -80,12 +80,12 @@ def configuration(work: Work) -> Configuration:
 def main(work: Work, events: int) -> None:
     out = os.fdopen(events, "wb", buffering=0)
 
-    def tell(epoch: EpochStatistics) -> None:
+    def report(epoch: EpochStatistics) -> None:
         out.write(msgspec.json.encode(epoch) + b"\n")
 
     env = StreamExecutionEnvironment.get_execution_environment(configuration(work))
     env.enable_checkpointing(100)
-    env.add_epoch_listener(tell)
+    env.add_epoch_listener(report)
     lines = env.spark.readStream.option("maxFilesPerTrigger", 1).text(str(work.log))
     urls = env.from_spark(lines, bounded=True).map(url_of, output_type=str)
     counts = urls.key_by(lambda url: url).process(UrlCount(work.workers)).uid("url-count")

@@ -1,4 +1,4 @@
-"""The demo's driver as the demo sees it: a process to be started, listened to and killed."""
+"""The demo's driver as a child process to start, monitor and kill."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from penstock.cli.demo_job import Work
 from penstock.cli.presence import present
 from penstock.driver.epoch_statistics import EpochStatistics
 
-# A JVM that lost its Python process ends by itself, but an epoch may keep it for a moment.
+# A JVM that loses its Python process exits by itself, but a running epoch can delay it.
 _SECONDS_TO_LEAVE = 5.0
 
 
 class Driver:
-    """Used in a `with` block, at whose end its process, JVM and workers are gone."""
+    """A driver process. Leaving the `with` block ends the process, its JVM and its workers."""
 
     def __init__(self, work: Work) -> None:
         self._work = work
@@ -39,7 +39,7 @@ class Driver:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             pass_fds=[writer],
-            # Ctrl-C is for the demo, which then ends the driver.
+            # Ctrl-C must reach only the demo, which then ends the driver.
             start_new_session=True,
             env={
                 **os.environ,
@@ -58,18 +58,21 @@ class Driver:
 
     @property
     def words(self) -> str:
-        """The end of what it and its JVM wrote to the console."""
+        """The last console output of the driver and its JVM."""
         return "".join(self._words)
 
     def next_epoch(self, timeout: float) -> EpochStatistics | None:
-        """The next completed epoch, or None when it has ended. Raises queue.Empty after `timeout` seconds."""
+        """Return the next completed epoch, or None when the driver has ended.
+
+        Raise queue.Empty after `timeout` seconds.
+        """
         return self._epochs.get(timeout=timeout)
 
     def kill(self) -> None:
         self._process.kill()
 
     def wait(self) -> int:
-        """Its exit code, or the negative number of the signal it died of."""
+        """Return the exit code, or the negative number of the signal that killed the process."""
         return self._process.wait()
 
     def __enter__(self) -> Driver:
@@ -78,7 +81,7 @@ class Driver:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._process.kill()
         self._process.wait()
-        # The JVM has the same standard output, so this thread ends with the last of both.
+        # The JVM shares this standard output, so the thread ends when both processes have exited.
         self._reading_words.join(_SECONDS_TO_LEAVE)
         if self._reading_words.is_alive():
             try:
@@ -86,7 +89,7 @@ class Driver:
             except ProcessLookupError:
                 pass
             self._reading_words.join(_SECONDS_TO_LEAVE)
-        # Workers leave when they miss their JVM.
+        # Workers exit when they lose their JVM.
         deadline = time.monotonic() + _SECONDS_TO_LEAVE
         while present(self._work.workers) and time.monotonic() < deadline:
             time.sleep(0.05)
@@ -94,7 +97,7 @@ class Driver:
     def _read_epochs(self, reader: int) -> None:
         with os.fdopen(reader, "rb") as lines:
             for line in lines:
-                # A driver that is killed may leave half a line.
+                # A killed driver can leave a partial line.
                 if line.endswith(b"\n"):
                     self._epochs.put(msgspec.json.decode(line, type=EpochStatistics))
         self._epochs.put(None)

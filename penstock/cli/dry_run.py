@@ -1,4 +1,4 @@
-"""`penstock run --dry-run`: what a savepoint has for a program. No job starts, and nothing is written."""
+"""`penstock run --dry-run`: compare a savepoint with a program without starting a job or writing anything."""
 
 from __future__ import annotations
 
@@ -19,8 +19,10 @@ from penstock.savepoint.settings import restore_settings
 
 
 def dry_run(program: Path, arguments: list[str], as_json: bool, settings: Mapping[str, str]) -> int:
-    """Compare the first job that a program runs with the savepoint that is set; the exit code that the run would have,
-    as far as the savepoint decides it."""
+    """Compare the first job of a program with the configured savepoint.
+
+    Return the exit code that a run would have, as far as the savepoint determines it.
+    """
     name, comparison = first_job(program, arguments, _compared, settings)
     return _say(name, comparison, as_json)
 
@@ -49,7 +51,7 @@ def _say(name: str, comparison: Comparison, as_json: bool) -> int:
 
 
 def _lines(name: str, comparison: Comparison) -> Iterator[str]:
-    yield f"Job '{name}' from the savepoint in {comparison.savepoint}, of job '{comparison.job}'"
+    yield f"Job '{name}' from the savepoint of job '{comparison.job}' in {comparison.savepoint}"
     for operator in comparison.operators:
         yield from _operator(operator)
     for source in comparison.sources:
@@ -73,5 +75,5 @@ def _operator(operator: OperatorVerdict) -> Iterator[str]:
 def _source(source: SourceVerdict) -> str:
     said = f"source '{source.uid}' ({source.name}): {source.verdict}"
     if source.verdict == RESTORED:
-        said += f", goes on after {source.records:,} records"
+        said += f", resumes after {source.records:,} records"
     return said + "".join(f"\n  position {position}" for position in source.positions if position)

@@ -1,4 +1,4 @@
-"""Looking at the first job that a program runs, in the place of running it."""
+"""Inspection of the first job of a program instead of running it."""
 
 from __future__ import annotations
 
@@ -19,16 +19,20 @@ Look = Callable[[str, LogicalGraph, PhysicalGraph, Configuration], Seen]
 
 
 class _Found(BaseException, Generic[Seen]):
-    """Ends the program where it would have run its job. Not an Exception: the program must not catch it."""
+    """Ends the program at the point where it would run its job. Not an Exception, so the program does not catch it."""
 
     def __init__(self, seen: Seen) -> None:
         self.seen = seen
 
 
 def first_job(program: Path, arguments: list[str], look: Look[Seen], settings: Mapping[str, str] | None = None) -> Seen:
-    """What `look` gives for the job. Ends the command with exit code 1 where there is none.
+    """Return the result of `look` for the first job. Exit with code 1 if the program runs no job.
 
-    `settings`: those of the command line.
+    Args:
+        program: The program's file.
+        arguments: The arguments of the program.
+        look: Receives the job's name, graphs and settings.
+        settings: The settings of the command line.
     """
 
     def found(name: str, logical: LogicalGraph, physical: PhysicalGraph, configuration: Configuration) -> NoReturn:
@@ -40,5 +44,5 @@ def first_job(program: Path, arguments: list[str], look: Look[Seen], settings: M
     except _Found as ended:
         return ended.seen  # type: ignore[no-any-return]
     if code == 0:
-        typer.echo("The program ended without running a job: it never called env.execute().", err=True)
+        typer.echo("The program ended without running a job because it never called env.execute().", err=True)
     raise typer.Exit(code or 1)

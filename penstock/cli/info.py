@@ -1,4 +1,4 @@
-"""`penstock info`: what a program's job promises end to end, source by source and sink by sink. Nothing is run."""
+"""`penstock info`: print the end-to-end guarantee of a program's job, with that of each source and sink."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def info(
     program: Annotated[Path, typer.Argument(exists=True, dir_okay=False, readable=True, help="A Python file.")],
     arguments: Annotated[list[str] | None, typer.Argument(help="Passed to the program.")] = None,
     setting: Setting = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the guarantee as JSON.")] = False,
 ) -> None:
-    """Say what the first job that a program runs promises: exactly-once or less, and because of what."""
+    """Print the end-to-end guarantee of a program's first job, and the reason for it. The job does not run."""
     guarantee = first_job(program, arguments or [], guarantee_of, overrides_of(setting))
     typer.echo(json.dumps(msgspec.to_builtins(guarantee), indent=2) if as_json else in_words(guarantee))

@@ -1,4 +1,4 @@
-"""Commands to jobs that run on this host: `penstock list`, `stop`, `cancel`, `rescale`, and `savepoint JOB`."""
+"""Commands for jobs that run on this host: `penstock list`, `stop`, `cancel`, `rescale`, and `savepoint JOB`."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ from penstock.control.client import Running, ask, find_job, running_jobs
 from penstock.control.place import control_directory
 from penstock.driver.control_messages import Cancel, Description, MakeSavepoint, Request, Rescale, Stop
 
-Job = Annotated[str, typer.Argument(metavar="JOB", help="Its id, the beginning of its id, or its name.")]
-_WHERE = "Where the savepoint goes; else where the job's settings say."
+Job = Annotated[str, typer.Argument(metavar="JOB", help="The job's id, a prefix of the id, or its name.")]
+_WHERE = "Directory for the savepoint. By default the job's settings apply."
 
 
 def list_(
-    as_json: Annotated[bool, typer.Option("--json", help="Print all that is known of them, as JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print all details as JSON.")] = False,
     setting: Setting = None,
 ) -> None:
-    """List the jobs that run on this host."""
+    """List the jobs running on this host."""
     with ShownErrors():
         jobs = running_jobs(_directory(setting))
     if as_json:
         typer.echo(json.dumps([_all_of(job) for job in jobs], indent=2))
     elif not jobs:
-        typer.echo("No job of this user runs on this host.", err=True)
+        typer.echo("This user has no running jobs on this host.", err=True)
     else:
         rows = [("ID", "NAME", "STATUS", "SINCE", "EPOCHS", "PARALLELISM", "RESTARTS"), *map(_row, jobs)]
         widths = [max(map(len, column)) for column in zip(*rows)]
@@ -51,14 +51,14 @@ def savepoint(
     setting: Setting = None,
     yarn_id: YarnId = None,
 ) -> None:
-    """Make a savepoint of a running job, which goes on; prints its path."""
-    _have_done(job, setting, "Making a savepoint of", lambda: MakeSavepoint(directory=_absolute(directory)))
+    """Take a savepoint of a running job, which continues, and print its path."""
+    _have_done(job, setting, "Taking a savepoint of", lambda: MakeSavepoint(directory=_absolute(directory)))
 
 
 def stop(
     job: Job,
     drain: Annotated[
-        bool, typer.Option("-d", "--drain", help="End the input first: all timers and windows fire.")
+        bool, typer.Option("-d", "--drain", help="End the input first, so that all timers and windows fire.")
     ] = False,
     directory: Annotated[
         str | None, typer.Option("-p", "--savepoint-path", "--savepointPath", metavar="DIR", help=_WHERE)
@@ -66,7 +66,7 @@ def stop(
     setting: Setting = None,
     yarn_id: YarnId = None,
 ) -> None:
-    """Stop a running job with a savepoint; prints its path."""
+    """Stop a running job with a savepoint and print its path."""
     _have_done(job, setting, "Stopping", lambda: Stop(directory=_absolute(directory), drain=drain))
 
 
@@ -75,13 +75,17 @@ def cancel(
     savepoint: Annotated[
         str | None,
         typer.Option(
-            "-s", "--with-savepoint", "--withSavepoint", metavar="[DIR]", help="Make a savepoint first, print its path."
+            "-s",
+            "--with-savepoint",
+            "--withSavepoint",
+            metavar="[DIR]",
+            help="Take a savepoint first and print its path.",
         ),
     ] = None,
     setting: Setting = None,
     yarn_id: YarnId = None,
 ) -> None:
-    """Cancel a running job: at once, or with a savepoint."""
+    """Cancel a running job, immediately or with a savepoint."""
     _have_done(
         job, setting, "Cancelling", lambda: Cancel(savepoint=savepoint is not None, directory=_absolute(savepoint))
     )
@@ -90,11 +94,12 @@ def cancel(
 def rescale(
     job: Job,
     parallelism: Annotated[
-        list[str], typer.Argument(metavar="N|UID=N", help="For all operators, or for some, by uid or name.")
+        list[str],
+        typer.Argument(metavar="N|UID=N", help="Parallelism of all operators, or of one operator by uid or name."),
     ],
     setting: Setting = None,
 ) -> None:
-    """Give a running job another parallelism, from its next epoch on."""
+    """Change the parallelism of a running job, starting with its next epoch."""
     _have_done(job, setting, "Rescaling", lambda: Rescale(parallelism=_wanted(parallelism)))
 
 
@@ -103,7 +108,7 @@ _WITH_A_VALUE = ("-D", "-yid", "--yarnapplicationId")
 
 
 class CancelCommand(TyperCommand):
-    """Lets `-s` go without a directory, as Flink's does: a lone word is the job, and not where its savepoint goes."""
+    """Lets `-s` omit its directory, as in Flink: a lone argument is the job, not the savepoint directory."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         place = next((place for place, word in enumerate(args) if word in _WITH_SAVEPOINT), None)
@@ -129,14 +134,14 @@ def _have_done(given: str, setting: list[str] | None, doing: str, request: Calla
             with _shown(f"{doing} '{name}'"):
                 done = ask(directory, job, asked)
         except KeyboardInterrupt:
-            typer.echo("Not waited for. The job was asked, and does it all the same.", err=True)
+            typer.echo("Stopped waiting. The job will still complete the request.", err=True)
             raise typer.Exit(INTERRUPTED) from None
     if done.savepoint is not None:
         typer.echo(done.savepoint)
 
 
 def _shown(doing: str) -> Progress:
-    """What is being done and for how long, on a terminal; it goes when it is done. Not where the path is printed."""
+    """Show the current action and its duration on a terminal, until it is done. Use stderr: stdout is for the path."""
     console = Console(stderr=True)
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
     progress = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
@@ -151,7 +156,7 @@ def _directory(setting: list[str] | None) -> str:
 
 
 def _absolute(directory: str | None) -> str | None:
-    """The job may run in another directory than this command."""
+    """Return an absolute path, because the job can have another working directory than this command."""
     if not directory or re.match(r"[A-Za-z][A-Za-z0-9+.-]*:", directory):
         return directory or None
     return os.path.abspath(directory)
@@ -164,14 +169,16 @@ def _wanted(given: list[str]) -> int | dict[str, int]:
     for text in given:
         uid, equals, number = text.rpartition("=")
         if not equals or not uid or uid in wanted:
-            raise typer.BadParameter(f"'{text}': write one number, or UID=N for each operator.", param_hint="N")
+            raise typer.BadParameter(
+                f"'{text}' is invalid: pass one number, or UID=N for each operator.", param_hint="N"
+            )
         wanted[uid] = _number(number)
     return wanted
 
 
 def _number(text: str) -> int:
     if not re.fullmatch(r"[0-9]{1,9}", text) or int(text) < 1:
-        raise typer.BadParameter(f"'{text}' is no number of subtasks.", param_hint="N")
+        raise typer.BadParameter(f"'{text}' is not a valid number of subtasks.", param_hint="N")
     return int(text)
 
 
@@ -186,7 +193,7 @@ def _all_of(job: Running) -> dict[str, Any]:
 def _row(job: Running) -> tuple[str, ...]:
     known = job.description
     if known is None:
-        return (job.id, "", f"no answer from process {job.pid}", "", "", "", "")
+        return (job.id, "", f"process {job.pid} does not respond", "", "", "", "")
     since = datetime.fromtimestamp(known.started / 1000).strftime("%Y-%m-%d %H:%M:%S")
     return (job.id, known.name, known.status, since, str(known.epochs), _parallelism(known), str(known.restarts))
 

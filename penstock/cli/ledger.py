@@ -1,7 +1,7 @@
-"""The ledger: every count that the demo's job gave, written as its epochs complete, and the audit of it.
+"""The ledger, which records every count that the demo's job emits, and its audit.
 
-For one URL the job must give 1, 2, 3, … n, each once, where n is how often the log has it. A number that is missing
-was lost. A number that comes twice, or is larger than n, was counted double.
+For a URL that the log contains n times, the job must emit 1, 2, 3, … n, each once. A missing number was lost. A number
+that appears twice, or is larger than n, was counted twice.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from penstock.datastream.connectors import Commit, CommitContext, Sink, SinkWrit
 from penstock.datastream.functions import RuntimeContext
 
 Run = tuple[int, int]
-"""Counts given one after the other: the first and the last of them."""
+"""A run of consecutive counts: the first and the last."""
 
 
 Page = dict[str, list[Run]]
-"""What one subtask of the sink got in one epoch: by URL, in the order they came."""
+"""The runs that one subtask of the sink received in one epoch, by URL, in the order of arrival."""
 
 
 class LedgerSink(Sink):
-    """Takes (url, count). A page is a file in `folder`, there once its epoch is complete.
+    """Writes (url, count) records. Each page is a file in `folder` that appears when its epoch completes.
 
-    After a recovery the last pages are committed again: same epoch and subtask, so the same file.
+    After a recovery the last pages are committed again under the same names, which makes the commit idempotent.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -68,7 +68,7 @@ class _PageWriter(SinkWriter):
 
 
 def read_ledger(folder: Path) -> dict[str, list[Run]]:
-    """All runs of every page, by URL."""
+    """Return the runs of all pages, by URL."""
     ledger: defaultdict[str, list[Run]] = defaultdict(list)
     for path in folder.glob("*.json"):
         for url, runs in msgspec.json.decode(path.read_bytes(), type=Page).items():
@@ -78,7 +78,7 @@ def read_ledger(folder: Path) -> dict[str, list[Run]]:
 
 @dataclass(frozen=True)
 class Audit:
-    """What the ledger holds against what the log holds."""
+    """The comparison of the ledger with the log."""
 
     counted: int
     lost: Counter[str]
@@ -104,7 +104,7 @@ def audit(expected: Mapping[str, int], ledger: Mapping[str, list[Run]]) -> Audit
 
 
 def _distinct_up_to(limit: int, runs: list[Run]) -> int:
-    """How many of 1 … limit are in these sorted runs."""
+    """Return how many of 1 … limit occur in the sorted runs."""
     distinct = reached = 0
     for first, last in runs:
         last = min(last, limit)

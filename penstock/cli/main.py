@@ -30,24 +30,25 @@ from penstock.savepoint.restoring import RecoveryClaimMode
 
 app = typer.Typer(
     name="penstock",
-    help="Stateful Python streams on Spark.",
+    help="Stateful stream processing in Python on Spark.",
     add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
 
 
-# What follows the program's name is the program's, whatever it looks like.
+# All arguments after the program's name belong to the program.
 @app.command(context_settings={"allow_interspersed_args": False})
 def run(
     program: Annotated[Path, typer.Argument(exists=True, dir_okay=False, readable=True, help="A Python file.")],
     arguments: Annotated[list[str] | None, typer.Argument(help="Passed to the program.")] = None,
     parallelism: Annotated[
-        int | None, typer.Option("-p", "--parallelism", min=1, help="Subtasks per operator that has no own number.")
+        int | None,
+        typer.Option("-p", "--parallelism", min=1, help="Number of subtasks of operators that do not set their own."),
     ] = None,
     savepoint: Annotated[
         str | None,
-        typer.Option("-s", "--from-savepoint", "--fromSavepoint", metavar="PATH", help="Begin with this savepoint."),
+        typer.Option("-s", "--from-savepoint", "--fromSavepoint", metavar="PATH", help="Start from this savepoint."),
     ] = None,
     allow_non_restored_state: Annotated[
         bool,
@@ -55,32 +56,28 @@ def run(
             "-n",
             "--allow-non-restored-state",
             "--allowNonRestoredState",
-            help="Leave behind what the program has no place for.",
+            help="Drop state of the savepoint that the program no longer has.",
         ),
     ] = False,
     claim_mode: Annotated[
         RecoveryClaimMode | None,
-        typer.Option("--claim-mode", help="CLAIM: the job removes the savepoint after a checkpoint of its own."),
+        typer.Option("--claim-mode", help="CLAIM: the job deletes the savepoint after its own first checkpoint."),
     ] = None,
     setting: Setting = None,
-    quiet: Annotated[
-        bool, typer.Option("-q", "--quiet", help="Print warnings and errors only, and no progress.")
-    ] = False,
+    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Print only warnings and errors, not progress.")] = False,
     yarn_id: YarnId = None,
     dry: Annotated[
-        bool, typer.Option("--dry-run", help="Only say what the savepoint has for the program. No job starts.")
+        bool, typer.Option("--dry-run", help="Compare the savepoint with the program without starting a job.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="With --dry-run: as JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result of --dry-run as JSON.")] = False,
 ) -> None:
     """Run a Python program, as python would, with settings from the command line."""
     if savepoint is None and (allow_non_restored_state or claim_mode is not None):
-        raise typer.BadParameter("It says what to do with a savepoint; give one with -s PATH.", param_hint="-n")
+        raise typer.BadParameter("This option needs a savepoint: pass one with -s PATH.", param_hint="-n")
     if dry and savepoint is None:
-        raise typer.BadParameter(
-            "It compares the program with a savepoint; give one with -s PATH.", param_hint="--dry-run"
-        )
+        raise typer.BadParameter("This option needs a savepoint: pass one with -s PATH.", param_hint="--dry-run")
     if as_json and not dry:
-        raise typer.BadParameter("It is for --dry-run.", param_hint="--json")
+        raise typer.BadParameter("This option requires --dry-run.", param_hint="--json")
     overrides = overrides_of(setting)
     if parallelism is not None:
         overrides[PARALLELISM.key] = str(parallelism)
@@ -98,14 +95,14 @@ def run(
 
 
 def run_jobs(program: Path, arguments: list[str], settings: Mapping[str, str]) -> int:
-    """Run a program with the settings of the command line, and warn of jobs that it declared and did not execute."""
+    """Run a program with the settings of the command line, and warn about jobs that it declared but did not execute."""
     not_executed: dict[int, SourceLocation | None] = {}
     launch(LaunchContext(settings=settings, not_executed=not_executed))
     code = run_program(program, arguments)
     for place in list(not_executed.values()) if code == 0 else ():
         where = "" if place is None else f" at {place.file}:{place.line}"
         logging.getLogger("penstock").warning(
-            "The program declared a stream%s and did not run it: it never called env.execute().", where
+            "The program declared a stream%s but did not run it, because it never called env.execute().", where
         )
     return code
 

@@ -1,4 +1,4 @@
-"""Options of several commands: `-D KEY=VALUE`, and what Flink's commands take and Penstock does not need."""
+"""Options shared by several commands: `-D KEY=VALUE`, and Flink options that Penstock accepts but does not need."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-Setting = Annotated[list[str] | None, typer.Option("-D", metavar="KEY=VALUE", help="A setting; may be repeated.")]
+Setting = Annotated[list[str] | None, typer.Option("-D", metavar="KEY=VALUE", help="A setting. Can be repeated.")]
 
 
 def _note_yarn_id(given: str | None) -> str | None:
@@ -21,18 +21,18 @@ YarnId = Annotated[
         "-yid",
         "--yarnapplicationId",
         metavar="APP",
-        help="Accepted as in Flink's commands; has no effect.",
+        help="Accepted for compatibility with Flink; has no effect.",
         callback=_note_yarn_id,
     ),
 ]
 
 
 def overrides_of(settings: list[str] | None) -> dict[str, str]:
-    """What was given, by key."""
+    """Return the given settings by key."""
     overrides = {}
     for setting in settings or []:
         key, equals, value = setting.partition("=")
         if not equals or not key.strip():
-            raise typer.BadParameter(f"'{setting}' is no setting: write key=value.", param_hint="-D")
+            raise typer.BadParameter(f"'{setting}' is not a setting: write key=value.", param_hint="-D")
         overrides[key.strip()] = value.strip()
     return overrides

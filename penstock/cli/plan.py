@@ -1,4 +1,4 @@
-"""`penstock plan`: what a program would run, as text, JSON or a picture. Nothing of it is run."""
+"""`penstock plan`: show a program's job as text, JSON or a picture, without running it."""
 
 from __future__ import annotations
 
@@ -20,9 +20,11 @@ def plan(
     program: Annotated[Path, typer.Argument(exists=True, dir_okay=False, readable=True, help="A Python file.")],
     arguments: Annotated[list[str] | None, typer.Argument(help="Passed to the program.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the plan as JSON.")] = False,
-    svg: Annotated[Path | None, typer.Option("--svg", metavar="FILE", help="Draw the plan into this file.")] = None,
+    svg: Annotated[
+        Path | None, typer.Option("--svg", metavar="FILE", help="Draw the plan as SVG in this file.")
+    ] = None,
 ) -> None:
-    """Show the plan of the first job that a program runs, without running it."""
+    """Show the plan of a program's first job without running it."""
     name, found = first_job(program, arguments or [], _plan)
     if svg is not None:
         svg.write_text(picture(found))
@@ -39,7 +41,7 @@ def _plan(
 
 
 def in_words(name: str, plan: dict[str, Any]) -> str:
-    """A line per operator, level by level, chain by chain, with where its records come from."""
+    """Return a line per operator, ordered by level and chain, with the inputs of each."""
     names = {node["id"]: node["contents"] for node in plan["nodes"]}
     lines = [f"Job '{name}'"]
     chain = None

@@ -1,6 +1,6 @@
-"""Which worker processes live: each holds a lock on a file named by its pid, which goes with it however it dies.
+"""Detection of live worker processes. Each holds a lock on a file named after its pid until it dies.
 
-Unlike a pid alone, the lock cannot belong to a stranger that got the number of a dead worker.
+Unlike a pid alone, the lock cannot belong to an unrelated process that reuses the pid of a dead worker.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _held: dict[Path, IO[bytes]] = {}
 
 
 def announce(folder: Path) -> None:
-    """Called in a worker, as often as it likes."""
+    """Register this worker process. Repeated calls have no effect."""
     path = folder / str(os.getpid())
     if path not in _held:
         file = path.open("wb")
@@ -23,7 +23,7 @@ def announce(folder: Path) -> None:
 
 
 def present(folder: Path) -> list[int]:
-    """The pids of the workers that live."""
+    """Return the pids of the live workers."""
     return [int(path.name) for path in sorted(folder.iterdir()) if is_present(folder, int(path.name))]
 
 

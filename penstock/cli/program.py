@@ -1,4 +1,4 @@
-"""Running a user's program as `python program.py` would, and showing its errors without our frames."""
+"""Runs a user's program as `python program.py` would, and prints its errors without Penstock's stack frames."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ _OURS = tuple(
     if (spec := find_spec(package)) is not None
     for place in spec.submodule_search_locations or ()
 )
-"""Penstock and what it stands on: a user can do nothing there."""
+"""Packages whose stack frames do not help the user."""
 
 INTERRUPTED = 130
-"""The exit code of a program that was ended by Ctrl-C, as shells have it."""
+"""The exit code of a program ended by Ctrl-C, as in shells."""
 
 
 def run_program(program: Path, arguments: list[str]) -> int:
-    """The program's exit code: 1 if it failed, 0 if its job was cancelled, which is not a failure of the program.
-    `sys.exit` in the program ends this process, as it should.
+    """Run the program and return its exit code: 1 if it failed, 0 if it succeeded or its job was cancelled.
 
-    The program is the module `__main__`, its folder is the first place to import from, and it sees its own arguments.
+    The program runs as the module `__main__` with its own arguments, and its directory comes first on the import path.
+    `sys.exit` in the program ends this process.
     """
     path = str(program)
     module = ModuleType("__main__")
@@ -39,9 +39,9 @@ def run_program(program: Path, arguments: list[str]) -> int:
     sys.modules["__main__"] = module
     sys.argv = [path, *arguments]
     folder = str(program.resolve().parent)
-    # The first place was that of the `penstock` script.
+    # Replaces the directory of the `penstock` script.
     sys.path[0] = folder
-    # Workers import the program's neighbours too.
+    # Workers also import modules next to the program.
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [folder, os.environ.get("PYTHONPATH")]))
     try:
         exec(compile(program.read_bytes(), path, "exec"), module.__dict__)
@@ -49,7 +49,7 @@ def run_program(program: Path, arguments: list[str]) -> int:
         print("Stopped.", file=sys.stderr)
         return INTERRUPTED
     except JobCancelled as error:
-        # The job's own last line says it, unless there is more to say, or the program's logging leaves it out.
+        # The job's last log line already says so, unless the error has more details or the logger drops the line.
         if not str(error).endswith("' was cancelled.") or not logging.getLogger("penstock").isEnabledFor(logging.INFO):
             print(error, file=sys.stderr)
         return 0
@@ -66,7 +66,7 @@ def run_program(program: Path, arguments: list[str]) -> int:
 
 
 def user_traceback(error: BaseException) -> str:
-    """The traceback as Python prints it, without our frames and Spark's; those of other libraries stay."""
+    """Return the traceback as Python prints it, without the frames of Penstock and Spark."""
     summary = traceback.TracebackException.from_exception(error)
     _leave_out_ours(summary)
     return "".join(summary.format())

@@ -1,4 +1,4 @@
-"""What the demo shows while it runs: a live panel on a terminal, a line a second anywhere else."""
+"""The progress display of the demo: a live panel on a terminal, otherwise a line per second."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SECONDS_BETWEEN_EQUAL_LINES = 10.0
 
 
 class Progress:
-    """Used in a `with` block. Its fields may be set at any time; `show` when they were, `note` for what happened."""
+    """Shows the progress in a `with` block. Set fields at any time, then call `show`; call `note` for events."""
 
     def __init__(self, console: Console, total: int) -> None:
         self.total = total
@@ -42,12 +42,12 @@ class Progress:
             self._live.stop()
 
     def note(self, text: str, style: str = "") -> None:
-        """Something that stays on the screen, with the seconds since the start."""
+        """Print a permanent line with the seconds since the start."""
         line = f"{time.monotonic() - self._started:6.1f} s  {text}"
         self._console.print(Text(line, style), soft_wrap=True)
 
     def show(self) -> None:
-        """The fields have changed. A terminal shows them by itself."""
+        """Show the changed fields. On a terminal the panel refreshes by itself."""
         if self._live is not None:
             return
         line = f"{self.done:>9,} of {self.total:,}  " + "  ".join(f"{name} {value}" for name, value in self._figures())
@@ -78,7 +78,7 @@ class Progress:
 
 
 def size(count: int) -> str:
-    """Bytes for people."""
+    """Return a human-readable size."""
     if count < 1000:
         return f"{count} B"
     return f"{count / 1000:,.0f} kB" if count < 1_000_000 else f"{count / 1_000_000:,.1f} MB"

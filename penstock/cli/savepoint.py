@@ -1,4 +1,4 @@
-"""`penstock savepoint`: make one of a running job; look at savepoints, compare and remove them."""
+"""`penstock savepoint`: take a savepoint of a running job, or inspect, list, compare and delete savepoints."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from penstock.savepoint.format import dispose_savepoint, savepoint_storage
 from penstock.tables.savepoint import Savepoint
 
 _OF_A_JOB = "JOB"
-"""Stands in the help where others have their name; what is no other command is a job."""
+"""The placeholder shown in the help. Any argument that is not another command is a job."""
 
 
 class _JobOrCommand(TyperGroup):
@@ -28,24 +28,28 @@ class _JobOrCommand(TyperGroup):
 savepoint_app = typer.Typer(
     name="savepoint",
     cls=_JobOrCommand,
-    short_help="Make a savepoint of a running job; look at savepoints, compare and remove them.",
-    help="Make a savepoint of a running job, JOB, below DIR. Or look at savepoints, compare and remove them. A job "
-    "that is named like one of the commands is given by its id.",
+    short_help="Take a savepoint of a running job, or inspect, list, compare and delete savepoints.",
+    help="Take a savepoint of the running job JOB below DIR, or inspect, list, compare and delete savepoints. If the "
+    "name of a job equals that of a command, pass the job's id.",
     subcommand_metavar="JOB [DIR] | COMMAND [ARGS]...",
     no_args_is_help=True,
     add_completion=False,
 )
-_PATH = typer.Argument(help="Its directory, or a URI such as s3://bucket/path.")
+_PATH = typer.Argument(help="The savepoint's directory, or a URI such as s3://bucket/path.")
 
 
 @savepoint_app.callback(invoke_without_command=True)
 def savepoint(
     context: typer.Context,
-    dispose: Annotated[str | None, typer.Option("-d", "--dispose", metavar="PATH", help="Remove this one.")] = None,
+    dispose: Annotated[
+        str | None, typer.Option("-d", "--dispose", metavar="PATH", help="Delete this savepoint.")
+    ] = None,
     yarn_id: YarnId = None,
 ) -> None:
     if dispose is not None and context.invoked_subcommand is not None:
-        raise typer.BadParameter("It removes the savepoint of this path; nothing else goes with it.", param_hint="-d")
+        raise typer.BadParameter(
+            "This option deletes a savepoint and cannot be combined with a command.", param_hint="-d"
+        )
     if dispose is not None:
         with ShownErrors():
             dispose_savepoint(savepoint_storage(dispose))
@@ -57,13 +61,13 @@ savepoint_app.command(name=_OF_A_JOB)(savepoint_of)
 
 @savepoint_app.command()
 def inspect(path: Annotated[str, _PATH]) -> None:
-    """Say what is in a savepoint: job, operators, states, sizes, positions."""
+    """Print the contents of a savepoint: job, operators, states, sizes, positions."""
     with ShownErrors():
         typer.echo(Savepoint.load(path).describe())
 
 
 @savepoint_app.command(name="list")
-def list_(directory: Annotated[str, typer.Argument(help="Where savepoints are.")]) -> None:
+def list_(directory: Annotated[str, typer.Argument(help="The directory that contains savepoints.")]) -> None:
     """List the savepoints in a directory, oldest first."""
     with ShownErrors():
         for found in Savepoint.list(directory):
@@ -75,9 +79,9 @@ def list_(directory: Annotated[str, typer.Argument(help="Where savepoints are.")
 def diff(
     one: Annotated[str, _PATH],
     other: Annotated[str, _PATH],
-    as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the differences as JSON.")] = False,
 ) -> None:
-    """Say in what two savepoints differ, types of states too; exit code 1 if they do."""
+    """Print the differences between two savepoints, including state types. The exit code is 1 if they differ."""
     with ShownErrors():
         differences = Savepoint.load(one).compared(Savepoint.load(other))
         if as_json:

@@ -1,4 +1,4 @@
-"""How commands tell what went wrong."""
+"""Error output of commands."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from penstock.errors import PenstockError
 
 
 class ShownErrors:
-    """Shows an error of ours as programs show it, and ends the command with exit code 1."""
+    """Prints a PenstockError in short form and ends the command with exit code 1."""
 
     def __enter__(self) -> None:
         pass
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, PenstockError):
-            # There is no program here whose lines could be shown.
+            # A command has no user program whose lines could be shown.
             typer.echo(short_form(error.with_traceback(None)), err=True)
             raise typer.Exit(1) from None

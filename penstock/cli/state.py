@@ -1,4 +1,4 @@
-"""`penstock state`: look into the state of savepoints and checkpoints. No job need run, and no code of one does."""
+"""`penstock state`: inspect the state in savepoints and checkpoints, without a running job or its code."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import typer
 
 from penstock.cli.shown_errors import ShownErrors
 
-# What reads states is imported by the commands that do: `penstock run` should not wait for it.
+# Commands import the state readers themselves, to keep `penstock run` fast.
 
 state_app = typer.Typer(
-    name="state", help="Look into the state of savepoints and checkpoints.", no_args_is_help=True, add_completion=False
+    name="state", help="Inspect the state in savepoints and checkpoints.", no_args_is_help=True, add_completion=False
 )
-_PATH = typer.Argument(help="A savepoint, or a job's folder below state.checkpoints.dir; also a URI.")
+_PATH = typer.Argument(help="A savepoint, or a job's folder below state.checkpoints.dir, as a path or URI.")
 _UID = typer.Argument(help="The operator's uid.")
 _STATE = typer.Argument(help="The state's name, or timers.")
-_JSON = typer.Option("--json", help="As JSON, for programs.")
+_JSON = typer.Option("--json", help="Print the result as JSON.")
 
 
 @state_app.command(name="ls")
@@ -44,11 +44,13 @@ def get(
     path: Annotated[str, _PATH],
     uid: Annotated[str, _UID],
     state: Annotated[str, _STATE],
-    key: Annotated[str | None, typer.Argument(help="Only this key; one of several fields as a JSON list.")] = None,
-    limit: Annotated[int, typer.Option("-l", "--limit", min=0, help="Rows at most; 0: all.")] = 100,
+    key: Annotated[
+        str | None, typer.Argument(help="Only this key. Write a key of several fields as a JSON list.")
+    ] = None,
+    limit: Annotated[int, typer.Option("-l", "--limit", min=0, help="Maximum number of rows; 0 shows all.")] = 100,
     as_json: Annotated[bool, _JSON] = False,
 ) -> None:
-    """Show the rows of a state, a line for each."""
+    """Print the rows of a state, one per line."""
     from penstock.tables.checkpoint import open_snapshot
     from penstock.tables.typed_keys import key_from_text
 
@@ -63,9 +65,9 @@ def get(
             for row in shown:
                 typer.echo("  ".join(f"{name}={_text(value)}" for name, value in row.items()))
         if more:
-            typer.echo(f"There are more than {limit} rows: give --limit 0 to see all.", err=True)
+            typer.echo(f"There are more than {limit} rows. Pass --limit 0 to see all.", err=True)
         if key is not None and not shown:
-            typer.echo(f"The key {key} has nothing in this state.", err=True)
+            typer.echo(f"The key {key} has no value in this state.", err=True)
             raise typer.Exit(1)
 
 
@@ -74,10 +76,10 @@ def history_(
     directory: Annotated[str, typer.Argument(help="A job's folder of checkpoints, or a directory of savepoints.")],
     uid: Annotated[str, _UID],
     state: Annotated[str, _STATE],
-    key: Annotated[str, typer.Argument(help="One of several fields as a JSON list.")],
+    key: Annotated[str, typer.Argument(help="The key. Write a key of several fields as a JSON list.")],
     as_json: Annotated[bool, _JSON] = False,
 ) -> None:
-    """Show what a key's state was in every checkpoint and savepoint that is there, oldest first."""
+    """Print the state of a key in every existing checkpoint and savepoint, oldest first."""
     from penstock.tables import history
     from penstock.tables.typed_keys import key_in
 

@@ -1,4 +1,4 @@
-"""The DataStream API. Names and behaviour are PyFlink's."""
+"""The DataStream API, with PyFlink's names and behavior."""
 
 from penstock.absent import explain_absent
 from penstock.common.job_client import JobClient

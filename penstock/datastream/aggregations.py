@@ -1,7 +1,7 @@
 """Rolling aggregates of one field, and projections.
 
-sum, min and max change that field alone: the others keep the values of the first record, as in Flink. min_by and
-max_by give the whole record that has the least or greatest value, of equal ones the first.
+sum, min and max change only that field; the other fields keep the values of the first record, as in Flink. min_by and
+max_by return the complete record with the smallest or largest value, and the first of equal ones.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _COMBINE: dict[str, Callable[[Any, Any], Any]] = {"sum": lambda a, b: a + b, "mi
 
 
 class FieldReducer:
-    """A reduce function over one field of tuples, lists or Rows; position 0 of a plain value is the value."""
+    """A reduce function over one field of tuples, lists or Rows. Position 0 of a plain value is the value itself."""
 
     def __init__(self, what: str, position: int | str) -> None:
         self.what = what
@@ -25,7 +25,7 @@ class FieldReducer:
         self.combine = _COMBINE.get(what)
 
     def reduce(self, first: Any, second: Any) -> Any:
-        """Combine two records into one, by the field that the reducer was made for."""
+        """Combine two records into one by the field of this reducer."""
         position, combine = self.position, self.combine
         if combine is None:
             ahead = self._field(second) < self._field(first)
@@ -54,37 +54,39 @@ class FieldReducer:
     def _wrong(self, record: Any) -> PenstockError:
         position = self.position
         return PenstockError(
-            f"{self.what}({position!r}) takes a field of tuples, lists, Rows, and {self.what}(0) plain values, such as "
-            f"numbers; it was given a {type(record).__name__}. Map the records to one of these."
+            f"{self.what}({position!r}) needs tuples, lists or Rows that have this field; {self.what}(0) also "
+            f"accepts plain values such as numbers. It received a record of type {type(record).__name__}."
         )
 
 
 def field_reducer(what: str, position: int | str) -> FieldReducer:
-    """Return the reducer behind `sum`, `min`, `max`, `min_by` and `max_by` for one field of records."""
+    """Return the reducer behind ``sum``, ``min``, ``max``, ``min_by`` and ``max_by`` for one field."""
     if not isinstance(position, (int, str)):
-        raise PenstockError(f"{what} takes a field's position or name, not {type(position).__name__}.")
+        raise PenstockError(f"{what} needs the position or name of a field, not {type(position).__name__}.")
     return FieldReducer(what, position)
 
 
 class Projection:
-    """A map function that picks fields of tuples, lists or Rows."""
+    """A map function that selects fields of tuples, lists or Rows."""
 
     def __init__(self, positions: tuple[int, ...]) -> None:
         self.positions = positions
 
     def map(self, value: Any) -> Any:
-        """Return the record with the chosen fields only, in the order in which they were chosen."""
+        """Return the record with only the selected fields, in the order of selection."""
         if isinstance(value, Row):
             names = names_of(value)
             kept = None if names is None else tuple(names[position] for position in self.positions)
             return Row.of(kept, [value[position] for position in self.positions])
         if isinstance(value, (tuple, list)):
             return tuple(value[position] for position in self.positions)
-        raise PenstockError(f"project takes fields of tuples, lists or Rows; it was given a {type(value).__name__}.")
+        raise PenstockError(
+            f"project needs tuples, lists or Rows. It received a record of type {type(value).__name__}."
+        )
 
 
 def projection(positions: tuple[int, ...]) -> Projection:
-    """Return the map function behind `project`."""
+    """Return the map function behind ``project``."""
     if not positions or not all(type(position) is int and position >= 0 for position in positions):
-        raise GraphError(f"project takes the positions of fields, from 0 on, not {positions!r}.")
+        raise GraphError(f"project needs the positions of fields, starting at 0, not {positions!r}.")
     return Projection(positions)

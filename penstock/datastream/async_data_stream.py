@@ -25,16 +25,15 @@ Length: TypeAlias = Time | Duration | timedelta | int
 
 
 class AsyncDataStream:
-    """Applies an AsyncFunction, or an `async def` of one parameter, to a stream.
+    """Apply an asynchronous function to a stream.
 
-    All methods take these arguments:
+    The function is an ``AsyncFunction``, or an ``async def`` function of one record. Each subtask runs up to
+    ``capacity`` calls concurrently.
 
-    - `data_stream`: the stream whose records the function is called with.
-    - `async_function`: an `AsyncFunction`, or a coroutine function of one record.
-    - `timeout`: the time that a record can take, with all its retries; 0 sets no limit.
-    - `async_retry_strategy`: which calls are repeated, how often and when.
-    - `capacity`: how many records each subtask holds at most, those included whose results wait for their turn.
-    - `output_type`: the type of the results.
+    Example:
+        >>> async def fetch(order):
+        ...     return [await client.get(order.id)]
+        >>> AsyncDataStream.unordered_wait(orders, fetch, Time.seconds(10))
     """
 
     @staticmethod
@@ -45,7 +44,18 @@ class AsyncDataStream:
         capacity: int = 100,
         output_type: Any = None,
     ) -> DataStream[R]:
-        """Results go on as they come, but not past a watermark."""
+        """Call an asynchronous function for each record and emit results as they arrive.
+
+        A result never overtakes a watermark.
+
+        Args:
+            data_stream: The stream whose records the function receives.
+            async_function: An ``AsyncFunction``, or a coroutine function of one record that returns a list.
+            timeout: The time limit for one record. 0 sets no limit.
+            capacity: The largest number of records in flight per subtask, including those whose results wait for their
+                turn.
+            output_type: The type of the results. By default it is taken from the function's return annotation.
+        """
         return _wait("unordered_wait", data_stream, async_function, timeout, NO_RETRY_STRATEGY, capacity, output_type)
 
     @staticmethod
@@ -57,7 +67,19 @@ class AsyncDataStream:
         capacity: int = 100,
         output_type: Any = None,
     ) -> DataStream[R]:
-        """Call an asynchronous function for each record, retry failed calls, and emit results as they arrive."""
+        """Call an asynchronous function for each record, retry failed calls, and emit results as they arrive.
+
+        A result never overtakes a watermark.
+
+        Args:
+            data_stream: The stream whose records the function receives.
+            async_function: An ``AsyncFunction``, or a coroutine function of one record that returns a list.
+            timeout: The time limit for one record, including all its retries.
+            async_retry_strategy: Which calls to retry, how often, and after what delay.
+            capacity: The largest number of records in flight per subtask, including those whose results wait for their
+                turn.
+            output_type: The type of the results. By default it is taken from the function's return annotation.
+        """
         method = "unordered_wait_with_retry"
         return _wait(method, data_stream, async_function, timeout, async_retry_strategy, capacity, output_type)
 
@@ -69,7 +91,16 @@ class AsyncDataStream:
         capacity: int = 100,
         output_type: Any = None,
     ) -> DataStream[R]:
-        """Results go on in the order of their records."""
+        """Call an asynchronous function for each record and emit results in the order of the records.
+
+        Args:
+            data_stream: The stream whose records the function receives.
+            async_function: An ``AsyncFunction``, or a coroutine function of one record that returns a list.
+            timeout: The time limit for one record. 0 sets no limit.
+            capacity: The largest number of records in flight per subtask, including those whose results wait for their
+                turn.
+            output_type: The type of the results. By default it is taken from the function's return annotation.
+        """
         return _wait("ordered_wait", data_stream, async_function, timeout, NO_RETRY_STRATEGY, capacity, output_type)
 
     @staticmethod
@@ -81,7 +112,17 @@ class AsyncDataStream:
         capacity: int = 100,
         output_type: Any = None,
     ) -> DataStream[R]:
-        """Call an asynchronous function for each record, retry failed calls, and emit results in their order."""
+        """Call an asynchronous function for each record, retry failed calls, and keep the order of the records.
+
+        Args:
+            data_stream: The stream whose records the function receives.
+            async_function: An ``AsyncFunction``, or a coroutine function of one record that returns a list.
+            timeout: The time limit for one record, including all its retries.
+            async_retry_strategy: Which calls to retry, how often, and after what delay.
+            capacity: The largest number of records in flight per subtask, including those whose results wait for their
+                turn.
+            output_type: The type of the results. By default it is taken from the function's return annotation.
+        """
         method = "ordered_wait_with_retry"
         return _wait(method, data_stream, async_function, timeout, async_retry_strategy, capacity, output_type)
 
@@ -97,7 +138,7 @@ def _wait(
 ) -> DataStream:
     if not isinstance(data_stream, DataStream):
         raise GraphError(
-            f"{method} got a {type(data_stream).__name__} as its stream.",
+            f"{method} needs a DataStream as its first argument, not {type(data_stream).__name__}.",
             fix=f"Write AsyncDataStream.{method}(stream, function, Time.seconds(10)).",
         )
     _check_function(method, function)
@@ -105,8 +146,8 @@ def _wait(
     timeout_ms = _timeout(method, timeout, retrying)
     if type(capacity) is not int or capacity < 1:
         raise GraphError(
-            f"The capacity of {method} must be a whole number of at least 1, not {capacity!r}.",
-            fix="Give the number of records that may wait at a time, or leave it out: it is 100 then.",
+            f"The capacity of {method} must be an integer of at least 1, not {capacity!r}.",
+            fix="Pass the largest number of records in flight, or omit it to use 100.",
         )
     operator = AsyncOperator(
         function,
@@ -122,7 +163,7 @@ def _wait(
 def _check_function(method: str, function: Any) -> None:
     if isinstance(function, type) and issubclass(function, Function):
         raise GraphError(
-            f"{method} got the class {function.__name__}; it needs an object.",
+            f"{method} received the class {function.__name__} instead of an instance.",
             fix=f"Write {method}(stream, {function.__name__}(), ...).",
         )
     name = describe(function)
@@ -136,17 +177,17 @@ def _check_function(method: str, function: Any) -> None:
         what = f"async_invoke of {name}" if isinstance(function, AsyncFunction) else name
         if inspect.isasyncgenfunction(called):
             raise GraphError(
-                f"{what} yields, so there is nothing to wait for with {method}.", fix="Write `return [value, ...]`."
+                f"{what} is an async generator, which {method} cannot await.", fix="Write `return [value, ...]`."
             )
         named = name if name.isidentifier() else "fetch"
         written = "async_invoke(self, value)" if isinstance(function, AsyncFunction) else f"{named}(value)"
         raise GraphError(
-            f"{what} is no async function, so a call would hold up all others.",
-            fix=f"Write `async def {written}`; what does not wait for anything goes through map or flat_map.",
+            f"{what} is not an async function, so each call would block all others.",
+            fix=f"Write `async def {written}`. For a function that awaits nothing, use map or flat_map.",
         )
     if isinstance(function, AsyncFunction) and inspect.iscoroutinefunction(function.timeout):
         raise GraphError(
-            f"timeout of {name} is an async function; its results are wanted at once.",
+            f"timeout of {name} is an async function, but it must return its results directly.",
             fix="Write `def timeout(self, value)`.",
         )
 
@@ -156,25 +197,25 @@ def _is_retrying(method: str, strategy: Any) -> bool:
         given = "None" if strategy is None else f"a {type(strategy).__name__}"
         raise GraphError(
             f"{method} needs an AsyncRetryStrategy, not {given}.",
-            fix="Give FixedDelayRetryStrategy(3, 100, None, has_exception_predicate), or leave `_with_retry` out.",
+            fix="Pass FixedDelayRetryStrategy(3, 100, None, has_exception_predicate), or omit `_with_retry`.",
         )
     predicate = strategy.get_retry_predicate()
     if predicate is None:
         raise GraphError(
-            f"get_retry_predicate of {describe(strategy)} gave None.",
-            fix="Let it return RetryPredicate(result_predicate, exception_predicate).",
+            f"get_retry_predicate of {describe(strategy)} returned None.",
+            fix="Return RetryPredicate(result_predicate, exception_predicate).",
         )
     return predicate.result_predicate() is not None or predicate.exception_predicate() is not None
 
 
 def _timeout(method: str, timeout: Any, retrying: bool) -> int:
-    fix = "Give how long a record may wait, as in Time.seconds(10)."
+    fix = "Pass the time limit for one record, such as Time.seconds(10)."
     try:
         millis = to_millis(timeout)
     except (TypeError, ValueError) as error:
         raise GraphError(f"{method} needs a timeout, not {timeout!r}: {error}", fix=fix) from None
     if millis <= 0 and retrying:
-        raise GraphError(f"{method} needs a timeout: without one a record could be retried for ever.", fix=fix)
+        raise GraphError(f"{method} needs a timeout: without one, a record could be retried forever.", fix=fix)
     return max(millis, 0)
 
 

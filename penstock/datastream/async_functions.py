@@ -1,4 +1,4 @@
-"""Asynchronous functions, and when a call is made again."""
+"""Asynchronous functions, and the contracts for retrying their calls."""
 
 from __future__ import annotations
 
@@ -11,31 +11,45 @@ from penstock.datastream.function_base import Function
 
 
 class AsyncRetryPredicate(ABC):
-    """When to make an asynchronous call again. None in the place of a predicate means: never for that reason."""
+    """Decides which asynchronous calls to retry.
+
+    A method that returns None disables retries for that reason.
+    """
 
     @abstractmethod
     def result_predicate(self) -> Callable[[list[Any]], bool] | None:
-        """Return the test of results that are retried, or None."""
+        """Return a function that tests whether to retry a result, or None."""
 
     @abstractmethod
     def exception_predicate(self) -> Callable[[Exception], bool] | None:
-        """Return the test of exceptions that are retried, or None."""
+        """Return a function that tests whether to retry an exception, or None."""
 
 
 class AsyncRetryStrategy(ABC):
-    """Whether, and after how long, an asynchronous call is made again. One object serves many records at a time."""
+    """Decides how often and after what delay an asynchronous call is retried.
+
+    One object serves many records concurrently, so it must not store the progress of a single record.
+    """
 
     @abstractmethod
     def can_retry(self, current_attempts: int) -> bool:
-        """Whether there may be another attempt after this many."""
+        """Return whether another attempt is allowed.
+
+        Args:
+            current_attempts: The number of attempts so far.
+        """
 
     @abstractmethod
     def get_backoff_time_millis(self, current_attempts: int) -> int:
-        """How long to wait before the next attempt, after this many."""
+        """Return the delay before the next attempt, in milliseconds.
+
+        Args:
+            current_attempts: The number of attempts so far.
+        """
 
     @abstractmethod
     def get_retry_predicate(self) -> AsyncRetryPredicate:
-        """Return the predicate that says which results and exceptions are retried."""
+        """Return the predicate that decides which results and exceptions to retry."""
 
     @staticmethod
     def no_restart() -> AsyncRetryStrategy:
@@ -51,13 +65,13 @@ class AsyncRetryStrategy(ABC):
         result_predicate: Callable[[list[Any]], bool] | None,
         exception_predicate: Callable[[Exception], bool] | None,
     ) -> AsyncRetryStrategy:
-        """Return a strategy that waits the same time before each retry.
+        """Return a strategy with the same delay before each retry.
 
         Args:
-            max_attempts: How many retries a record has.
-            backoff_time_millis: The time before each of them.
-            result_predicate: Which results are retried.
-            exception_predicate: Which exceptions are retried.
+            max_attempts: The maximum number of retries of a record.
+            backoff_time_millis: The delay before each retry, in milliseconds.
+            result_predicate: Tests whether to retry a result. None never retries results.
+            exception_predicate: Tests whether to retry an exception. None never retries exceptions.
         """
         from penstock.datastream.async_retry_strategies import FixedDelayRetryStrategy
 
@@ -72,15 +86,15 @@ class AsyncRetryStrategy(ABC):
         result_predicate: Callable[[list[Any]], bool] | None,
         exception_predicate: Callable[[Exception], bool] | None,
     ) -> AsyncRetryStrategy:
-        """Return a strategy that waits longer before each retry.
+        """Return a strategy whose delay grows with each retry.
 
         Args:
-            max_attempts: How many retries a record has.
-            initial_delay: The time before the first, in milliseconds.
-            max_retry_delay: The longest time before a retry, in milliseconds.
-            multiplier: How the time grows from one retry to the next.
-            result_predicate: Which results are retried.
-            exception_predicate: Which exceptions are retried.
+            max_attempts: The maximum number of retries of a record.
+            initial_delay: The delay before the first retry, in milliseconds.
+            max_retry_delay: The longest delay, in milliseconds.
+            multiplier: The factor between one delay and the next.
+            result_predicate: Tests whether to retry a result. None never retries results.
+            exception_predicate: Tests whether to retry an exception. None never retries exceptions.
         """
         from penstock.datastream.async_retry_strategies import ExponentialBackoffDelayRetryStrategy
 
@@ -90,16 +104,32 @@ class AsyncRetryStrategy(ABC):
 
 
 class AsyncFunction(Function, Generic[IN, OUT]):
-    """For AsyncDataStream: calls that wait for an answer from outside, many at a time.
+    """A function for ``AsyncDataStream`` that awaits an external system, with many calls in flight.
 
-    All its methods run in one thread, inside a running asyncio event loop, so that clients made in `open` serve the
-    calls. `open` and `close` may be `async def`.
+    All methods run in one thread inside a running asyncio event loop, so a client created in ``open`` serves all calls.
+    ``open`` and ``close`` can be ``async def``.
     """
 
     @abstractmethod
     async def async_invoke(self, value: IN) -> list[OUT]:
-        """The results for this record, any number of them."""
+        """Return the results for a record.
+
+        Args:
+            value: The record.
+
+        Returns:
+            Any number of results.
+        """
 
     def timeout(self, value: IN) -> list[OUT]:
-        """The results for a record whose call took too long and was cancelled. Without this, the job fails."""
-        raise TimeoutError(f"The asynchronous call for {value!r} has timed out.")
+        """Return the results for a record whose call was cancelled because it exceeded the time limit.
+
+        The default implementation fails the job.
+
+        Args:
+            value: The record.
+
+        Raises:
+            TimeoutError: Always, unless overridden.
+        """
+        raise TimeoutError(f"The asynchronous call for {value!r} timed out.")

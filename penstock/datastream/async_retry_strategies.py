@@ -1,4 +1,4 @@
-"""When and how often asynchronous calls are made again. The time-out of a call covers all its attempts."""
+"""Retry strategies for asynchronous calls. The timeout of a record covers all its attempts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,12 @@ ExceptionPredicate = Callable[[Exception], bool]
 
 
 class RetryPredicate(AsyncRetryPredicate):
-    """A retry predicate made of two functions."""
+    """A retry predicate made of two functions.
+
+    Args:
+        result_predicate: Tests whether to retry a result. None never retries results.
+        exception_predicate: Tests whether to retry an exception. None never retries exceptions.
+    """
 
     def __init__(
         self, result_predicate: ResultPredicate | None, exception_predicate: ExceptionPredicate | None
@@ -30,11 +35,11 @@ class RetryPredicate(AsyncRetryPredicate):
         self._exception_predicate = exception_predicate
 
     def result_predicate(self) -> ResultPredicate | None:
-        """Return the test of results, or None if results are never retried."""
+        """Return the test for results, or None if results are never retried."""
         return self._result_predicate
 
     def exception_predicate(self) -> ExceptionPredicate | None:
-        """Return the test of exceptions, or None if exceptions are never retried."""
+        """Return the test for exceptions, or None if exceptions are never retried."""
         return self._exception_predicate
 
 
@@ -46,7 +51,7 @@ class NoRetryStrategy(AsyncRetryStrategy):
         return False
 
     def get_backoff_time_millis(self, current_attempts: int) -> int:
-        """Return -1: there is no retry to wait for."""
+        """Return -1, because there is never a retry."""
         return -1
 
     def get_retry_predicate(self) -> AsyncRetryPredicate:
@@ -55,7 +60,14 @@ class NoRetryStrategy(AsyncRetryStrategy):
 
 
 class FixedDelayRetryStrategy(AsyncRetryStrategy):
-    """At most `max_attempts` further attempts, each after the same time."""
+    """A strategy with the same delay before each retry.
+
+    Args:
+        max_attempts: The maximum number of retries of a record.
+        backoff_time_millis: The delay before each retry, in milliseconds.
+        result_predicate: Tests whether to retry a result. None never retries results.
+        exception_predicate: Tests whether to retry an exception. None never retries exceptions.
+    """
 
     def __init__(
         self,
@@ -70,20 +82,29 @@ class FixedDelayRetryStrategy(AsyncRetryStrategy):
         self._predicate = RetryPredicate(result_predicate, exception_predicate)
 
     def can_retry(self, current_attempts: int) -> bool:
-        """Return whether this many attempts are within the limit."""
+        """Return whether the number of attempts is within the limit."""
         return current_attempts <= self._max_attempts
 
     def get_backoff_time_millis(self, current_attempts: int) -> int:
-        """Return the delay before the next attempt, in milliseconds; it is always the same."""
+        """Return the constant delay, in milliseconds."""
         return self._backoff_time_millis
 
     def get_retry_predicate(self) -> AsyncRetryPredicate:
-        """Return the predicate that says which results and exceptions are retried."""
+        """Return the predicate that decides which results and exceptions to retry."""
         return self._predicate
 
 
 class ExponentialBackoffDelayRetryStrategy(AsyncRetryStrategy):
-    """At most `max_attempts` further attempts, each after `multiplier` times as long as the one before."""
+    """A strategy whose delay is multiplied after each retry.
+
+    Args:
+        max_attempts: The maximum number of retries of a record.
+        initial_delay: The delay before the first retry, in milliseconds.
+        max_retry_delay: The longest delay, in milliseconds.
+        multiplier: The factor between one delay and the next.
+        result_predicate: Tests whether to retry a result. None never retries results.
+        exception_predicate: Tests whether to retry an exception. None never retries exceptions.
+    """
 
     def __init__(
         self,
@@ -107,19 +128,19 @@ class ExponentialBackoffDelayRetryStrategy(AsyncRetryStrategy):
         self._predicate = RetryPredicate(result_predicate, exception_predicate)
 
     def can_retry(self, current_attempts: int) -> bool:
-        """Return whether this many attempts are within the limit."""
+        """Return whether the number of attempts is within the limit."""
         return current_attempts <= self._max_attempts
 
     def get_backoff_time_millis(self, current_attempts: int) -> int:
-        """Return the delay before the next attempt, in milliseconds; it grows with the number of attempts."""
-        # From the number alone: many records are retried at a time, so what was waited last is another's.
+        """Return the delay before the next attempt, in milliseconds. It grows with the number of attempts."""
+        # Computed from the attempt count alone: this object serves many records, so it must not remember a delay.
         delay = self._initial_delay
         for _ in range(current_attempts - 1):
             delay = int(min(delay * self._multiplier, self._max_retry_delay))
         return delay
 
     def get_retry_predicate(self) -> AsyncRetryPredicate:
-        """Return the predicate that says which results and exceptions are retried."""
+        """Return the predicate that decides which results and exceptions to retry."""
         return self._predicate
 
 
@@ -129,4 +150,4 @@ NO_RETRY_STRATEGY: AsyncRetryStrategy = NoRetryStrategy()
 def _check_positive(**numbers: float) -> None:
     for name, number in numbers.items():
         if not number > 0:
-            raise GraphError(f"{name} must be greater than zero, not {number!r}.", fix=f"Give a greater {name}.")
+            raise GraphError(f"{name} must be greater than zero, not {number!r}.", fix=f"Pass a larger {name}.")

@@ -1,4 +1,4 @@
-"""The settings of a program's checkpoints, as an object: another view of the environment's own."""
+"""The checkpoint settings of a program as an object."""
 
 from __future__ import annotations
 
@@ -33,7 +33,10 @@ def checkpointing_mode(configuration: Configuration) -> CheckpointingMode:
 
 
 class CheckpointConfig:
-    """Given by `env.get_checkpoint_config()`. What is set here is set in the environment. docs/operate/checkpoints.md."""
+    """A view of the environment's checkpoint settings; see docs/operate/checkpoints.md.
+
+    ``env.get_checkpoint_config()`` returns it. Each setter changes the environment.
+    """
 
     DEFAULT_MODE = CheckpointingMode[CHECKPOINTING_MODE.default]
     DEFAULT_TIMEOUT = CHECKPOINT_TIMEOUT.default
@@ -53,16 +56,27 @@ class CheckpointConfig:
         return checkpointing_mode(self._configuration)
 
     def set_checkpointing_mode(self, checkpointing_mode: CheckpointingMode) -> CheckpointConfig:
-        """Set whether sinks commit exactly once or at least once."""
+        """Set whether sinks commit exactly once or at least once.
+
+        Args:
+            checkpointing_mode: The mode.
+        """
         self._configuration.set_string(CHECKPOINTING_MODE.key, checkpointing_mode.name)
         return self
 
     def get_checkpoint_interval(self) -> int:
-        """Milliseconds; -1 when checkpointing is off."""
+        """Return the checkpoint interval in milliseconds, or -1 if checkpointing is off."""
         return self._env.get_checkpoint_interval()
 
     def set_checkpoint_interval(self, checkpoint_interval: Length) -> CheckpointConfig:
-        """Set the time between checkpoints, and turn them on."""
+        """Set the time between checkpoints, which enables checkpointing.
+
+        Args:
+            checkpoint_interval: The interval. An int is milliseconds.
+
+        Raises:
+            BadSetting: If the interval is shorter than 1 ms.
+        """
         return self._set_length(CHECKPOINT_INTERVAL, checkpoint_interval, 1)
 
     def get_checkpoint_timeout(self) -> int:
@@ -70,23 +84,44 @@ class CheckpointConfig:
         return self._configuration.get(CHECKPOINT_TIMEOUT)
 
     def set_checkpoint_timeout(self, checkpoint_timeout: Length) -> CheckpointConfig:
-        """From the trigger of a checkpoint to its completion; one that takes longer is given up."""
+        """Set the longest time from the trigger of a checkpoint to its completion. Slower checkpoints expire.
+
+        Args:
+            checkpoint_timeout: The timeout. An int is milliseconds.
+
+        Raises:
+            BadSetting: If the timeout is shorter than 1 ms.
+        """
         return self._set_length(CHECKPOINT_TIMEOUT, checkpoint_timeout, 1)
 
     def get_min_pause_between_checkpoints(self) -> int:
-        """Return the least time from the end of a checkpoint to the next barrier, in milliseconds."""
+        """Return the shortest time from the end of a checkpoint to the next barrier, in milliseconds."""
         return self._configuration.get(MIN_PAUSE)
 
     def set_min_pause_between_checkpoints(self, min_pause_between_checkpoints: Length) -> CheckpointConfig:
-        """Least time from the end of a checkpoint to the trigger of the next."""
+        """Set the shortest time from the end of a checkpoint to the trigger of the next one.
+
+        Args:
+            min_pause_between_checkpoints: The pause. An int is milliseconds.
+
+        Raises:
+            BadSetting: If the pause is negative.
+        """
         return self._set_length(MIN_PAUSE, min_pause_between_checkpoints, 0)
 
     def get_max_concurrent_checkpoints(self) -> int:
-        """Return how many checkpoints can be under way at a time: 1."""
+        """Return the maximum number of checkpoints in progress, which is always 1."""
         return self._configuration.get(MAX_CONCURRENT_CHECKPOINTS)
 
     def set_max_concurrent_checkpoints(self, max_concurrent_checkpoints: int) -> CheckpointConfig:
-        """Takes 1 only."""
+        """Accept 1, the only supported number of concurrent checkpoints.
+
+        Args:
+            max_concurrent_checkpoints: Must be 1.
+
+        Raises:
+            BadSetting: If the number is not 1.
+        """
         check_max_concurrent(max_concurrent_checkpoints)
         self._configuration.set_integer(MAX_CONCURRENT_CHECKPOINTS.key, max_concurrent_checkpoints)
         return self
@@ -96,18 +131,29 @@ class CheckpointConfig:
         return self.get_tolerable_checkpoint_failure_number() == 0
 
     def set_fail_on_checkpointing_errors(self, fail_on_checkpointing_errors: bool) -> CheckpointConfig:
-        """False: an epoch whose checkpoint fails is run again in its place without end."""
+        """Set whether the first failed checkpoint fails the job.
+
+        Args:
+            fail_on_checkpointing_errors: If False, an epoch whose checkpoint fails is retried without limit.
+        """
         return self.set_tolerable_checkpoint_failure_number(0 if fail_on_checkpointing_errors else MOST_WHOLE)
 
     def get_tolerable_checkpoint_failure_number(self) -> int:
-        """Return how often an epoch whose checkpoint failed is run again."""
+        """Return how many times an epoch is retried after its checkpoint fails."""
         return self._configuration.get(TOLERABLE_FAILED_CHECKPOINTS)
 
     def set_tolerable_checkpoint_failure_number(self, tolerable_checkpoint_failure_number: int) -> CheckpointConfig:
-        """How often the same epoch may expire, or be declined, before the restart strategy is asked."""
+        """Set how many times the checkpoint of one epoch can expire or be declined before the job fails over.
+
+        Args:
+            tolerable_checkpoint_failure_number: The number of failures. The next one triggers the restart strategy.
+
+        Raises:
+            BadSetting: If the number is negative.
+        """
         if tolerable_checkpoint_failure_number < 0:
             raise BadSetting(
-                f"The number of tolerable failures must not be negative, and is {tolerable_checkpoint_failure_number}."
+                f"The number of tolerable failures must not be negative, but is {tolerable_checkpoint_failure_number}."
             )
         self._configuration.set_integer(TOLERABLE_FAILED_CHECKPOINTS.key, tolerable_checkpoint_failure_number)
         return self
@@ -115,25 +161,29 @@ class CheckpointConfig:
     def set_externalized_checkpoint_retention(
         self, retention_mode: ExternalizedCheckpointRetention
     ) -> CheckpointConfig:
-        """Set whether the checkpoints of a job that has ended are kept."""
+        """Set whether to keep the checkpoints of a job that has ended.
+
+        Args:
+            retention_mode: The retention policy.
+        """
         self._configuration.set_string(CHECKPOINT_RETENTION.key, retention_mode.name)
         return self
 
     def is_externalized_checkpoints_enabled(self) -> bool:
-        """Return whether a retention of externalized checkpoints is set."""
+        """Return whether a retention policy for externalized checkpoints is set."""
         return self._retention() is not ExternalizedCheckpointRetention.NO_EXTERNALIZED_CHECKPOINTS
 
     def get_externalized_checkpoint_retention(self) -> ExternalizedCheckpointRetention | None:
-        """None where none was set."""
+        """Return the retention policy, or None if none is set."""
         given = self._configuration.contains_key(CHECKPOINT_RETENTION.key)
         return self._retention() if given else None
 
     def is_unaligned_checkpoints_enabled(self) -> bool:
-        """Return whether unaligned checkpoints were asked for."""
+        """Return whether checkpoints are unaligned."""
         return self._env.is_unaligned_checkpoints_enabled()
 
     def is_force_unaligned_checkpoints(self) -> bool:
-        """Return whether forced unaligned checkpoints were asked for."""
+        """Return whether unaligned checkpoints are forced."""
         return self._env.is_force_unaligned_checkpoints()
 
     def _retention(self) -> ExternalizedCheckpointRetention:
@@ -142,7 +192,7 @@ class CheckpointConfig:
     def _set_length(self, option: Option[Any], length: Length, least: int) -> CheckpointConfig:
         milliseconds = to_millis(length)
         if milliseconds < least:
-            raise BadSetting(f"{option.key} must be at least {least} ms, and is {milliseconds} ms.")
+            raise BadSetting(f"{option.key} must be at least {least} ms, but is {milliseconds} ms.")
         self._configuration.set_string(option.key, f"{milliseconds} ms")
         return self
 

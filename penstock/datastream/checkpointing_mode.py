@@ -4,7 +4,11 @@ from enum import Enum
 
 
 class CheckpointingMode(Enum):
-    """Whether sinks commit with the manifest, or write at once and may repeat after a recovery."""
+    """How sinks treat the output of an epoch.
+
+    ``EXACTLY_ONCE`` commits it when the checkpoint completes. ``AT_LEAST_ONCE`` writes it immediately and can write it
+    again after a recovery.
+    """
 
     EXACTLY_ONCE = 0
     AT_LEAST_ONCE = 1

@@ -1,4 +1,4 @@
-"""What users give, looked at when they give it."""
+"""Validation of the arguments that users pass to the API."""
 
 from __future__ import annotations
 
@@ -27,10 +27,11 @@ from penstock.state.serializers import serializer_for
 
 
 def check_function(func: Any, kind: type[Function], method: str) -> None:
-    """Raise GraphError for what cannot be the function of an operator, such as a class instead of an object."""
+    """Raise GraphError if a value cannot be the function of an operator, such as a class instead of an instance."""
     if isinstance(func, type) and issubclass(func, Function):
         raise GraphError(
-            f"{method} got the class {func.__name__}; it needs an object.", fix=f"Write {method}({func.__name__}())."
+            f"{method} received the class {func.__name__} instead of an instance.",
+            fix=f"Write {method}({func.__name__}()).",
         )
     if isinstance(func, Function) and not isinstance(func, kind):
         raise GraphError(
@@ -45,13 +46,13 @@ def check_function(func: Any, kind: type[Function], method: str) -> None:
         raise GraphError(f"{method} needs a {kind.__name__} or a function, not {type(func).__name__}.")
     if inspect.iscoroutinefunction(func):
         raise GraphError(
-            f"{method} got the async function {describe(func)}, which gives coroutines and no results.",
+            f"{method} received the async function {describe(func)}, which returns coroutines instead of results.",
             fix=f"Write AsyncDataStream.ordered_wait(ds, {describe(func)}, Time.seconds(10)), or make it a plain def.",
         )
 
 
 def check_process_function(func: Any, *, keyed: bool) -> None:
-    """Raise GraphError for what cannot be the function of `process`, such as a ProcessFunction on a keyed stream."""
+    """Raise GraphError if a value cannot be the function of `process`, such as a ProcessFunction on a keyed stream."""
     if keyed and isinstance(func, ProcessFunction):
         raise GraphError(
             f"{describe(func)} is a ProcessFunction; a keyed stream needs a KeyedProcessFunction.",
@@ -66,7 +67,7 @@ def check_process_function(func: Any, *, keyed: bool) -> None:
 
 
 def check_watermark_strategy(strategy: Any) -> None:
-    """Raise GraphError for what `assign_timestamps_and_watermarks` cannot take."""
+    """Raise GraphError if ``assign_timestamps_and_watermarks`` cannot accept the strategy."""
     if not isinstance(strategy, WatermarkStrategy):
         raise GraphError(
             f"assign_timestamps_and_watermarks needs a WatermarkStrategy, not {type(strategy).__name__}.",
@@ -75,16 +76,16 @@ def check_watermark_strategy(strategy: Any) -> None:
 
 
 def check_same_environment(first: object, second: object) -> None:
-    """Raise GraphError unless the streams to unite belong to the same environment."""
+    """Raise GraphError unless the streams to merge belong to the same environment."""
     if first is not second:
         raise GraphError(
-            "Only streams of one environment can be united.",
-            fix="Make all streams from one env = StreamExecutionEnvironment.get_execution_environment().",
+            "Only streams of the same environment can be merged with union.",
+            fix="Create all streams from one env = StreamExecutionEnvironment.get_execution_environment().",
         )
 
 
 def _check_open(func: Function) -> None:
-    """Refuse an `open` that cannot be called as Penstock calls it."""
+    """Refuse an ``open`` method that Penstock cannot call."""
     if inspect.iscoroutinefunction(func.open):
         raise GraphError(
             f"{describe(func)}.open is an async function, which would never run.",
@@ -100,20 +101,20 @@ def _check_open(func: Function) -> None:
 
 
 def warn_of_missing_sinks(graph: LogicalGraph) -> None:
-    """Warn of streams that end in no sink: they are computed, and no one sees the results."""
+    """Warn about streams that do not end in a sink: they are computed, but their results are discarded."""
     read = {edge.node for node in graph.nodes.values() for edge in node.inputs}
     ends = [node for node in graph.nodes.values() if node.id not in read and not node.is_sink]
     if not ends:
         return
     names = ", ".join(f"'{node.name}'" + (f" (line {node.location.line})" if node.location else "") for node in ends)
     warn(
-        f"The results of these operators go nowhere, for no sink reads them: {names}. Give each a sink, such as "
+        f"No sink reads the results of these operators, so they are discarded: {names}. Add a sink to each, such as "
         f"stream.print() or stream.sink_to(...)."
     )
 
 
 def require_uids(graph: LogicalGraph, configuration: Configuration) -> None:
-    """Refuse operators without a uid where the settings ask for uids."""
+    """Refuse operators without a uid if the settings require uids."""
     if configuration.get(AUTO_GENERATE_UIDS):
         return
     collecting = {uid for uid, sink in graph.sinks().items() if isinstance(sink, CollectSink)}
@@ -121,13 +122,13 @@ def require_uids(graph: LogicalGraph, configuration: Configuration) -> None:
     if without:
         names = ", ".join(f"'{name}'" for name in without)
         raise GraphError(
-            f"{AUTO_GENERATE_UIDS.key} is false, and these operators have no uid: {names}. "
-            f"Give each one: stream.uid('name')."
+            f"{AUTO_GENERATE_UIDS.key} is false, but these operators have no uid: {names}. "
+            f"Set one on each: stream.uid('name')."
         )
 
 
 def warn_of_derived_uids(graph: LogicalGraph, root: SharedStorage | None) -> None:
-    """Warn of state whose uid is derived, where checkpoints at `root` outlive the driver."""
+    """Warn about state under a derived uid if the checkpoints at ``root`` outlive the driver."""
     nodes = [
         node
         for node in graph.nodes.values()
@@ -136,26 +137,26 @@ def warn_of_derived_uids(graph: LogicalGraph, root: SharedStorage | None) -> Non
     if nodes and root is not None:
         names = ", ".join(f"'{node.name}' ({node.uid})" for node in nodes)
         warn(
-            f"These operators hold state but have no uid, so theirs is derived from the shape of the program: "
-            f"{names}. If the program changes, their state is not found again. Give each a uid: "
+            f"These operators hold state but have no uid, so one is derived from the structure of the program: "
+            f"{names}. If the program changes, their state cannot be restored. Set a uid on each: "
             f"stream.process(...).uid('name')."
         )
 
 
 def check_stateless(func: Any) -> None:
-    """For functions that serve an operator or an exchange, and are none themselves."""
+    """Raise GraphError for operator state in a function that is only part of an operator or exchange."""
     if holds_operator_state(func):
         raise GraphError(
-            f"{describe(func)} holds operator state, and no checkpoint has a place for it: it is no operator.",
-            fix="Keep the state in a map, flat_map or process before or after it.",
+            f"{describe(func)} holds operator state, but it is not an operator, so checkpoints cannot include it.",
+            fix="Keep the state in a map, flat_map or process function before or after it.",
         )
 
 
 def as_declared(records: list[Any], type_info: Any) -> list[Any]:
-    """The records of a collection as an exchange would give them: an int declared as DOUBLE is a float.
+    """Convert the records of a collection as an exchange would: an int declared as DOUBLE becomes a float.
 
     Raises:
-        GraphError: A record is not of the declared type.
+        GraphError: If a record is not of the declared type.
     """
     serializer = serializer_for(type_info)
     converted = []

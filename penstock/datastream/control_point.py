@@ -1,4 +1,4 @@
-"""A job's control point, through which commands of other processes reach it; and other drivers found by theirs."""
+"""The control point through which other processes send commands to a job, and the discovery of other drivers."""
 
 from __future__ import annotations
 
@@ -16,11 +16,14 @@ from penstock.errors import PenstockError
 
 _logger = logging.getLogger("penstock")
 _warned: set[str] = set()
-"""Directories in which this process could not make a control point, and said so."""
+"""Directories for which this process has already warned that it cannot create a control point."""
 
 
 def open_to_commands(job: DescribableJob, client: JobClient, configuration: Configuration) -> Callable[[], None]:
-    """Let commands reach the job until what this gives is called. Where they cannot, the job runs all the same."""
+    """Accept commands for the job until the returned function is called.
+
+    If the control point cannot be created, log a warning once and run the job without it.
+    """
     if not configuration.get(CONTROL_ENABLED):
         return lambda: None
     directory = control_directory(configuration.to_dict())
@@ -34,19 +37,19 @@ def open_to_commands(job: DescribableJob, client: JobClient, configuration: Conf
 
 
 def warn_of_other_drivers(name: str, checkpoints: str, configuration: Configuration) -> None:
-    """Warn if a job of this host goes on with the same checkpoints, and answers."""
+    """Warn if a responding job on this host uses the same checkpoints."""
     if not configuration.get(CONTROL_ENABLED):
         return
     try:
         running = running_jobs(control_directory(configuration.to_dict()))
     except (OSError, RuntimeError, PenstockError):
-        # No command reaches a job here; `open_to_commands` says so.
+        # Commands cannot reach any job here; `open_to_commands` logs the reason.
         return
     for job in running:
         if job.description is not None and job.description.checkpoints == checkpoints:
             _logger.warning(
                 "Another driver of job '%s' is running: process %d, job %s. Both use the checkpoints in %s: the first "
-                "to complete a checkpoint goes on, and the other fails. Stop one of them: penstock stop %s",
+                "to complete a checkpoint continues, and the other fails. Stop one of them: penstock stop %s",
                 name,
                 job.pid,
                 job.id,

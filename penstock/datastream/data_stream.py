@@ -11,10 +11,7 @@ from penstock.common.source_locations import calling_location
 from penstock.common.type_parameters import K, R, T_co, U, W
 from penstock.common.typeinfo import Types
 from penstock.common.watermark_strategy import WatermarkStrategy
-from penstock.connectors.driver_sinks import CollectSink, PrintSink
-from penstock.connectors.generic_write_ahead import GenericWriteAheadSink
 from penstock.connectors.sink import Sink
-from penstock.connectors.two_phase import TwoPhaseCommitSink
 from penstock.datastream import hints
 from penstock.datastream.aggregations import projection
 from penstock.datastream.broadcast import BroadcastConnectedStream, BroadcastStream
@@ -31,25 +28,17 @@ from penstock.datastream.functions import (
     FlatMapFunction,
     KeySelector,
     MapFunction,
-    Partitioner,
     ProcessFunction,
-    SinkFunction,
 )
 from penstock.datastream.joins import IntervalJoin
+from penstock.datastream.partitioning import PartitionableStream
 from penstock.datastream.side_outputs import side_output
-from penstock.datastream.sinks import AnySinkFunction, CloseableIterator, DataStreamSink
-from penstock.datastream.two_phase_commit import TwoPhaseCommitSinkFunction
+from penstock.datastream.sinks import CloseableIterator, DataStreamSink, WritableStream
 from penstock.datastream.window_joins import CoGroupedStreams, JoinedStreams
 from penstock.datastream.windowed import AllWindowedStream, WindowedStream, count_windows, time_windows
 from penstock.graph.logical import (
-    BROADCAST,
-    CUSTOM,
     FORWARD,
-    GLOBAL,
     KEY,
-    REBALANCE,
-    RESCALE,
-    SHUFFLE,
     GraphError,
     Input,
     Node,
@@ -58,26 +47,30 @@ from penstock.graph.logical import (
 from penstock.runtime.assigning import TimestampsOperator
 from penstock.runtime.context import FunctionContext
 from penstock.runtime.map_operators import FilterOperator, FlatMapOperator, MapOperator
-from penstock.runtime.operators import Operator, describe
+from penstock.runtime.operators import Operator
 from penstock.runtime.output_tag import OutputTag, SideOutput
 from penstock.runtime.process_operators import ProcessOperator
-from penstock.runtime.sink_operators import SinkFunctionOperator, SinkOperator
+from penstock.runtime.sink_operators import SinkOperator
 from penstock.runtime.windows.assigners import Length, WindowAssigner
 from penstock.runtime.windows.window import CountWindow, TimeWindow
-from penstock.state.descriptors import MapStateDescriptor
 from penstock.state.serializers import Hinted
 
 if TYPE_CHECKING:
     from penstock.common.execution_config import ExecutionConfig
     from penstock.datastream.environment import StreamExecutionEnvironment
-    from penstock.spark.types import StructType
-    from penstock.spark.writing import ToSpark
 
 _FORWARD = Partitioning(FORWARD)
 
 
-class DataStream(Declaration, Generic[T_co]):
-    """A stream of records."""
+class DataStream(Declaration, PartitionableStream[T_co], WritableStream[T_co], Generic[T_co]):
+    """A stream of records.
+
+    Create one with a source method of ``StreamExecutionEnvironment``, and transform it by chaining methods. Each call
+    only adds an operator to the program; ``env.execute()`` runs it.
+
+    Example:
+        >>> env.from_collection(["a", "b"]).map(str.upper).print()
+    """
 
     _map_operator: ClassVar[type[MapOperator]] = MapOperator
     _flat_map_operator: ClassVar[type[FlatMapOperator]] = FlatMapOperator
@@ -90,7 +83,10 @@ class DataStream(Declaration, Generic[T_co]):
 
     @property
     def _inputs(self) -> list[Input]:
-        """What it reads. A stream that is used again after `execute` becomes part of the next program."""
+        """The edges that this stream reads.
+
+        A stream that is used again after ``execute`` joins the next program.
+        """
         if self._graph is not self._env._graph:
             self._env._graph.adopt(self._graph, (edge.node for edge in self._edges))
             self._graph = self._env._graph
@@ -99,7 +95,7 @@ class DataStream(Declaration, Generic[T_co]):
     @property
     def _node(self) -> Node:
         if len(self._inputs) != 1:
-            raise GraphError("A union is no operator: give name, uid and parallelism to the operator after it.")
+            raise GraphError("A union is not an operator: set name, uid and parallelism on the operator after it.")
         return self._env._graph.nodes[self._inputs[0].node]
 
     def get_execution_environment(self) -> StreamExecutionEnvironment:
@@ -107,29 +103,44 @@ class DataStream(Declaration, Generic[T_co]):
         return self._env
 
     def get_name(self) -> str:
-        """Return the name of the operator that gives the stream."""
+        """Return the name of the operator that produces the stream."""
         return self._declared.name
 
     @property
     def _declared(self) -> Node:
-        """The operator or source that the user's call made: `from_source` adds one for watermarks to its source."""
+        """The node that the user's call created. ``from_source`` can add a watermark operator after its source."""
         node = self._node
         return self._env._graph.nodes[node.inputs[0].node] if node.of_source else node
 
     def name(self, name: str) -> Self:
-        """Name the operator, for plans, errors and the web page."""
+        """Name the operator.
+
+        Args:
+            name: The name shown in plans, log lines, error messages and the web page.
+        """
         self._declared.set_name(name)
         return self
 
     def uid(self, uid: str) -> Self:
-        """Set the operator's identity: a changed program finds the operator's state by it."""
+        """Set the unique ID under which the operator's state is stored.
+
+        Set one on every stateful operator. Checkpoints and savepoints find state by this ID, so the operator keeps its
+        state when the program around it changes.
+
+        Args:
+            uid: An ID that no other operator of the program uses.
+        """
         self._declared.set_uid(uid)
         if self._node.of_source:
             self._node.set_uid(f"{uid} watermarks")
         return self
 
     def set_max_parallelism(self, max_parallelism: int) -> Self:
-        """Set the number of key groups of the operator: the largest parallelism it can ever have."""
+        """Set the number of key groups, which is the largest parallelism the operator can ever have.
+
+        Args:
+            max_parallelism: The number of key groups.
+        """
         self._node.set_max_parallelism(max_parallelism)
         return self
 
@@ -138,24 +149,32 @@ class DataStream(Declaration, Generic[T_co]):
         return self._env.get_config()
 
     def force_non_parallel(self) -> Self:
-        """Set the parallelism of the operator to 1."""
+        """Run the operator in a single subtask."""
         return self.set_parallelism(1)
 
     def get_type(self) -> Any:
-        """The type of the records: as declared, or else as the function's annotation says, or else any object."""
+        """Return the type of the records.
+
+        Returns:
+            The declared type if there is one, otherwise the type from the function's return annotation, otherwise the
+            type of pickled objects.
+        """
         known = self._type()
         return (known.spec if isinstance(known, Hinted) else known) or Types.PICKLED_BYTE_ARRAY()
 
     # -- transformations -------------------------------------------------------------------------------------------
 
     def map(self, func: Callable[[T_co], R] | MapFunction[T_co, R], output_type: Any = None) -> DataStream[R]:
-        """Apply a function to each record; its return value is the result.
+        """Apply a function to each record and emit its return value.
 
-        On a keyed stream, the `open` method of a `MapFunction` has access to keyed state.
+        On a keyed stream, a ``MapFunction`` can use keyed state, which it obtains in ``open``.
 
         Args:
-            func: A function of one record, or a `MapFunction`.
-            output_type: The type of the results; without it, the function's annotation is a hint.
+            func: A function of one record, or a ``MapFunction``.
+            output_type: The type of the results. By default it is taken from the function's return annotation.
+
+        Example:
+            >>> prices = orders.map(lambda order: order["price"], output_type=Types.DOUBLE())
         """
         check_function(func, MapFunction, "map")
         return self._add("Map", self._map_operator(func), output_type or hints.returned(func, "map"))
@@ -163,13 +182,16 @@ class DataStream(Declaration, Generic[T_co]):
     def flat_map(
         self, func: Callable[[T_co], Iterable[R] | None] | FlatMapFunction[T_co, R], output_type: Any = None
     ) -> DataStream[R]:
-        """Apply a function to each record; it gives any number of results.
+        """Apply a function to each record and emit any number of results.
 
-        On a keyed stream, the `open` method of a `FlatMapFunction` has access to keyed state.
+        On a keyed stream, a ``FlatMapFunction`` can use keyed state, which it obtains in ``open``.
 
         Args:
-            func: A generator function, a function that returns an iterable or None, or a `FlatMapFunction`.
-            output_type: The type of the results; without it, the function's annotation is a hint.
+            func: A generator function, a function that returns an iterable or ``None``, or a ``FlatMapFunction``.
+            output_type: The type of the results. By default it is taken from the function's return annotation.
+
+        Example:
+            >>> words = lines.flat_map(lambda line: line.split(), output_type=Types.STRING())
         """
         check_function(func, FlatMapFunction, "flat_map")
         return self._add("Flat Map", self._flat_map_operator(func), output_type or hints.yielded(func, "flat_map"))
@@ -177,7 +199,10 @@ class DataStream(Declaration, Generic[T_co]):
     def filter(self, func: Callable[[T_co], bool] | FilterFunction[T_co]) -> DataStream[T_co]:
         """Keep the records for which a function returns a true value.
 
-        On a keyed stream, the `open` method of a `FilterFunction` has access to keyed state.
+        On a keyed stream, a ``FilterFunction`` can use keyed state, which it obtains in ``open``.
+
+        Args:
+            func: A function of one record, or a ``FilterFunction``.
         """
         check_function(func, FilterFunction, "filter")
         return self._add("Filter", self._filter_operator(func), self._type())
@@ -187,11 +212,11 @@ class DataStream(Declaration, Generic[T_co]):
         func: ProcessFunction[T_co, R] | Callable[[T_co, FunctionContext], Iterable[R | SideOutput] | None],
         output_type: Any = None,
     ) -> DataStream[R]:
-        """Apply a function with access to time and side outputs.
+        """Apply a function that has access to timestamps, watermarks and side outputs.
 
         Args:
-            func: A `ProcessFunction`, or a generator function of a record and its context.
-            output_type: The type of the results; without it, the function's annotation is a hint.
+            func: A ``ProcessFunction``, or a generator function of a record and its context.
+            output_type: The type of the results. By default it is taken from the function's return annotation.
         """
         check_process_function(func, keyed=False)
         return self._add("Process", ProcessOperator(func), output_type or hints.yielded(func, "process_element"))
@@ -199,13 +224,34 @@ class DataStream(Declaration, Generic[T_co]):
     def key_by(
         self, key_selector: Callable[[T_co], K] | KeySelector[T_co, K], key_type: Any = None
     ) -> KeyedStream[T_co, K]:
-        """Partition by key. Keys may be numbers, strings, bytes, None, dates, tuples of these: see docs/write/keys.md."""
+        """Partition the stream by key.
+
+        All records with the same key go to the same subtask, where operators can hold state and timers for that key.
+
+        Args:
+            key_selector: A function that returns the key of a record, or a ``KeySelector``. It must always return the
+                same key for the same record. Keys can be numbers, strings, bytes, ``None``, dates, and tuples of these;
+                see docs/write/keys.md.
+            key_type: The type to convert keys to. By default keys keep their Python type.
+
+        Example:
+            >>> totals = orders.key_by(lambda order: order.customer).sum("price")
+        """
         check_function(key_selector, KeySelector, "key_by")
         keyed = Partitioning(KEY, key_selector, key_type, location=calling_location())
         return KeyedStream(self._env, [replace(edge, partitioning=keyed) for edge in self._inputs], self)
 
     def union(self, *streams: DataStream[U]) -> DataStream[T_co | U]:
-        """All records of these streams, in no order between them."""
+        """Merge this stream with other streams.
+
+        Records of one input keep their order; records of different inputs interleave arbitrarily.
+
+        Args:
+            streams: The streams to merge with. They must belong to the same environment.
+
+        Raises:
+            GraphError: If a stream belongs to another environment.
+        """
         inputs = list(self._inputs)
         for stream in streams:
             check_same_environment(self._env, stream._env)
@@ -221,36 +267,81 @@ class DataStream(Declaration, Generic[T_co]):
     def connect(
         self, ds: DataStream[U] | BroadcastStream[U]
     ) -> ConnectedStreams[T_co, U] | BroadcastConnectedStream[T_co, U]:
-        """This stream and another, of any other type, seen by one function."""
+        """Connect this stream to another one, so that one function processes both.
+
+        Unlike ``union``, the two streams can have different types.
+
+        Args:
+            ds: The other stream, or a ``BroadcastStream`` whose records every subtask receives.
+        """
         if isinstance(ds, BroadcastStream):
             return BroadcastConnectedStream(self, ds, ds.broadcast_state_descriptors)
         return ConnectedStreams(self, ds)
 
     def interval_join(self, other: DataStream[U]) -> IntervalJoin[T_co, U]:
-        """Pairs of records with equal keys whose event times are near each other: say how near with `between`.
+        """Join this stream with another one on equal keys and nearby event times.
 
-        Both streams must be keyed.
+        Both streams must be keyed. Set the interval with ``between`` and end the declaration with ``process``.
+
+        Args:
+            other: The keyed stream to join with.
+
+        Example:
+            >>> (
+            ...     orders.key_by(order_id)
+            ...     .interval_join(payments.key_by(order_id))
+            ...     .between(Duration.of_minutes(0), Duration.of_hours(1))
+            ...     .process(pay)
+            ... )
         """
         return IntervalJoin(self, other)
 
     def join(self, other: DataStream[U]) -> JoinedStreams[T_co, U]:
-        """Pairs of records with equal keys in one window: go on with where, equal_to, window and apply."""
+        """Join this stream with another one: pair records that share a key and a window.
+
+        Continue with ``where(...).equal_to(...).window(...).apply(...)``.
+
+        Args:
+            other: The stream to join with.
+        """
         return JoinedStreams(self, other)
 
     def co_group(self, other: DataStream[U]) -> CoGroupedStreams[T_co, U]:
-        """All records with equal keys in one window: go on with where, equal_to, window and apply."""
+        """Group this stream with another one: collect all records that share a key and a window.
+
+        Continue with ``where(...).equal_to(...).window(...).apply(...)``.
+
+        Args:
+            other: The stream to group with.
+        """
         return CoGroupedStreams(self, other)
 
     def get_side_output(self, output_tag: OutputTag[U]) -> DataStream[U]:
-        """What the function of this operator yields as `output_tag, value`; of a source, its dead letters."""
+        """Return the side output that the operator emits under a tag.
+
+        A process function fills it by yielding ``output_tag, value``, a window or interval join with its late records,
+        and a source with its dead letters.
+
+        Args:
+            output_tag: The tag of the side output.
+
+        Raises:
+            GraphError: If the operator cannot have this side output.
+        """
         if not isinstance(output_tag, OutputTag):
             raise GraphError(f"get_side_output needs an OutputTag, not {type(output_tag).__name__}.")
         return DataStream(self._env, [side_output(self._env._graph, self._node, output_tag)])
 
     def assign_timestamps_and_watermarks(self, watermark_strategy: WatermarkStrategy) -> DataStream[T_co]:
-        """Give each record its event time, and say how far event time has come.
+        """Assign an event timestamp to each record and generate watermarks.
 
-        Best done right behind the source: there each split has a watermark of its own.
+        Call it directly after the source, where each split has its own watermark.
+
+        Args:
+            watermark_strategy: How to extract timestamps, and how far out of order they can be.
+
+        Raises:
+            GraphError: If ``watermark_strategy`` is not a ``WatermarkStrategy``.
         """
         check_watermark_strategy(watermark_strategy)
         return self._add("Timestamps/Watermarks", TimestampsOperator(watermark_strategy), self._type())
@@ -258,145 +349,53 @@ class DataStream(Declaration, Generic[T_co]):
     # -- windows -------------------------------------------------------------------------------------------------------
 
     def window_all(self, window_assigner: WindowAssigner[Any, W]) -> AllWindowedStream[T_co, W]:
-        """Windows over all records, in one subtask; `key_by(...).window(...)` works in parallel."""
+        """Group all records into windows, in a single subtask.
+
+        Use ``key_by(...).window(...)`` for windows that run in parallel.
+
+        Args:
+            window_assigner: Assigns each record to its windows.
+        """
         return AllWindowedStream(self, window_assigner)
 
     def time_window_all(self, size: Length, slide: Length | None = None) -> AllWindowedStream[T_co, TimeWindow]:
-        """Windows of event time over all records, in one subtask."""
+        """Group all records into event-time windows, in a single subtask.
+
+        Args:
+            size: The length of a window.
+            slide: The interval between the starts of two windows. By default windows tumble.
+        """
         return AllWindowedStream(self, time_windows(size, slide))
 
     def count_window_all(self, size: int, slide: int = 0) -> AllWindowedStream[T_co, CountWindow]:
-        """Windows of so many records, in one subtask."""
+        """Group all records into windows of ``size`` records, in a single subtask.
+
+        Args:
+            size: The number of records in a window.
+            slide: The number of records between the starts of two windows. By default windows tumble.
+        """
         return AllWindowedStream(self, count_windows(size, slide))
 
-    # -- where records go next -----------------------------------------------------------------------------------------
-
-    def rebalance(self) -> DataStream[T_co]:
-        """To the subtasks of the next operator one after the other."""
-        return self._partitioned(Partitioning(REBALANCE))
-
-    def rescale(self) -> DataStream[T_co]:
-        """One after the other among a share of the next operator's subtasks: fewer channels than rebalance."""
-        return self._partitioned(Partitioning(RESCALE))
-
-    def shuffle(self) -> DataStream[T_co]:
-        """Evenly, in no order to rely on; the same at each attempt."""
-        return self._partitioned(Partitioning(SHUFFLE))
-
-    def forward(self) -> DataStream[T_co]:
-        """To the subtask of the same number; the next operator must have the same parallelism."""
-        return self._partitioned(Partitioning(FORWARD, explicit=True))
-
-    @overload
-    def broadcast(self) -> DataStream[T_co]: ...
-
-    @overload
-    def broadcast(
-        self,
-        broadcast_state_descriptor: MapStateDescriptor,
-        *other_broadcast_state_descriptors: MapStateDescriptor,
-    ) -> BroadcastStream[T_co]: ...
-
-    def broadcast(
-        self,
-        broadcast_state_descriptor: MapStateDescriptor | None = None,
-        *other_broadcast_state_descriptors: MapStateDescriptor,
-    ) -> DataStream[T_co] | BroadcastStream[T_co]:
-        """Send every record to every subtask of the next operator.
-
-        With descriptors, the result is to be connected to another stream, by a function that keeps it in states of
-        these names and types: docs/write/operator-state.md.
-        """
-        stream = self._partitioned(Partitioning(BROADCAST))
-        if broadcast_state_descriptor is None:
-            return stream
-        return BroadcastStream(stream, [broadcast_state_descriptor, *other_broadcast_state_descriptors])
-
-    def global_(self) -> DataStream[T_co]:
-        """Every record to the first subtask of the next operator."""
-        return self._partitioned(Partitioning(GLOBAL))
-
-    def partition_custom(
-        self,
-        partitioner: Callable[[K, int], int] | Partitioner[K],
-        key_selector: Callable[[T_co], K] | KeySelector[T_co, K],
-    ) -> DataStream[T_co]:
-        """To the subtask that `partitioner(key, number of subtasks)` names."""
-        check_function(partitioner, Partitioner, "partition_custom")
-        check_function(key_selector, KeySelector, "partition_custom")
-        return self._partitioned(Partitioning(CUSTOM, key_selector, partitioner=partitioner))
+    # -- chaining and fields -------------------------------------------------------------------------------------------
 
     def _partitioned(self, partitioning: Partitioning) -> DataStream[T_co]:
         partitioning = replace(partitioning, location=calling_location())
         return DataStream(self._env, [replace(edge, partitioning=partitioning) for edge in self._inputs])
 
     def start_new_chain(self) -> Self:
-        """Begin a new chain with this operator."""
+        """Start a new chain with this operator."""
         self._node.start_new_chain()
         return self
 
     def project(self, *field_indexes: int) -> DataStream[Any]:
-        """These fields of tuples, lists or Rows, in this order."""
+        """Keep only some fields of tuples, lists or Rows.
+
+        Args:
+            field_indexes: The positions of the fields to keep, in the order of the result.
+        """
         return self._add("Projection", MapOperator(projection(field_indexes)), None)
 
-    # -- ends ------------------------------------------------------------------------------------------------------
-
-    def print(self, sink_identifier: str | None = None) -> DataStreamSink:
-        """Print every record, in the driver, when its epoch is complete."""
-        return self._end("Print to Std. Out", PrintSink(sink_identifier))
-
-    def sink_to(self, sink: Sink) -> DataStreamSink:
-        """End the stream in a sink."""
-        if not isinstance(sink, Sink):
-            raise GraphError(f"sink_to needs a Sink, not {type(sink).__name__}.")
-        return self._end(type(sink).__name__, sink)
-
-    def add_sink(self, sink_func: AnySinkFunction[T_co]) -> DataStreamSink:
-        """Call a function with every record, at once: again for those of an epoch that is run again.
-
-        What goes into the transactions of a TwoPhaseCommitSinkFunction, or through a GenericWriteAheadSink, is shown
-        when its epoch's checkpoint is complete.
-        """
-        if isinstance(sink_func, TwoPhaseCommitSinkFunction):
-            return self._end(type(sink_func).__name__, TwoPhaseCommitSink(sink_func))
-        if isinstance(sink_func, GenericWriteAheadSink):
-            return self.sink_to(sink_func)
-        check_function(sink_func, SinkFunction, "add_sink")
-        node = self._env._graph.add(describe(sink_func), inputs=self._inputs, operator=SinkFunctionOperator(sink_func))
-        return DataStreamSink(self._env, node)
-
-    def to_spark(self, schema: str | StructType) -> ToSpark:
-        """Give rows of this schema to any writer of Spark.
-
-        Call `.format("parquet").save(path)`, `.save_as_table(name)` or `.foreach_epoch(function)` on the result.
-        Records can be Rows, tuples, dicts or objects with these fields.
-        """
-        from penstock.spark.writing import ToSpark
-
-        return ToSpark(self._end, lambda: self._env.spark, schema)
-
-    @overload
-    def execute_and_collect(
-        self, job_execution_name: str | None = None, limit: None = None
-    ) -> CloseableIterator[T_co]: ...
-
-    @overload
-    def execute_and_collect(self, job_execution_name: str | None = None, *, limit: int) -> list[T_co]: ...
-
-    @overload
-    def execute_and_collect(self, job_execution_name: str | None, limit: int) -> list[T_co]: ...
-
-    def execute_and_collect(
-        self, job_execution_name: str | None = None, limit: int | None = None
-    ) -> CloseableIterator[T_co] | list[T_co]:
-        """Run the program and give this stream's records: an iterator to be closed, or a list if `limit` is given."""
-        sink = CollectSink()
-        self._end("Collect", sink)
-        client = self._env.execute_async(job_execution_name or "collect")
-        results: CloseableIterator[T_co] = CloseableIterator(client, sink)
-        return results if limit is None else results.take(limit)
-
-    # -- inside ----------------------------------------------------------------------------------------------------
+    # -- internals -------------------------------------------------------------------------------------------------
 
     def _type(self) -> Any:
         nodes = self._env._graph.nodes
@@ -414,7 +413,7 @@ class DataStream(Declaration, Generic[T_co]):
         return DataStreamSink(self._env, node)
 
 
-# PyFlink has all of them here. At the end, because KeyedStream extends DataStream.
+# PyFlink exports all of these from this module. Imported last because KeyedStream extends DataStream.
 from penstock.datastream.keyed_stream import KeyedStream  # noqa: E402
 
 __all__ = [

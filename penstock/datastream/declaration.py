@@ -1,4 +1,4 @@
-"""What a program says of an operator after it has declared it: name, uid, parallelism, chaining."""
+"""Properties of an operator that a program sets after declaring it: name, uid, parallelism, chaining."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from penstock.graph.logical import Node
 
 
 class Declaration(ABC):
-    """What streams and sinks have in common: both stand for the operator that was declared last."""
+    """The base of streams and sinks. Both stand for the operator declared last."""
 
     @property
     @abstractmethod
@@ -17,31 +17,51 @@ class Declaration(ABC):
         """The operator in the graph."""
 
     def name(self, name: str) -> Self:
-        """Name the operator, for plans, errors and the web page."""
+        """Name the operator.
+
+        Args:
+            name: The name shown in plans, log lines, error messages and the web page.
+        """
         self._node.set_name(name)
         return self
 
     def uid(self, uid: str) -> Self:
-        """Set the operator's identity: a changed program finds the operator's state by it."""
+        """Set the unique ID under which the operator's state is stored.
+
+        Args:
+            uid: An ID that no other operator of the program uses.
+        """
         self._node.set_uid(uid)
         return self
 
     def set_parallelism(self, parallelism: int) -> Self:
-        """Set how many subtasks the operator has, instead of the environment's parallelism."""
+        """Set the number of subtasks of the operator, overriding the environment's parallelism.
+
+        Args:
+            parallelism: The number of subtasks.
+        """
         self._node.set_parallelism(parallelism)
         return self
 
     def set_description(self, description: str) -> Self:
-        """Describe the operator in more words than its name; shown in the plan."""
+        """Describe the operator in the plan, in more detail than its name.
+
+        Args:
+            description: The text to show.
+        """
         self._node.set_description(description)
         return self
 
     def disable_chaining(self) -> Self:
-        """Chain this operator to nothing, before or after it."""
+        """Keep this operator out of any chain."""
         self._node.disable_chaining()
         return self
 
     def slot_sharing_group(self, slot_sharing_group: str) -> Self:
-        """Accepted and shown in the plan; Spark shares cores among all tasks."""
+        """Accept a slot sharing group and show it in the plan. Spark shares cores among all tasks anyway.
+
+        Args:
+            slot_sharing_group: The name of the group.
+        """
         self._node.set_slot_sharing_group(slot_sharing_group)
         return self

@@ -1,4 +1,4 @@
-"""The environment: where a program begins, is configured, and is run."""
+"""The execution environment, where a program is built, configured and run."""
 
 from __future__ import annotations
 
@@ -21,35 +21,29 @@ from penstock.common.options import (
     check_values,
     surrounding_settings,
 )
-from penstock.common.options.checkpoints import CHECKPOINT_INTERVAL, CHECKPOINTING_MODE, SAVEPOINTS_DIRECTORY
 from penstock.common.options.program import (
     DEFAULT_MASTER,
     JOB_NAME,
     MAX_PARALLELISM,
-    MOST_KEY_GROUPS,
-    OPERATOR_CHAINING,
     PARALLELISM,
     RUNTIME_MODE,
     SEGMENT_SIZE,
 )
 from penstock.common.overridden import ProgramConfiguration
-from penstock.common.restart_strategy import RestartStrategyConfiguration, configured_strategy
 from penstock.common.type_parameters import T
 from penstock.common.typeinfo import Types
 from penstock.common.watermark_strategy import WatermarkStrategy
 from penstock.connectors.generated import NumberSequenceSource
 from penstock.connectors.socket_text import SocketTextSource
 from penstock.connectors.source import Source
-from penstock.datastream.checkpoint_config import CheckpointConfig, checkpointing_mode
-from penstock.datastream.checkpointing_mode import CheckpointingMode
+from penstock.datastream.checkpoint_config import CheckpointConfig
 from penstock.datastream.checks import as_declared, require_uids
 from penstock.datastream.data_stream import DataStream
+from penstock.datastream.environment_settings import EnvironmentSettings
 from penstock.datastream.execution_mode import RuntimeExecutionMode
 from penstock.datastream.job_client import LocalJobClient
 from penstock.datastream.launch import launch_context
-from penstock.datastream.state_backend import StateBackend
 from penstock.datastream.submission import submit
-from penstock.driver.checkpoint_settings import checkpoint_interval
 from penstock.driver.epoch_statistics import EpochStatistics
 from penstock.graph.builder import build
 from penstock.graph.logical import FORWARD, GraphError, Input, LogicalGraph, Partitioning, SourceSpec, check_positive
@@ -61,8 +55,16 @@ if TYPE_CHECKING:
     from penstock.spark.types import DataFrame, SparkSession
 
 
-class StreamExecutionEnvironment:
-    """Build a program with `from_…` and the methods of its streams; run it with `execute`."""
+class StreamExecutionEnvironment(EnvironmentSettings):
+    """The entry point of a program.
+
+    Create streams with the ``from_...`` methods, transform them, and run the program with ``execute``.
+
+    Example:
+        >>> env = StreamExecutionEnvironment.get_execution_environment()
+        >>> env.from_collection([1, 2, 3]).map(lambda n: n * 2).print()
+        >>> env.execute("double")
+    """
 
     def __init__(self, configuration: Configuration | None = None) -> None:
         ShortExceptHook.install()
@@ -75,51 +77,45 @@ class StreamExecutionEnvironment:
             settings |= canonical(source)
         check_values(settings)
         self._given = canonical(given)
-        """What the command line set."""
+        """The settings of the command line."""
         self._configuration = ProgramConfiguration(settings, self._given)
         self._graph = LogicalGraph()
         self._job_parameters: dict[str, str] = {}
         self._on_epoch: list[Callable[[EpochStatistics], None]] = []
         self._spark: SparkSession | None = None
         self._session_is_the_programs = False
-        """Whether the program started Spark without this environment, and so without its settings."""
+        """Whether the program started Spark itself, and therefore without this environment's settings."""
         self._python_files: list[str] = []
         self._before_spark: dict[str, str] = {}
-        """Methods that were called, and the settings they made, which Spark reads only when it starts."""
+        """By method called, the setting it made that Spark reads only at startup."""
 
     @staticmethod
     def get_execution_environment(configuration: Configuration | None = None) -> StreamExecutionEnvironment:
         """Return a new environment.
 
         Args:
-            configuration: Settings of the program. Those of `penstock run -D` are stronger.
+            configuration: The settings of the program. Settings passed with ``penstock run -D`` take precedence.
         """
         return StreamExecutionEnvironment(configuration)
 
     # -- configuration ---------------------------------------------------------------------------------------------
 
-    def configure(self, configuration: Configuration) -> None:
-        """Add settings to those of the environment.
-
-        Raises:
-            BadSetting: If a key is unknown, or a value is not one that the key accepts.
-        """
-        check_keys(configuration.key_set())
-        check_values(configuration.to_dict())
-        self._configuration.add_all(Configuration.from_dict(canonical(configuration.to_dict())))
-
-    def get_configuration(self) -> Configuration:
-        """Return the settings of the environment; changing them changes it."""
-        return self._configuration
-
     def set_parallelism(self, parallelism: int) -> StreamExecutionEnvironment:
-        """Set the number of subtasks of operators without a parallelism."""
+        """Set the default parallelism.
+
+        Args:
+            parallelism: The number of subtasks of each operator that does not set its own parallelism.
+        """
         check_positive(parallelism, "parallelism")
         self._configuration.set_integer(PARALLELISM.key, parallelism)
         return self
 
     def get_parallelism(self) -> int:
-        """Return the number of subtasks of operators without a parallelism."""
+        """Return the default parallelism.
+
+        Returns:
+            The configured value, otherwise Spark's default parallelism.
+        """
         given = self._configuration.get(PARALLELISM)
         if given:
             return given
@@ -132,99 +128,24 @@ class StreamExecutionEnvironment:
             return int(self.spark.sparkContext.defaultParallelism)
         return os.cpu_count() or 1 if cores[1] == "*" else int(cores[1] or 1)
 
-    def set_max_parallelism(self, max_parallelism: int) -> StreamExecutionEnvironment:
-        """Set the number of key groups: the largest parallelism that keyed state can ever have."""
-        if not 1 <= max_parallelism <= MOST_KEY_GROUPS:
-            raise GraphError(f"The max parallelism must be between 1 and {MOST_KEY_GROUPS}, not {max_parallelism!r}.")
-        self._configuration.set_integer(MAX_PARALLELISM.key, max_parallelism)
-        return self
-
-    def get_max_parallelism(self) -> int:
-        """Return the number of key groups, or -1 if it follows from the parallelism."""
-        return self._configuration.get(MAX_PARALLELISM) or -1
-
-    def set_runtime_mode(self, execution_mode: RuntimeExecutionMode) -> StreamExecutionEnvironment:
-        """BATCH: keyed reduces give only the last value of each key, at the end of the input."""
-        self._configuration.set_string(RUNTIME_MODE.key, execution_mode.name)
-        return self
-
     def _is_batch(self) -> bool:
         mode = RuntimeExecutionMode[self._configuration.get(RUNTIME_MODE)]
         endless = [node for node in self._graph.nodes.values() if node.source is not None and not node.source.bounded]
         if mode is RuntimeExecutionMode.BATCH and endless:
             raise GraphError(
-                f"The runtime mode is BATCH, but source '{endless[0].name}' has no end, so no result would ever come.",
+                f"The runtime mode is BATCH, but source '{endless[0].name}' is unbounded: no result would ever appear.",
                 fix="Make the source bounded (from_spark(df, bounded=True)), or use RuntimeExecutionMode.STREAMING.",
                 locations=(endless[0].location,),
             )
         return mode is RuntimeExecutionMode.BATCH or (mode is RuntimeExecutionMode.AUTOMATIC and not endless)
 
-    def disable_operator_chaining(self) -> StreamExecutionEnvironment:
-        """Run every operator as a task behind an exchange, instead of fusing operators into chains."""
-        self._configuration.set_boolean(OPERATOR_CHAINING.key, False)
-        return self
-
-    def is_chaining_enabled(self) -> bool:
-        """Return whether operators are fused into chains."""
-        return self._configuration.get(OPERATOR_CHAINING)
-
-    def enable_checkpointing(self, interval: int, mode: CheckpointingMode | None = None) -> StreamExecutionEnvironment:
-        """Publish a checkpoint every `interval` milliseconds, and go on from the last one after a failure."""
-        check_positive(interval, "checkpoint interval (milliseconds)")
-        self._configuration.set_string(CHECKPOINT_INTERVAL.key, f"{interval} ms")
-        if mode is not None:
-            self._configuration.set_string(CHECKPOINTING_MODE.key, mode.name)
-        return self
-
-    def get_checkpoint_interval(self) -> int:
-        """Milliseconds; -1 when checkpointing is off."""
-        return checkpoint_interval(self._configuration)
-
-    def get_checkpointing_mode(self) -> CheckpointingMode:
-        """Return whether sinks commit exactly once or at least once."""
-        return checkpointing_mode(self._configuration)
-
-    def get_checkpointing_consistency_mode(self) -> CheckpointingMode:
-        """Return the same as `get_checkpointing_mode`."""
-        return self.get_checkpointing_mode()
-
     def get_checkpoint_config(self) -> CheckpointConfig:
-        """This environment's settings of checkpoints as an object."""
+        """Return an object that reads and changes the checkpoint settings of this environment."""
         return CheckpointConfig(self)
-
-    def set_restart_strategy(self, restart_strategy_configuration: RestartStrategyConfiguration) -> None:
-        """What happens when the job fails, made with `RestartStrategies`. docs/operate/recovery.md has the default."""
-        self._configuration.add_all(Configuration.from_dict(restart_strategy_configuration.settings()))
-
-    def get_restart_strategy(self) -> RestartStrategyConfiguration:
-        """Return what the job does after a failure."""
-        return configured_strategy(self._configuration)
-
-    def is_unaligned_checkpoints_enabled(self) -> bool:
-        """False: a barrier closes an epoch's input, so every checkpoint is aligned, and none waits in a buffer."""
-        return False
-
-    def is_force_unaligned_checkpoints(self) -> bool:
-        """False: see `is_unaligned_checkpoints_enabled`."""
-        return False
-
-    def set_state_backend(self, state_backend: StateBackend) -> StreamExecutionEnvironment:
-        """Set where workers keep state while the job runs."""
-        self._configuration.add_all(Configuration.from_dict(state_backend.settings()))
-        return self
-
-    def set_default_savepoint_directory(self, directory: str) -> StreamExecutionEnvironment:
-        """Where savepoints go that are given no directory: a path, or a URI such as s3://bucket/path."""
-        self._configuration.set_string(SAVEPOINTS_DIRECTORY.key, directory)
-        return self
-
-    def get_default_savepoint_directory(self) -> str | None:
-        """Return the directory of savepoints that are made without one, or None."""
-        return self._configuration.get(SAVEPOINTS_DIRECTORY) or None
 
     @property
     def spark(self) -> SparkSession:
-        """The Spark session of this program; started when first asked for."""
+        """The Spark session of this program. The first access starts it."""
         if self._spark is None:
             from penstock.spark.session import running_session, start_session
 
@@ -236,28 +157,45 @@ class StreamExecutionEnvironment:
         return self._spark
 
     def get_config(self) -> ExecutionConfig:
-        """This environment's settings as an object."""
+        """Return an object that reads and changes the execution settings of this environment."""
         return ExecutionConfig(self, self._job_parameters)
 
-    def is_chaining_of_operators_with_different_max_parallelism_enabled(self) -> bool:
-        """True: only an operator behind an exchange has key groups, so a max parallelism never parts a chain."""
-        return True
-
     def add_python_file(self, file_path: str) -> None:
-        """Ship a module (.py) or a package (.zip, .egg) to the workers, which can then import it."""
+        """Ship a Python module or package to the workers, which can then import it.
+
+        Args:
+            file_path: The path of a ``.py``, ``.zip`` or ``.egg`` file.
+
+        Raises:
+            BadSetting: If the path does not exist or is a directory.
+        """
         path = local_path("add_python_file", file_path)
         if os.path.isdir(path):
-            raise BadSetting(f"add_python_file: '{path}' is a directory, and Spark ships files: zip it.")
+            raise BadSetting(f"add_python_file: '{path}' is a directory, but Spark ships only files. Zip it.")
         if not os.path.isfile(path):
-            raise BadSetting(f"add_python_file: there is no file '{path}'.")
+            raise BadSetting(f"add_python_file: file '{path}' does not exist.")
         self._python_files.append(path)
 
     def set_python_executable(self, python_exec: str) -> None:
-        """The interpreter of the workers: a path on the hosts where they run. Call it before Spark starts."""
+        """Set the Python interpreter of the workers.
+
+        Args:
+            python_exec: The interpreter's path on the worker hosts.
+
+        Raises:
+            BadSetting: If Spark has already started.
+        """
         self._set_for_spark("set_python_executable", "spark.pyspark.python", python_exec)
 
     def add_jars(self, *jars_path: str) -> None:
-        """Java archives for Spark, such as those of its connectors: paths or URLs. Call it before Spark starts."""
+        """Add Java archives to Spark, for example those of its connectors.
+
+        Args:
+            jars_path: Paths or URLs.
+
+        Raises:
+            BadSetting: If a file does not exist, or Spark has already started.
+        """
         from penstock.spark.start_checks import check_file
 
         for path in ",".join(jars_path).split(","):
@@ -272,38 +210,55 @@ class StreamExecutionEnvironment:
         self._configuration.set_string(key, value)
 
     def _refuse_other_session(self) -> None:
-        """A session that was not started with this environment's settings does not have those of these methods."""
+        """Refuse a running session if a method made settings that the session cannot have."""
         for method, key in self._before_spark.items():
             raise _too_late(method, key)
 
     def close(self) -> None:
-        """Nothing is held that could be released: no stream is cached, and the Spark session may serve others."""
+        """Do nothing. The environment caches no streams, and other code can still use the Spark session."""
 
     def add_epoch_listener(self, listener: Callable[[EpochStatistics], None]) -> None:
-        """Call `listener` in the driver after every epoch. What it raises fails the job.
+        """Call a function in the driver after every epoch.
 
-        Sinks that commit beside the next epoch may be at it still.
+        Sinks that commit concurrently with the next epoch might not have committed yet.
+
+        Args:
+            listener: A function of the epoch's statistics. An exception that it raises fails the job.
         """
         self._on_epoch.append(listener)
 
     # -- sources ---------------------------------------------------------------------------------------------------
 
     def from_collection(self, collection: Iterable[T], type_info: Any = None) -> DataStream[T]:
-        """A bounded stream of the records of a list, or of any iterable."""
+        """Create a bounded stream from an iterable.
+
+        Args:
+            collection: The records.
+            type_info: The type of the records. By default they are pickled.
+
+        Raises:
+            GraphError: If a record is not of the declared type.
+        """
         records = list(collection)
         if type_info is not None:
             records = as_declared(records, type_info)
         return self._source("Collection", SourceSpec("chunks", records, bounded=True), type_info)
 
     def from_elements(self, *elements: T) -> DataStream[T]:
-        """Return a bounded stream of these records."""
+        """Create a bounded stream from the arguments.
+
+        Args:
+            elements: The records.
+        """
         return self.from_collection(elements)
 
     def from_spark(self, df: DataFrame, bounded: bool | None = None) -> DataStream:
-        """Any DataFrame as a source, one Row per row.
+        """Create a stream of Rows from a DataFrame.
 
-        A batch DataFrame is bounded. A streaming one goes on until the job is cancelled, unless `bounded=True`: then
-        what is there when the job starts is all.
+        Args:
+            df: A batch or streaming DataFrame. A batch DataFrame is always bounded.
+            bounded: Whether a streaming DataFrame ends after the data that is available when the job starts. By default
+                it runs until the job is cancelled.
         """
         from penstock.spark.session import check_session
 
@@ -314,7 +269,7 @@ class StreamExecutionEnvironment:
             self._session_is_the_programs = True
         streaming = df.isStreaming
         if not streaming and bounded is False:
-            raise GraphError("A batch DataFrame is always bounded; leave bounded=False out.")
+            raise GraphError("A batch DataFrame is always bounded. Remove bounded=False.")
         return self._source("Spark", SourceSpec("rows", df, bounded=bool(bounded) or not streaming), None)
 
     def from_source(
@@ -325,24 +280,34 @@ class StreamExecutionEnvironment:
         type_info: Any = None,
         dead_letters: OutputTag | None = None,
     ) -> DataStream[T]:
-        """A source written in Python, or one that comes with Penstock: `penstock.datastream.connectors`.
+        """Create a stream from a source.
 
-        A record that it cannot decode fails the job, or goes to the side output `dead_letters`, as a `DeadLetter`: read
-        it with `get_side_output`.
+        Args:
+            source: A source from ``penstock.datastream.connectors``, or your own ``Source``.
+            watermark_strategy: How to extract timestamps and generate watermarks. By default it does neither.
+            source_name: The name of the source operator. By default it is the name of its class.
+            type_info: The type of the records.
+            dead_letters: The side output for records that cannot be decoded, each as a ``DeadLetter``. Read it with
+                ``get_side_output``. Without it, such a record fails the job.
+
+        Example:
+            >>> broken = OutputTag("broken")
+            >>> orders = env.from_source(source, dead_letters=broken)
+            >>> orders.get_side_output(broken).print()
         """
         if not isinstance(source, Source):
             raise GraphError(
                 f"from_source needs a Source, not {type(source).__name__}. "
-                f"Anything Spark can stream goes through env.from_spark(spark.readStream...)."
+                f"Read anything that Spark can stream with env.from_spark(spark.readStream...)."
             )
         if dead_letters is not None and not isinstance(dead_letters, OutputTag):
             raise GraphError(
-                f"from_source: dead_letters is an OutputTag, not {type(dead_letters).__name__}.",
-                fix="Write tag = OutputTag('broken'), dead_letters=tag, and read them with get_side_output(tag).",
+                f"from_source: dead_letters must be an OutputTag, not {type(dead_letters).__name__}.",
+                fix="Write tag = OutputTag('broken'), pass dead_letters=tag, and read them with get_side_output(tag).",
             )
         name = source_name or type(source).__name__
         stream = self._source(name, SourceSpec("splits", source, source.bounded, dead_letters), type_info)
-        # A strategy that makes no watermarks and assigns no timestamps changes nothing.
+        # This strategy generates no watermarks and assigns no timestamps, so it needs no operator.
         if watermark_strategy is None or watermark_strategy == WatermarkStrategy.no_watermarks():
             return stream
         timed = stream.assign_timestamps_and_watermarks(watermark_strategy)
@@ -350,16 +315,27 @@ class StreamExecutionEnvironment:
         return timed
 
     def from_sequence(self, start: int, end: int) -> DataStream[int]:
-        """The whole numbers from `start` to `end`, both included."""
+        """Create a bounded stream of consecutive integers.
+
+        Args:
+            start: The first integer.
+            end: The last integer, inclusive.
+        """
         return self.from_source(NumberSequenceSource(start, end), source_name="Sequence", type_info=Types.LONG())
 
     def socket_text_stream(
         self, hostname: str, port: int, delimiter: str = "\n", max_retry: int = 0
     ) -> DataStream[str]:
-        """Lines that somebody sends, such as `nc -lk 9999`: for trying things out. Ends when that side closes.
+        """Create a stream of lines from a socket, such as that of ``nc -lk 9999``. Use it only for experiments.
 
-        Nobody sends them again: lines that no checkpoint holds are lost when the driver dies or the job restarts.
-        `max_retry`: for how many seconds to try again where nobody listens, or no longer; below 0: without end.
+        The stream ends when the server closes the connection. A socket is not replayable: lines read since the last
+        checkpoint are lost when the job restarts.
+
+        Args:
+            hostname: The host to connect to.
+            port: The port to connect to.
+            delimiter: The separator between records.
+            max_retry: How many seconds to retry a failed or lost connection. A negative value retries forever.
         """
         source = SocketTextSource(hostname, port, delimiter, max_retry)
         return self.from_source(source, source_name="Socket Stream", type_info=Types.STRING())
@@ -372,20 +348,36 @@ class StreamExecutionEnvironment:
     # -- running ---------------------------------------------------------------------------------------------------
 
     def execute(self, job_name: str | None = None) -> JobExecutionResult:
-        """Run the program to its end. Raises what it failed with.
+        """Run the program and wait until it ends.
 
-        Ctrl-C and SIGTERM stop it after the epoch under way and remove nothing: the next start resumes it.
+        Ctrl-C and SIGTERM stop the job after the current epoch and keep its checkpoints, so the next start resumes it.
+
+        Args:
+            job_name: The name of the job. By default the configured name applies.
+
+        Returns:
+            The result of the job.
+
+        Raises:
+            PenstockError: If the job fails.
         """
         client = self.execute_async(job_name)
         try:
             return client.result()
         except Interrupt as interrupt:
             stop_to_resume(client._job, interrupt)
-            # Where the program waited is of no interest.
+            # The frame in which the program waited does not help the user.
             raise interrupt.with_traceback(None) from None
 
     def execute_async(self, job_name: str | None = None) -> LocalJobClient:
-        """Start the program and return at once."""
+        """Start the program and return immediately.
+
+        Args:
+            job_name: The name of the job. By default the configured name applies.
+
+        Returns:
+            A client that controls the job.
+        """
         check_keys(self._configuration.key_set())
         self._launch.executed(self)
         name = check_job_name(job_name or self._configuration.get(JOB_NAME), GraphError)
@@ -397,7 +389,7 @@ class StreamExecutionEnvironment:
         return client
 
     def get_execution_plan(self) -> str:
-        """The plan as JSON: operators, parallelism, chains, levels, and how records travel."""
+        """Return the plan as JSON: operators, parallelism, chains, levels and partitioning."""
         physical = self._physical()
         return execution_plan(self._graph, physical)
 
@@ -418,6 +410,6 @@ class StreamExecutionEnvironment:
 
 def _too_late(method: str, key: str) -> BadSetting:
     return BadSetting(
-        f"{method} sets {key}, which Spark reads when it starts, and it has started. Call it before Spark is used, or "
-        f"set {key} where you create the session."
+        f"{method} sets {key}, which Spark reads only at startup, but Spark has already started. Call it before Spark "
+        f"is used, or set {key} where you create the session."
     )

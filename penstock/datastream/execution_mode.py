@@ -4,9 +4,11 @@ from enum import Enum
 
 
 class RuntimeExecutionMode(Enum):
-    """What is wanted of bounded input: BATCH gives of a keyed reduce only each key's last value, at the end.
+    """How a program treats bounded input.
 
-    STREAMING gives one result per record; AUTOMATIC is BATCH where all sources are bounded, else STREAMING.
+    ``STREAMING`` emits a result of a keyed reduce for every record. ``BATCH`` emits only the last result of each key,
+    at the end of the input, and requires bounded sources. ``AUTOMATIC`` selects ``BATCH`` if all sources are bounded,
+    otherwise ``STREAMING``.
     """
 
     STREAMING = 0

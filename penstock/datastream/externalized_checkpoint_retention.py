@@ -1,10 +1,13 @@
-"""What happens to the checkpoints of a job that has ended."""
+"""The retention policy for the checkpoints of a job that has ended."""
 
 from enum import Enum
 
 
 class ExternalizedCheckpointRetention(Enum):
-    """What becomes of the checkpoints of a job that has ended. Those of a failed one are always kept."""
+    """Whether to keep the checkpoints of a job that has ended.
+
+    ``RETAIN_ON_CANCELLATION`` keeps them; the other modes delete them. The checkpoints of a failed job are always kept.
+    """
 
     DELETE_ON_CANCELLATION = 0
     RETAIN_ON_CANCELLATION = 1

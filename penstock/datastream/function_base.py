@@ -1,24 +1,37 @@
-"""The base of all functions users write."""
+"""The base class of all user functions."""
 
 from __future__ import annotations
 
 from abc import ABC
+from collections.abc import Iterable
+from typing import TypeAlias
 
+from penstock.common.type_parameters import OUT
 from penstock.runtime.context import RuntimeContext
+from penstock.runtime.output_tag import SideOutput
+
+Results: TypeAlias = Iterable[OUT] | None
+"""Any number of results. None means no results."""
+ResultsAndSideOutputs: TypeAlias = Iterable[OUT | SideOutput] | None
+"""Any number of results, with ``tag, value`` for side outputs. None means no results."""
 
 
 class Function(ABC):  # noqa: B024  methods to override, none required
-    """`open` is called once before the first record of a subtask in a worker process, `close` when it is dropped.
+    """The base class of all user functions.
 
-    The same object serves many epochs. What must survive a failure belongs in state, not in attributes.
+    ``open`` runs once in each worker process before the first record of a subtask, and ``close`` when the function is
+    discarded. The same object serves many epochs. Keep anything that must survive a failure in state, not in
+    attributes.
     """
 
     def open(self, runtime_context: RuntimeContext) -> None:
-        """Prepare the function; called before the first record, in each worker process that runs a subtask of it.
+        """Prepare the function, for example by obtaining state or opening connections.
+
+        It is called before the first record, in each worker process that runs a subtask of the function.
 
         Args:
-            runtime_context: Gives state, metrics and the number of the subtask.
+            runtime_context: Provides state, metrics and the subtask index.
         """
 
     def close(self) -> None:
-        """Release what `open` acquired; called when the job ends or fails."""
+        """Release the resources that ``open`` acquired. It is called when the job ends or fails."""

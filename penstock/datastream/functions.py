@@ -1,15 +1,24 @@
-"""The functions users write. Wherever one of these is taken, a plain callable or generator function is too."""
+"""The function classes that users extend. The API also accepts plain callables and generator functions."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable
 from typing import Generic, TypeAlias
 
 from penstock.absent import explain_absent
-from penstock.common.type_parameters import ACC, IN, IN1, IN2, KEY, OUT, T, W
+from penstock.common.type_parameters import ACC, IN, IN1, IN2, KEY, OUT, T
 from penstock.datastream.async_functions import AsyncFunction, AsyncRetryPredicate, AsyncRetryStrategy
-from penstock.datastream.function_base import Function
+from penstock.datastream.function_base import Function, Results, ResultsAndSideOutputs
+from penstock.datastream.window_functions import (
+    AllWindowFunction,
+    CoGroupFunction,
+    FlatJoinFunction,
+    JoinFunction,
+    ProcessAllWindowFunction,
+    ProcessJoinFunction,
+    ProcessWindowFunction,
+    WindowFunction,
+)
 from penstock.runtime.broadcast import (
     BroadcastBaseContext,
     BroadcastContext,
@@ -25,20 +34,12 @@ from penstock.runtime.checkpointed import (
     ListCheckpointed,
 )
 from penstock.runtime.context import FunctionContext, OnTimerContext, RuntimeContext
-from penstock.runtime.joins import JoinContext
-from penstock.runtime.output_tag import SideOutput
 from penstock.runtime.timers import TimerService
-from penstock.runtime.windows.contexts import WindowContext
 from penstock.runtime.windows.scopes import KeyedStateStore
-
-Results: TypeAlias = Iterable[OUT] | None
-"""Any number of results; None for none."""
-ResultsAndSideOutputs: TypeAlias = Iterable[OUT | SideOutput] | None
-"""Any number of results, with `tag, value` for side outputs; None for none."""
 
 
 class MapFunction(Function, Generic[IN, OUT]):
-    """A function that gives one result for each record."""
+    """A function that returns one result for each record."""
 
     @abstractmethod
     def map(self, value: IN) -> OUT:
@@ -46,19 +47,19 @@ class MapFunction(Function, Generic[IN, OUT]):
 
 
 class FlatMapFunction(Function, Generic[IN, OUT]):
-    """A function that gives any number of results for each record."""
+    """A function that returns any number of results for each record."""
 
     @abstractmethod
     def flat_map(self, value: IN) -> Results[OUT]:
-        """Yield any number of results."""
+        """Yield any number of results for a record."""
 
 
 class FilterFunction(Function, Generic[IN]):
-    """A function that says which records stay."""
+    """A function that decides which records to keep."""
 
     @abstractmethod
     def filter(self, value: IN) -> bool:
-        """Return whether the record stays."""
+        """Return whether to keep a record."""
 
 
 class ReduceFunction(Function, Generic[T]):
@@ -66,11 +67,30 @@ class ReduceFunction(Function, Generic[T]):
 
     @abstractmethod
     def reduce(self, value1: T, value2: T) -> T:
-        """Return the combination of two values."""
+        """Return the combination of two values.
+
+        Args:
+            value1: The value reduced so far.
+            value2: The next value.
+        """
 
 
 class AggregateFunction(Function, Generic[IN, ACC, OUT]):
-    """A function that adds values to an accumulator, which can have another type than values and results."""
+    """A function that adds values to an accumulator.
+
+    The accumulator can have a different type than the values and the result.
+
+    Example:
+        >>> class Average(AggregateFunction):
+        ...     def create_accumulator(self):
+        ...         return 0, 0
+        ...     def add(self, value, accumulator):
+        ...         return accumulator[0] + value, accumulator[1] + 1
+        ...     def get_result(self, accumulator):
+        ...         return accumulator[0] / accumulator[1]
+        ...     def merge(self, acc_a, acc_b):
+        ...         return acc_a[0] + acc_b[0], acc_a[1] + acc_b[1]
+    """
 
     @abstractmethod
     def create_accumulator(self) -> ACC:
@@ -78,59 +98,99 @@ class AggregateFunction(Function, Generic[IN, ACC, OUT]):
 
     @abstractmethod
     def add(self, value: IN, accumulator: ACC) -> ACC:
-        """The accumulator with `value` added; it may be the one given, changed."""
+        """Return the accumulator with a value added. It can be the same object, modified in place.
+
+        Args:
+            value: The value to add.
+            accumulator: The current accumulator.
+        """
 
     @abstractmethod
     def get_result(self, accumulator: ACC) -> OUT:
-        """Return the result that an accumulator stands for."""
+        """Return the result of an accumulator."""
 
     @abstractmethod
     def merge(self, acc_a: ACC, acc_b: ACC) -> ACC:
-        """Return an accumulator that holds what two others do; needed for session windows."""
+        """Return the combination of two accumulators. Only windows that merge, such as session windows, call it."""
 
 
 class KeySelector(Function, Generic[IN, OUT]):
-    """A function that gives the key of a record."""
+    """A function that returns the key of a record."""
 
     @abstractmethod
     def get_key(self, value: IN) -> OUT:
-        """Return the key of a record; it must be the same whenever it is called."""
+        """Return the key of a record. Equal records must always have equal keys."""
 
 
 class Partitioner(Function, Generic[KEY]):
-    """A function that chooses the subtask for a key, for `partition_custom`."""
+    """A function that chooses a subtask for a key, for ``partition_custom``."""
 
     @abstractmethod
     def partition(self, key: KEY, num_partitions: int) -> int:
-        """The number of the partition, from 0 on, that records of this key go to."""
+        """Return the index, starting at 0, of the subtask that receives the records of a key.
+
+        Args:
+            key: The key.
+            num_partitions: The number of subtasks of the next operator.
+        """
 
 
 class ProcessFunction(Function, Generic[IN, OUT]):
-    """Sees every record with a context."""
+    """A function that processes each record with a context, which provides timestamps, watermarks and side outputs."""
 
     Context: TypeAlias = FunctionContext
 
     @abstractmethod
     def process_element(self, value: IN, ctx: FunctionContext) -> ResultsAndSideOutputs[OUT]:
-        """Yield any number of results."""
+        """Yield any number of results for a record.
+
+        Args:
+            value: The record.
+            ctx: Provides the record's timestamp and the current watermark.
+        """
 
 
 class KeyedProcessFunction(Function, Generic[KEY, IN, OUT]):
-    """Sees every record of a keyed stream, with the state and the timers of its key."""
+    """A function that processes each record of a keyed stream, with the state and timers of the record's key.
+
+    Example:
+        >>> class Count(KeyedProcessFunction):
+        ...     def open(self, runtime_context):
+        ...         self.count = runtime_context.get_state(ValueStateDescriptor("count", Types.LONG()))
+        ...     def process_element(self, value, ctx):
+        ...         count = (self.count.value() or 0) + 1
+        ...         self.count.update(count)
+        ...         yield ctx.get_current_key(), count
+    """
 
     Context: TypeAlias = FunctionContext
     OnTimerContext: TypeAlias = OnTimerContext
 
     @abstractmethod
     def process_element(self, value: IN, ctx: FunctionContext[KEY]) -> ResultsAndSideOutputs[OUT]:
-        """Yield any number of results. State obtained in `open` is that of the record's key."""
+        """Yield any number of results for a record. State obtained in ``open`` belongs to the record's key.
+
+        Args:
+            value: The record.
+            ctx: Provides the key, the record's timestamp and the timer service.
+        """
 
     def on_timer(self, timestamp: int, ctx: OnTimerContext[KEY]) -> ResultsAndSideOutputs[OUT]:
-        """Called when a timer set through `ctx.timer_service()` is due, with the state of its key. May yield."""
+        """Handle a timer registered with ``ctx.timer_service()``. State belongs to the timer's key.
+
+        It can yield results, like ``process_element``.
+
+        Args:
+            timestamp: The time for which the timer was registered, in milliseconds.
+            ctx: Provides the key, the time domain and the timer service.
+        """
 
 
 class CoMapFunction(Function, Generic[IN1, IN2, OUT]):
-    """For connected streams: `map1` sees the first, `map2` the second. A result of None is no record."""
+    """A map function over connected streams: ``map1`` receives the first stream, ``map2`` the second.
+
+    A result of ``None`` is not emitted.
+    """
 
     @abstractmethod
     def map1(self, value: IN1) -> OUT | None:
@@ -142,54 +202,81 @@ class CoMapFunction(Function, Generic[IN1, IN2, OUT]):
 
 
 class CoFlatMapFunction(Function, Generic[IN1, IN2, OUT]):
-    """A function that gives any number of results for each record of two connected streams."""
+    """A function that returns any number of results for each record of two connected streams."""
 
     @abstractmethod
     def flat_map1(self, value: IN1) -> Results[OUT]:
-        """Yield any number of results."""
+        """Yield any number of results for a record of the first stream."""
 
     @abstractmethod
     def flat_map2(self, value: IN2) -> Results[OUT]:
-        """Yield any number of results."""
+        """Yield any number of results for a record of the second stream."""
 
 
 class CoProcessFunction(Function, Generic[IN1, IN2, OUT]):
-    """A function of two connected streams, with access to time and side outputs."""
+    """A function over two connected streams, with access to timestamps and side outputs."""
 
     Context: TypeAlias = FunctionContext
 
     @abstractmethod
     def process_element1(self, value: IN1, ctx: FunctionContext) -> ResultsAndSideOutputs[OUT]:
-        """Yield any number of results."""
+        """Yield any number of results for a record of the first stream.
+
+        Args:
+            value: The record.
+            ctx: Provides the record's timestamp and the current watermark.
+        """
 
     @abstractmethod
     def process_element2(self, value: IN2, ctx: FunctionContext) -> ResultsAndSideOutputs[OUT]:
-        """Yield any number of results."""
+        """Yield any number of results for a record of the second stream.
+
+        Args:
+            value: The record.
+            ctx: Provides the record's timestamp and the current watermark.
+        """
 
 
 class KeyedCoProcessFunction(Function, Generic[KEY, IN1, IN2, OUT]):
-    """For connected streams that are both keyed: records of equal keys share the state and the timers of the key."""
+    """A function over two connected keyed streams. Records with equal keys share the key's state and timers."""
 
     Context: TypeAlias = FunctionContext
     OnTimerContext: TypeAlias = OnTimerContext
 
     @abstractmethod
     def process_element1(self, value: IN1, ctx: FunctionContext[KEY]) -> ResultsAndSideOutputs[OUT]:
-        """Yield any number of results."""
+        """Yield any number of results for a record of the first stream.
+
+        Args:
+            value: The record.
+            ctx: Provides the key, the record's timestamp and the timer service.
+        """
 
     @abstractmethod
     def process_element2(self, value: IN2, ctx: FunctionContext[KEY]) -> ResultsAndSideOutputs[OUT]:
-        """Yield any number of results."""
+        """Yield any number of results for a record of the second stream.
+
+        Args:
+            value: The record.
+            ctx: Provides the key, the record's timestamp and the timer service.
+        """
 
     def on_timer(self, timestamp: int, ctx: OnTimerContext[KEY]) -> ResultsAndSideOutputs[OUT]:
-        """Called when a timer set through `ctx.timer_service()` is due, with the state of its key. May yield."""
+        """Handle a timer registered with ``ctx.timer_service()``. State belongs to the timer's key.
+
+        It can yield results, like ``process_element1``.
+
+        Args:
+            timestamp: The time for which the timer was registered, in milliseconds.
+            ctx: Provides the key, the time domain and the timer service.
+        """
 
 
 class BaseBroadcastProcessFunction(Function):
-    """A function of a stream that is connected to a broadcast one.
+    """The base of functions over a stream connected to a broadcast stream.
 
-    Broadcast records go to every subtask and can change broadcast state. Every subtask has a copy of that state, so
-    each must change it in the same way. All other records can only read it.
+    Every subtask receives every broadcast record and keeps its own copy of broadcast state, so each must update it in
+    the same way. Other records can only read that state.
     """
 
     BaseContext: TypeAlias = BroadcastBaseContext
@@ -198,19 +285,29 @@ class BaseBroadcastProcessFunction(Function):
 
 
 class BroadcastProcessFunction(BaseBroadcastProcessFunction, Generic[IN1, IN2, OUT]):
-    """Of a stream that is not keyed."""
+    """A function over a stream without keys and a broadcast stream."""
 
     @abstractmethod
     def process_element(self, value: IN1, ctx: BroadcastReadOnlyContext) -> ResultsAndSideOutputs[OUT]:
-        """Yield any number of results. Sees the records that are not broadcast, each in one subtask."""
+        """Yield any number of results for a record of the stream that is not broadcast. One subtask receives it.
+
+        Args:
+            value: The record.
+            ctx: Provides read-only access to broadcast state.
+        """
 
     @abstractmethod
     def process_broadcast_element(self, value: IN2, ctx: BroadcastContext) -> ResultsAndSideOutputs[OUT]:
-        """Yield any number of results: as often as there are subtasks, for each sees the record."""
+        """Yield any number of results for a broadcast record. Every subtask receives it and emits its own results.
+
+        Args:
+            value: The record.
+            ctx: Provides access to broadcast state.
+        """
 
 
 class KeyedBroadcastProcessFunction(BaseBroadcastProcessFunction, Generic[KEY, IN1, IN2, OUT]):
-    """Of a keyed stream, with the state and the timers of its keys."""
+    """A function over a keyed stream and a broadcast stream, with the state and timers of the keys."""
 
     Context: TypeAlias = KeyedBroadcastContext
     ReadOnlyContext: TypeAlias = KeyedBroadcastReadOnlyContext
@@ -218,98 +315,49 @@ class KeyedBroadcastProcessFunction(BaseBroadcastProcessFunction, Generic[KEY, I
 
     @abstractmethod
     def process_element(self, value: IN1, ctx: KeyedBroadcastReadOnlyContext[KEY]) -> ResultsAndSideOutputs[OUT]:
-        """Yield any number of results. State obtained in `open` is that of the record's key."""
+        """Yield any number of results for a record. State obtained in ``open`` belongs to the record's key.
+
+        Args:
+            value: The record.
+            ctx: Provides the key, the timer service and read-only access to broadcast state.
+        """
 
     @abstractmethod
     def process_broadcast_element(self, value: IN2, ctx: KeyedBroadcastContext[KEY]) -> ResultsAndSideOutputs[OUT]:
-        """Yield any number of results. There is no key: keyed state is reached by `ctx.apply_to_keyed_state`."""
+        """Yield any number of results for a broadcast record.
+
+        A broadcast record has no key. Access keyed state with ``ctx.apply_to_keyed_state``.
+
+        Args:
+            value: The record.
+            ctx: Provides access to broadcast state and to the state of all keys.
+        """
 
     def on_timer(self, timestamp: int, ctx: KeyedBroadcastTimerContext[KEY]) -> ResultsAndSideOutputs[OUT]:
-        """Called when a timer set through `ctx.timer_service()` is due, with the state of its key. May yield."""
+        """Handle a timer registered with ``ctx.timer_service()``. State belongs to the timer's key.
 
+        It can yield results, like ``process_element``.
 
-class ProcessJoinFunction(Function, Generic[IN1, IN2, OUT]):
-    """For interval joins: sees each pair of records whose times lie near each other."""
-
-    Context: TypeAlias = JoinContext
-
-    @abstractmethod
-    def process_element(self, left: IN1, right: IN2, ctx: JoinContext) -> ResultsAndSideOutputs[OUT]:
-        """Yield any number of results."""
-
-
-class JoinFunction(Function, Generic[IN1, IN2, OUT]):
-    """For window joins: sees each pair of records of one key and window."""
-
-    @abstractmethod
-    def join(self, first: IN1, second: IN2) -> OUT:
-        """Return the result for a pair of records."""
-
-
-class FlatJoinFunction(Function, Generic[IN1, IN2, OUT]):
-    """As JoinFunction, with any number of results for each pair."""
-
-    @abstractmethod
-    def join(self, first: IN1, second: IN2) -> Results[OUT]:
-        """Yield any number of results."""
-
-
-class CoGroupFunction(Function, Generic[IN1, IN2, OUT]):
-    """Sees all records of one key and window, those of each stream for themselves."""
-
-    @abstractmethod
-    def co_group(self, first: Iterable[IN1], second: Iterable[IN2]) -> Results[OUT]:
-        """Yield any number of results. Either of the two may be empty."""
-
-
-class WindowFunction(Function, Generic[IN, OUT, KEY, W]):
-    """Sees the records of a window of a key."""
-
-    @abstractmethod
-    def apply(self, key: KEY, window: W, inputs: Iterable[IN]) -> Results[OUT]:
-        """Yield any number of results."""
-
-
-class AllWindowFunction(Function, Generic[IN, OUT, W]):
-    """Sees the records of a window of a stream that is not keyed."""
-
-    @abstractmethod
-    def apply(self, window: W, inputs: Iterable[IN]) -> Results[OUT]:
-        """Yield any number of results."""
-
-
-class ProcessWindowFunction(Function, Generic[IN, OUT, KEY, W]):
-    """Sees the records of a window of a key, with a context. May yield `tag, value` for side outputs."""
-
-    Context: TypeAlias = WindowContext
-
-    @abstractmethod
-    def process(self, key: KEY, context: WindowContext[W], elements: Iterable[IN]) -> ResultsAndSideOutputs[OUT]:
-        """Yield any number of results."""
-
-    def clear(self, context: WindowContext[W]) -> None:
-        """The window is gone: clear what it has in `context.window_state()`."""
-
-
-class ProcessAllWindowFunction(Function, Generic[IN, OUT, W]):
-    """Sees the records of a window of a stream that is not keyed, with a context."""
-
-    Context: TypeAlias = WindowContext
-
-    @abstractmethod
-    def process(self, context: WindowContext[W], elements: Iterable[IN]) -> ResultsAndSideOutputs[OUT]:
-        """Yield any number of results."""
-
-    def clear(self, context: WindowContext[W]) -> None:
-        """The window is gone: clear what it has in `context.window_state()`."""
+        Args:
+            timestamp: The time for which the timer was registered, in milliseconds.
+            ctx: Provides the key, the timer service and read-only access to broadcast state.
+        """
 
 
 class SinkFunction(Function, Generic[IN]):
-    """The end of a stream that acts on each record at once. For effects that must happen once, write a `Sink`."""
+    """A sink that writes each record immediately, at least once.
+
+    For exactly-once output, implement a ``Sink`` or a ``TwoPhaseCommitSinkFunction``.
+    """
 
     @abstractmethod
     def invoke(self, value: IN, context: FunctionContext) -> None:
-        """Write a record."""
+        """Write a record.
+
+        Args:
+            value: The record.
+            context: Provides the record's timestamp and the current watermark.
+        """
 
 
 __all__ = [

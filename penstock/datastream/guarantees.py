@@ -1,4 +1,4 @@
-"""What a program's job promises, of its graph and its settings."""
+"""The end-to-end guarantee of a job, derived from its graph and settings."""
 
 from __future__ import annotations
 
@@ -32,13 +32,16 @@ from penstock.state.backend_settings import backend_settings
 
 _logger = logging.getLogger("penstock")
 
-_AGAIN = "and what its sinks have shown comes again"
+_AGAIN = "and its sinks emit their output again"
 
 
 def guarantee_of(
     name: str, logical: LogicalGraph, physical: PhysicalGraph, configuration: Configuration
 ) -> JobGuarantee:
-    """Asked before the job is run, and instead of it. Only a program with DataFrames needs Spark for it."""
+    """Return the end-to-end guarantee of a job without running it.
+
+    Only programs with DataFrames need Spark for this.
+    """
     single_epoch = is_single_epoch(logical, physical, configuration)
     checkpoints = _checkpoints(configuration, single_epoch)
     at_least_once = checkpointing_mode(configuration) is CheckpointingMode.AT_LEAST_ONCE
@@ -49,7 +52,7 @@ def guarantee_of(
 
 
 def log_guarantee(guarantee: JobGuarantee) -> None:
-    """One line in the job's log; a warning where a failure loses records of a source."""
+    """Log the guarantee in one line, as a warning if a failure loses records of a source."""
     losing = not all(source.replayable for source in guarantee.sources)
     if losing:
         _logger.warning("%s", in_a_line(guarantee))
@@ -61,28 +64,29 @@ def _checkpoints(configuration: Configuration, single_epoch: bool) -> Checkpoint
     if single_epoch:
         return CheckpointGuarantee(
             guarantee=EXACTLY_ONCE,
-            why="a batch needs none: its output is shown when all of it is there, and not before",
+            why="a batch job needs none: its output becomes visible only when it is complete",
         )
     if checkpoint_interval(configuration) <= 0:
         return CheckpointGuarantee(
             guarantee=AT_LEAST_ONCE,
-            why=f"there are none ({CHECKPOINT_INTERVAL.key} is not set), so a job that fails begins anew, {_AGAIN}",
+            why=f"checkpointing is off ({CHECKPOINT_INTERVAL.key} is not set), so a failed job starts from scratch, "
+            f"{_AGAIN}",
         )
     if not backend_settings(configuration)[1]:
         return CheckpointGuarantee(
             guarantee=AT_LEAST_ONCE,
             why=f"they are in the driver's memory ({CHECKPOINTS_DIRECTORY.key} is not set), so a job whose driver dies "
-            f"begins anew, {_AGAIN}",
+            f"starts from scratch, {_AGAIN}",
         )
     return CheckpointGuarantee(
         guarantee=EXACTLY_ONCE,
-        why="checkpoints outlive the driver, and the next one goes on from the last",
+        why="checkpoints outlive the driver, and the next driver resumes from the last one",
         outlive_driver=True,
     )
 
 
 def is_single_epoch(logical: LogicalGraph, physical: PhysicalGraph, configuration: Configuration) -> bool:
-    """Whether the job is a batch of which all sources can be read as one Spark job, and there are any."""
+    """Return whether the job is a batch whose sources can all be read as one Spark job."""
     from penstock.spark.bounded import read_at_once
 
     if not physical.batch or restore_settings(configuration) is not None:
@@ -107,13 +111,13 @@ def _source(node: Node) -> SourceGuarantee:
             uid=node.uid,
             name=node.name,
             replayable=True,
-            why="the job reads a copy of its records, which it keeps as long as its checkpoints",
-            not_throttled=f"it is cut into epochs of {MAX_EPOCH_RECORDS.key} when the job starts",
+            why="the job reads a copy of the records, which it keeps as long as its checkpoints",
+            not_throttled=f"it is divided into epochs of {MAX_EPOCH_RECORDS.key} records when the job starts",
         )
     from penstock.spark.formats import replayable
 
     can, why = replayable(origin)
-    fixed = "what an epoch takes of a streaming DataFrame is fixed by its options (such as maxFilesPerTrigger)"
+    fixed = "the options of a streaming DataFrame (such as maxFilesPerTrigger) fix the size of an epoch"
     not_throttled = f"{fixed} when the job starts"
     return SourceGuarantee(uid=node.uid, name=node.name, replayable=can, why=why, not_throttled=not_throttled)
 
@@ -124,5 +128,5 @@ def _sinks(nodes: list[Node], at_least_once: bool, checkpoints: CheckpointGuaran
             sink: Sink = node.operator.sink
             yield sink_guarantee(node.uid, node.name, sink, at_least_once, checkpoints)
         elif isinstance(node.operator, SinkFunctionOperator):
-            why = "its function is called at once, and again for the records of an epoch that is run again"
+            why = "its function is called immediately, and again for each record of a replayed epoch"
             yield SinkGuarantee(uid=node.uid, name=node.name, guarantee=AT_LEAST_ONCE, why=why)

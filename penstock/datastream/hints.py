@@ -1,7 +1,7 @@
-"""Types from the return annotations of users' functions, where no type was given.
+"""Types derived from the return annotations of user functions, for operators without a declared type.
 
-A function without an annotation, or with one that says nothing that could be written (Any, an unresolvable name, a bare
-`list`), has no such type, and that is no error.
+A function without an annotation, or with one that does not determine a serializer (Any, an unresolvable name, a bare
+``list``), has no derived type. This is not an error.
 """
 
 from __future__ import annotations
@@ -24,24 +24,25 @@ _RETURNED = (*_YIELDED, abc.Collection, abc.Sequence, list, set, frozenset, coll
 
 
 def returned(function: Any, *methods: str) -> Hinted | None:
-    """The type of what the function gives; of all of them where it has several methods."""
+    """Return the type of the function's result, if all the given methods agree on it."""
     return _common([_hinted(_annotation(function, method)) for method in methods])
 
 
 def yielded(function: Any, *methods: str) -> Hinted | None:
-    """The type of each result of a function that yields them, or returns many. Side outputs are left out."""
+    """Return the type of each result of a function that yields or returns several. Side outputs are ignored."""
     return _common([_hinted(_each(_annotation(function, method))) for method in methods])
 
 
 def mapped(function: Any, *methods: str) -> Hinted | None:
-    """As `returned`, where a None is no result."""
+    """Return the same as ``returned``, but ignore None, which is not emitted."""
     return _common([_hinted(_without(_annotation(function, method), NoneType)) for method in methods])
 
 
 def with_state(function: Any) -> tuple[Hinted | None, Hinted | None, Hinted | None]:
-    """Of a function that gives (result, new state): the types of a result, of each of many results, of the state.
+    """Return the types of the result, of each of several results, and of the state.
 
-    The state's is what it returns or else what it takes, in both cases without None, which stands for no state.
+    The function returns (result, new state). The state type is taken from the return annotation, otherwise from the
+    state parameter. None, which means no state, is ignored in both.
     """
     found = _annotation(function, "")
     result = state = None
@@ -56,13 +57,13 @@ def with_state(function: Any) -> tuple[Hinted | None, Hinted | None, Hinted | No
 def _second_parameter(function: Any) -> _Found | None:
     try:
         names = list(inspect.signature(function).parameters)
-    except (TypeError, ValueError):  # a function of C may have no signature
+    except (TypeError, ValueError):  # a C function might have no signature
         return None
     return _annotation(function, "", names[1]) if len(names) > 1 else None
 
 
 class _Found(NamedTuple):
-    """An annotation, or a part of one, of a function."""
+    """An annotation of a function, or part of one."""
 
     hint: Any
     function: FunctionType
@@ -73,7 +74,7 @@ class _Found(NamedTuple):
 
 
 def _annotation(function: Any, method: str, name: str = "return") -> _Found | None:
-    """The resolved annotation of what will be called; None if there is none."""
+    """Return the resolved annotation of the function that will be called, or None."""
     called = method_of(function, method) if method else function
     while isinstance(called, functools.partial):
         called = called.func
@@ -89,7 +90,7 @@ def _annotation(function: Any, method: str, name: str = "return") -> _Found | No
 
 
 def _resolve(function: FunctionType, name: str) -> Any:
-    """One annotation with its names looked up, also those of the function around it; Any if that fails."""
+    """Return an annotation with its names resolved, including those of the enclosing function, or Any if that fails."""
     inner = _inner(function)
     around: dict[str, Any] = {}
     for variable, cell in zip(inner.__code__.co_freevars, inner.__closure__ or ()):
@@ -100,18 +101,18 @@ def _resolve(function: FunctionType, name: str) -> Any:
     holder = types.SimpleNamespace(__annotations__={name: function.__annotations__[name]})
     try:
         return typing.get_type_hints(holder, inner.__globals__, around, include_extras=True)[name]
-    except Exception:  # an annotation may be any expression, and one that cannot be evaluated says nothing
+    except Exception:  # an annotation can be any expression; one that fails to evaluate determines no type
         return Any
 
 
 def _inner(function: FunctionType) -> FunctionType:
-    """The function below its decorators, where its annotations were written."""
+    """Return the function below its decorators, which holds the annotations as written."""
     inner = inspect.unwrap(function)
     return inner if isinstance(inner, FunctionType) else function
 
 
 def _each(found: _Found | None) -> _Found | None:
-    """What the annotation of many results says of one."""
+    """Return the type of one result, given the annotation of several."""
     found = _without(found, NoneType)
     if found is None:
         return None
@@ -122,7 +123,7 @@ def _each(found: _Found | None) -> _Found | None:
     if kind is tuple and (len(arguments) != 2 or arguments[1] is not Ellipsis):
         return None
     members = [part for part in _members(arguments[0]) if not _is_side_output(part)]
-    return found.of(typing.Union[tuple(members)]) if members else None  # noqa: UP007  made of what is there
+    return found.of(typing.Union[tuple(members)]) if members else None  # noqa: UP007  built at run time
 
 
 def _is_side_output(hint: Any) -> bool:
@@ -148,10 +149,10 @@ def _hinted(found: _Found | None) -> Hinted | None:
         return None
     try:
         serializer = serializer_for(found.hint)
-    except Exception:  # a type that cannot be written is no error here, and any class may stand in an annotation
+    except Exception:  # an annotation can be any class; one without a serializer is not an error here
         return None
     node = serializer.node
-    # Where reading a value runs the user's code, a value must be read to be trusted: dearer than a pickle.
+    # If decoding a value runs user code, each value must be decoded to be validated, which costs more than pickle.
     return None if node.proof or holds_itself(node) else Hinted(found.hint, found.origin)
 
 

@@ -1,6 +1,7 @@
-"""Iterations in supersteps over input that ends: what one superstep gives is the input of the next (docs/write/batch.md).
+"""Iterations in supersteps over bounded input (docs/write/batch.md).
 
-Each superstep is a batch of its own, with new functions and empty state. Its records pass through the driver.
+The output of one superstep is the input of the next. Each superstep is a separate batch job with new functions and
+empty state. Its records pass through the driver.
 """
 
 from __future__ import annotations
@@ -18,22 +19,22 @@ __all__ = ["Iterated", "Superstep", "iterate_bounded"]
 
 
 class Superstep(NamedTuple):
-    """What the body of an iteration makes of its input."""
+    """The output of an iteration's body."""
 
     feedback: DataStream
-    """The records of the next superstep, or the result."""
+    """The input of the next superstep, or the result of the last one."""
     criteria: DataStream | None = None
-    """Another superstep follows only if a record comes on it. None: as long as there is feedback."""
+    """Another superstep runs only if this stream has records. None: only if ``feedback`` has records."""
 
 
 class Iterated(NamedTuple):
     """The result of an iteration."""
 
     records: list[Any]
-    """Of the last superstep."""
+    """The records of the last superstep."""
     supersteps: int
     converged: bool
-    """Whether the criteria ended it, and not the number of supersteps."""
+    """Whether the criteria ended the iteration before the limit of supersteps."""
 
 
 Body = Callable[[DataStream, int], Superstep]
@@ -52,21 +53,31 @@ def iterate_bounded(
     max_supersteps: int,
     run: Callable[[DataStream, str], list[Any]] = on_spark,
 ) -> Iterated:
-    """Run the body over the records, then over what it gave, until its criteria stay empty.
+    """Run a body over records, then over its own output, until its criteria stream is empty.
 
-    `body(stream, number)` is called for each superstep, the first being 1; what else it reads it takes from
-    `stream.get_execution_environment()`, which has the configuration of `env`. `run` runs a superstep and gives its
-    records: on Spark, or in a test `lambda stream, name: JobHarness(stream).run()`.
+    Args:
+        env: The environment whose configuration each superstep uses.
+        records: The input of the first superstep.
+        body: Called as ``body(stream, number)`` for each superstep, starting at 1. It must create any other source from
+            ``stream.get_execution_environment()``.
+        max_supersteps: The limit of supersteps.
+        run: Runs a superstep and returns its records. In tests, pass ``lambda stream, name: JobHarness(stream).run()``.
+
+    Returns:
+        The records of the last superstep, the number of supersteps, and whether the iteration converged.
+
+    Raises:
+        PenstockError: If the limit is below 1, or the body does not return a ``Superstep``.
     """
     if max_supersteps < 1:
-        raise PenstockError(f"An iteration of {max_supersteps} supersteps does nothing.", fix="Allow at least one.")
+        raise PenstockError(f"max_supersteps is {max_supersteps}, so no superstep would run.", fix="Allow at least 1.")
     given = list(records)
     for number in range(1, max_supersteps + 1):
         superstep = body(_environment(env).from_collection(given), number)
         if not isinstance(superstep, Superstep):
             raise PenstockError(
-                f"The body of the iteration gave a {type(superstep).__name__} in superstep {number}.",
-                fix="Return Superstep(feedback, criteria), both streams that were made from its input.",
+                f"The body of the iteration returned {type(superstep).__name__} in superstep {number}, not Superstep.",
+                fix="Return Superstep(feedback, criteria), with streams derived from the input stream.",
             )
         both = superstep.feedback.map(_fed_back)
         if superstep.criteria is not None:
@@ -80,7 +91,7 @@ def iterate_bounded(
 
 
 def _environment(env: StreamExecutionEnvironment) -> StreamExecutionEnvironment:
-    """One for each superstep, for each is a program."""
+    """Return a new environment for one superstep, because each superstep is a separate program."""
     fresh = StreamExecutionEnvironment.get_execution_environment(
         Configuration.from_dict(env.get_configuration().to_dict())
     )
@@ -93,5 +104,5 @@ def _fed_back(value: Any) -> tuple[bool, Any]:
 
 
 def _goes_on(value: Any) -> tuple[bool, Any]:
-    # That there is one is all that counts.
+    # Only the existence of a record matters, not its value.
     return False, None

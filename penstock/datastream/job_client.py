@@ -20,10 +20,15 @@ if TYPE_CHECKING:
 
 
 class LocalJobClient(JobClient):
-    """See `JobClient`. Adds the metrics and checkpoints of this process's driver."""
+    """A ``JobClient`` for a job of this process. It adds access to the driver's metrics and checkpoints."""
 
     def __init__(self, job: Job, savepoint_directory: Callable[[str | None], SharedStorage]) -> None:
-        """`savepoint_directory` gives the place for savepoints that is meant by a directory or by none."""
+        """Create a client.
+
+        Args:
+            job: The job.
+            savepoint_directory: Resolves a savepoint directory; None stands for the default one.
+        """
         self._job = job
         self._savepoint_directory = savepoint_directory
 
@@ -58,11 +63,11 @@ class LocalJobClient(JobClient):
         return CompletableFuture(self.result, lambda: self._job.ended)
 
     def get_metrics(self) -> JobMetrics:
-        """Of the completed epochs of this driver, while the job runs or after it."""
+        """Return the metrics of this driver's completed epochs. It works during and after the job."""
         return self._job.driver.metrics.read()
 
     def get_checkpoints(self) -> CheckpointLog:
-        """What is known of this driver's checkpoints: durations, sizes, acknowledgements, failures."""
+        """Return the log of this driver's checkpoints: durations, sizes, acknowledgements, failures."""
         return self._job.driver.checkpoints
 
     def restarts(self) -> int:
@@ -80,7 +85,7 @@ class LocalJobClient(JobClient):
         except TimeoutError:
             raise
         except Exception as error:
-            # The frames of the job's own thread say nothing to the user.
+            # The stack frames of the job's thread do not help the user.
             raise error.with_traceback(None) from None
 
     @property
@@ -108,7 +113,7 @@ def _in_background(work: Callable[[], str]) -> CompletableFuture:
     def run() -> None:
         try:
             future.set_result(work())
-        except BaseException as error:  # whoever waits for the result must see it
+        except BaseException as error:  # re-raised by the future
             future.set_exception(error)
 
     threading.Thread(target=run, name="penstock-savepoint", daemon=True).start()

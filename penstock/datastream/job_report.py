@@ -1,4 +1,4 @@
-"""What a running job says: a line when it starts, its progress, and a line when it ends. All of it is logged."""
+"""Log lines for the start, progress and end of a running job."""
 
 from __future__ import annotations
 
@@ -21,16 +21,17 @@ if TYPE_CHECKING:
 
 _SECONDS_BETWEEN_STATUS = 1.0
 _SECONDS_BETWEEN_LINES = 60.0
-"""Where there is no terminal: often enough to see that a job moves, seldom enough for a log file."""
+"""Without a terminal: often enough to see that a job makes progress, rarely enough for a log file."""
 _SECONDS_OF_RATE = 10.0
 
 _logger = logging.getLogger("penstock")
 
 
 class JobReport:
-    """Order of calls: `started` once the job has recovered, `completed` after each epoch, `ended` at its end.
+    """Reports the progress of a job.
 
-    None of them raises or waits: they are called in the job's own threads.
+    Call ``started`` once the job has recovered, ``completed`` after each epoch, and ``ended`` at its end. The methods
+    run in the job's threads, so they never raise or block.
     """
 
     def __init__(self, job: Job, console: Console | None, quiet: bool = False) -> None:
@@ -41,12 +42,12 @@ class JobReport:
         self._records = 0
         self._last: EpochStatistics | None = None
         self._recent: deque[tuple[float, int]] = deque()
-        """When the last epochs were complete, and their records."""
+        """The completion times and record counts of recent epochs."""
         self._announced = False
         self._over = threading.Event()
 
     def started(self, last: Manifest | None) -> None:
-        """`last`: the checkpoint that the job goes on from."""
+        """Log the start line and begin to show progress. ``last`` is the checkpoint that the job resumes from."""
         if self._announced:
             return
         self._announced = True
@@ -54,7 +55,7 @@ class JobReport:
         threading.Thread(target=self._show, name="penstock-progress", daemon=True).start()
 
     def completed(self, statistics: EpochStatistics) -> None:
-        """Count an epoch that is complete."""
+        """Count a completed epoch."""
         self._epochs += 1
         self._records += statistics.records
         self._last = statistics
@@ -64,7 +65,7 @@ class JobReport:
             self._recent.popleft()
 
     def ended(self) -> None:
-        """Stop showing progress; the job has ended."""
+        """Stop showing progress and log the end line."""
         self._over.set()
         if self._console is not None:
             self._console.show_status("")
@@ -111,9 +112,9 @@ class JobReport:
     def _how_to_resume(self) -> str:
         spec, last = self._job.spec, self._job.driver.last
         if not spec.checkpointing or spec.checkpoint_root is None:
-            return "It has no checkpoints that outlive it: the next start is from scratch."
+            return "Its checkpoints do not outlive it, so the next start is from scratch."
         if last is None:
-            return "It has no checkpoint yet: the next start is from scratch."
+            return "It has no checkpoint yet, so the next start is from scratch."
         return f"Last checkpoint: {last.id}. Start the program again to resume from it."
 
     # -- progress --------------------------------------------------------------------------------------------------
@@ -131,7 +132,7 @@ class JobReport:
                 self._console.show_status("")
 
     def figures(self) -> str:
-        """Where the job stands, in a few words."""
+        """Return a one-line summary of the job's progress."""
         job, last = self._job, self._last
         if last is None:
             return f"{job.status().name.lower()}, no epoch complete yet"
@@ -160,7 +161,7 @@ class JobReport:
 
 
 def _watermark(last: Manifest | None) -> str | None:
-    """Of the operator that is furthest behind, as a time; None where the job has none."""
+    """Return the lowest watermark of all operators as a timestamp, or None if no operator has one."""
     if last is None:
         return None
     marks = [

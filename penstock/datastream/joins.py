@@ -1,4 +1,4 @@
-"""Joins of two streams, step by step as in Flink's DataStream API.
+"""Interval joins, declared step by step as in Flink's DataStream API.
 
 left.key_by(k).interval_join(right.key_by(k)).between(Duration.of_hours(-1), Duration.of_hours(1)).process(function)
 """
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
 
 TimeLength = Duration | Time | timedelta | int
-"""A plain int is milliseconds."""
+"""An int is milliseconds."""
 
 
 class JoinStep:
-    """What is there in the middle of a join's declaration; `_later` has the methods of later steps."""
+    """An incomplete join declaration. ``_later`` holds the methods of later steps."""
 
     _later: ClassVar[dict[str, str]] = {}
-    """By method, what must come before it."""
+    """By method, the calls that must precede it."""
 
     if not TYPE_CHECKING:
 
@@ -44,7 +44,10 @@ class JoinStep:
 
 
 class IntervalJoin(JoinStep, Generic[T1_co, T2_co]):
-    """Given by `left.interval_join(right)`: says nothing yet of how near the times are to be."""
+    """An interval join without bounds.
+
+    ``left.interval_join(right)`` returns it. Set the bounds with ``between``.
+    """
 
     _later: ClassVar = dict.fromkeys(
         (
@@ -62,23 +65,31 @@ class IntervalJoin(JoinStep, Generic[T1_co, T2_co]):
         of_one_environment(left, right)
 
     def between(self, lower_bound: TimeLength, upper_bound: TimeLength) -> IntervalJoined[T1_co, T2_co]:
-        """Pair a left record at t with the right ones from t + lower to t + upper, both included.
+        """Set the interval relative to the timestamp of the left record.
 
-        Bounds may be negative: from an hour before to a minute after is `between(Duration.of_hours(-1),
-        Duration.of_minutes(1))`.
+        A left record at time t is paired with right records from ``t + lower_bound`` to ``t + upper_bound``, inclusive.
+
+        Args:
+            lower_bound: The start of the interval. It can be negative. An int is milliseconds.
+            upper_bound: The end of the interval. It can be negative. An int is milliseconds.
+
+        Raises:
+            GraphError: If the lower bound is greater than the upper bound.
+
+        Example:
+            >>> join.between(Duration.of_hours(-1), Duration.of_minutes(1))  # an hour before to a minute after
         """
         lower, upper = _length(lower_bound, "lower"), _length(upper_bound, "upper")
         if lower > upper:
             raise GraphError(
-                f"The lower bound of an interval join is {lower} ms and the upper one {upper} ms: no time lies between "
-                f"them.",
-                fix=f"Write between({upper}, {lower}); both are relative to the left record's time.",
+                f"The lower bound of the interval join ({lower} ms) is greater than the upper bound ({upper} ms).",
+                fix=f"Write between({upper}, {lower}); both are relative to the left record's timestamp.",
             )
         return IntervalJoined(self._left, self._right, lower, upper)
 
 
 class IntervalJoined(Generic[T1_co, T2_co]):
-    """An interval join with its bounds. `process` ends its declaration."""
+    """An interval join with bounds. ``process`` ends the declaration."""
 
     def __init__(self, left: KeyedStream[T1_co], right: KeyedStream[T2_co], lower: int, upper: int) -> None:
         self._left, self._right = left, right
@@ -88,22 +99,30 @@ class IntervalJoined(Generic[T1_co, T2_co]):
         self._right_late: OutputTag | None = None
 
     def lower_bound_exclusive(self) -> Self:
-        """Leave out pairs at exactly the lower bound."""
+        """Exclude pairs at exactly the lower bound."""
         self._lower_inclusive = False
         return self
 
     def upper_bound_exclusive(self) -> Self:
-        """Leave out pairs at exactly the upper bound."""
+        """Exclude pairs at exactly the upper bound."""
         self._upper_inclusive = False
         return self
 
     def side_output_left_late_data(self, output_tag: OutputTag) -> Self:
-        """Give left records that come behind the watermark to this side output, instead of dropping them."""
+        """Send late records of the left stream to a side output instead of dropping them.
+
+        Args:
+            output_tag: The tag of the side output.
+        """
         self._left_late = _tag(output_tag, "side_output_left_late_data")
         return self
 
     def side_output_right_late_data(self, output_tag: OutputTag) -> Self:
-        """Give right records that come behind the watermark to this side output, instead of dropping them."""
+        """Send late records of the right stream to a side output instead of dropping them.
+
+        Args:
+            output_tag: The tag of the side output.
+        """
         self._right_late = _tag(output_tag, "side_output_right_late_data")
         return self
 
@@ -113,15 +132,23 @@ class IntervalJoined(Generic[T1_co, T2_co]):
         | Callable[[T1_co, T2_co, JoinContext], Iterable[R | SideOutput] | None],
         output_type: Any = None,
     ) -> DataStream[R]:
-        """Call `func(left, right, ctx)` with each pair. What it yields has the later of the two times."""
+        """Apply a function to each pair. A result has the later of the two timestamps.
+
+        Args:
+            func: A ``ProcessJoinFunction``, or a generator function of the left record, the right record and a context.
+            output_type: The type of the results. By default it is taken from the function's return annotation.
+
+        Raises:
+            GraphError: If exclusive bounds leave no time between them.
+        """
         check_function(func, ProcessJoinFunction, "process")
         lower = self._lower if self._lower_inclusive else self._lower + 1
         upper = self._upper if self._upper_inclusive else self._upper - 1
         if lower > upper:
             raise GraphError(
-                f"An interval join between {self._lower} and {self._upper} ms with exclusive bounds pairs nothing: no "
+                f"An interval join between {self._lower} and {self._upper} ms with exclusive bounds is empty: no "
                 f"millisecond lies between them.",
-                fix="Leave out lower_bound_exclusive() or upper_bound_exclusive(), or set the bounds further apart.",
+                fix="Remove lower_bound_exclusive() or upper_bound_exclusive(), or set the bounds further apart.",
             )
         left, right = self._left, self._right
         operator = IntervalJoinOperator(
@@ -135,25 +162,25 @@ def _keyed(stream: DataStream[T], which: str) -> KeyedStream[T]:
     from penstock.datastream.data_stream import KeyedStream
 
     if not isinstance(stream, KeyedStream):
-        given = "is not keyed" if hasattr(stream, "key_by") else f"is no stream but {type(stream).__name__}"
+        given = "is not keyed" if hasattr(stream, "key_by") else f"is not a stream but {type(stream).__name__}"
         raise GraphError(
             f"The {which} stream of an interval join {given}.",
-            fix="Write left.key_by(...).interval_join(right.key_by(...)): records of equal keys are paired.",
+            fix="Write left.key_by(...).interval_join(right.key_by(...)). The join pairs records with equal keys.",
         )
     return stream
 
 
 def of_one_environment(first: DataStream, second: DataStream) -> None:
-    """Raise GraphError unless two streams belong to one environment."""
+    """Raise GraphError unless both streams belong to the same environment."""
     if not hasattr(second, "_env"):
         raise GraphError(
-            f"A stream is joined with another stream, not with {type(second).__name__}.",
-            fix="Make it one with env.from_collection(...), say.",
+            f"A stream can only be joined with another stream, not with {type(second).__name__}.",
+            fix="Create a stream, for example with env.from_collection(...).",
         )
     if first._env is not second._env:
         raise GraphError(
-            "Only streams of one environment can be joined.",
-            fix="Make both streams from one env = StreamExecutionEnvironment.get_execution_environment().",
+            "Only streams of the same environment can be joined.",
+            fix="Create both streams from one env = StreamExecutionEnvironment.get_execution_environment().",
         )
 
 
@@ -162,7 +189,8 @@ def _length(bound: TimeLength, which: str) -> int:
         return to_millis(bound)
     except (TypeError, ValueError) as error:
         raise GraphError(
-            f"The {which} bound of an interval join: {error}", fix="Write between(Duration.of_hours(-1), ...)."
+            f"The {which} bound of the interval join is invalid: {error}",
+            fix="Write between(Duration.of_hours(-1), ...).",
         ) from None
 
 

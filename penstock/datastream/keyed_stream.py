@@ -1,4 +1,4 @@
-"""Keyed streams: records partitioned by key, and what can be done with the state of a key."""
+"""Keyed streams: records partitioned by key, and operations on the state of each key."""
 
 from __future__ import annotations
 
@@ -40,7 +40,10 @@ S = TypeVar("S")
 
 
 class KeyedStream(DataStream[T_co], Generic[T_co, K_co]):
-    """A stream partitioned by key. Its operators may hold keyed state."""
+    """A stream partitioned by key, whose operators can hold keyed state and timers.
+
+    ``stream.key_by(...)`` returns it.
+    """
 
     _map_operator = KeyedMapOperator
     _flat_map_operator = KeyedFlatMapOperator
@@ -52,7 +55,7 @@ class KeyedStream(DataStream[T_co], Generic[T_co, K_co]):
 
     @property
     def _node(self) -> Node:
-        raise GraphError("key_by is no operator: give name, uid and parallelism to the operator after it.")
+        raise GraphError("key_by is not an operator: set name, uid and parallelism on the operator after it.")
 
     def process(  # type: ignore[override]
         self,
@@ -60,57 +63,120 @@ class KeyedStream(DataStream[T_co], Generic[T_co, K_co]):
         | Callable[[T_co, FunctionContext[K_co]], Iterable[R | SideOutput] | None],
         output_type: Any = None,
     ) -> DataStream[R]:
-        """Apply a `KeyedProcessFunction`, or a generator function of a record and its context: `DataStream.process`.
+        """Apply a function with access to keyed state, timers and side outputs.
 
-        It has access to keyed state and timers.
+        Args:
+            func: A ``KeyedProcessFunction``, or a generator function of a record and its context.
+            output_type: The type of the results. By default it is taken from the function's return annotation.
+
+        Raises:
+            GraphError: If ``func`` is a ``ProcessFunction``.
         """
         check_process_function(func, keyed=True)
         output_type = output_type or hints.yielded(func, "process_element")
         return self._add("Keyed Process", ProcessOperator(func, keyed=True), output_type)
 
     def reduce(self, func: Callable[[T_co, T_co], T_co] | ReduceFunction[T_co]) -> DataStream[T_co]:
-        """A rolling reduce: one result per record."""
+        """Combine each record with the reduced value of its key, and emit the new value.
+
+        Args:
+            func: A function of two values that returns one of the same type, or a ``ReduceFunction``.
+
+        Example:
+            >>> totals = amounts.key_by(lambda a: a[0]).reduce(lambda x, y: (x[0], x[1] + y[1]))
+        """
         check_function(func, ReduceFunction, "reduce")
         return self._reduce("Reduce", func)
 
     def sum(self, position_to_sum: int | str = 0) -> DataStream[T_co]:
-        """Give, for each record, the running sum of a field of its key's records."""
+        """Emit, for each record, the running sum of a field per key.
+
+        Args:
+            position_to_sum: The position or name of the field.
+        """
         return self._reduce("Sum", field_reducer("sum", position_to_sum))
 
     def min(self, position_to_min: int | str = 0) -> DataStream[T_co]:
-        """Give, for each record, the running minimum of a field of its key's records."""
+        """Emit, for each record, the running minimum of a field per key.
+
+        Args:
+            position_to_min: The position or name of the field.
+        """
         return self._reduce("Min", field_reducer("min", position_to_min))
 
     def max(self, position_to_max: int | str = 0) -> DataStream[T_co]:
-        """Give, for each record, the running maximum of a field of its key's records."""
+        """Emit, for each record, the running maximum of a field per key.
+
+        Args:
+            position_to_max: The position or name of the field.
+        """
         return self._reduce("Max", field_reducer("max", position_to_max))
 
     def min_by(self, position_to_min_by: int | str = 0) -> DataStream[T_co]:
-        """The record with the least value of the field so far; of equal ones the first."""
+        """Emit, for each record, the record of its key with the smallest value of a field so far.
+
+        Of several records with equal values, the first wins.
+
+        Args:
+            position_to_min_by: The position or name of the field.
+        """
         return self._reduce("Min By", field_reducer("min_by", position_to_min_by))
 
     def max_by(self, position_to_max_by: int | str = 0) -> DataStream[T_co]:
-        """Give, for each record, the record of its key with the largest value in a field so far."""
+        """Emit, for each record, the record of its key with the largest value of a field so far.
+
+        Of several records with equal values, the first wins.
+
+        Args:
+            position_to_max_by: The position or name of the field.
+        """
         return self._reduce("Max By", field_reducer("max_by", position_to_max_by))
 
     def window(self, window_assigner: WindowAssigner[Any, W]) -> WindowedStream[T_co, K_co, W]:
-        """Group the records of each key into windows."""
+        """Group the records of each key into windows.
+
+        Args:
+            window_assigner: Assigns each record to its windows.
+
+        Example:
+            >>> clicks.key_by(user).window(TumblingEventTimeWindows.of(Time.minutes(1))).reduce(merge)
+        """
         return WindowedStream(self, window_assigner)
 
     def time_window(self, size: Length, slide: Length | None = None) -> WindowedStream[T_co, K_co, TimeWindow]:
-        """Windows of event time: one after the other, or one that begins every `slide`."""
+        """Group the records of each key into event-time windows.
+
+        Args:
+            size: The length of a window.
+            slide: The interval between the starts of two windows. By default windows tumble.
+        """
         return WindowedStream(self, time_windows(size, slide))
 
     def count_window(self, size: int, slide: int = 0) -> WindowedStream[T_co, K_co, CountWindow]:
-        """Windows of `size` records of a key: one after the other, or one that begins every `slide` records."""
+        """Group the records of each key into windows of ``size`` records.
+
+        Args:
+            size: The number of records in a window.
+            slide: The number of records between the starts of two windows. By default windows tumble.
+        """
         return WindowedStream(self, count_windows(size, slide))
 
     def map_with_state(
         self, func: Callable[[T_co, S | None], tuple[R, S | None]], state_type: Any = None, output_type: Any = None
     ) -> DataStream[R]:
-        """`func(value, state or None)` gives (result, new state); None as new state clears it.
+        """Apply a function to each record and the state of its key, and emit its result.
 
-        The state's type may be left out where the function's annotations say it: `-> tuple[Result, State]`.
+        Args:
+            func: Called as ``func(value, state)`` with ``None`` as the state of a new key. It returns the result and
+                the new state; ``None`` as the new state clears it.
+            state_type: The type of the state. It is required unless the function is annotated with ``-> tuple[Result,
+                State]``.
+            output_type: The type of the results. By default it is taken from the function's return annotation.
+
+        Example:
+            >>> def number(word: str, seen: int | None) -> tuple[str, int]:
+            ...     return f"{word} {seen or 0}", (seen or 0) + 1
+            >>> words.key_by(lambda word: word).map_with_state(number)
         """
         return self._with_state("map", func, state_type, output_type)
 
@@ -120,13 +186,26 @@ class KeyedStream(DataStream[T_co], Generic[T_co, K_co]):
         state_type: Any = None,
         output_type: Any = None,
     ) -> DataStream[R]:
-        """`func(value, state or None)` gives (results, new state); None as new state clears it."""
+        """Apply a function to each record and the state of its key, and emit any number of results.
+
+        Args:
+            func: Called as ``func(value, state)`` with ``None`` as the state of a new key. It returns an iterable of
+                results, or ``None``, and the new state; ``None`` as the new state clears it.
+            state_type: The type of the state. It is required unless the function's annotation contains it.
+            output_type: The type of the results. By default it is taken from the function's return annotation.
+        """
         return self._with_state("flat_map", func, state_type, output_type)
 
     def filter_with_state(
         self, func: Callable[[T_co, S | None], tuple[bool, S | None]], state_type: Any = None
     ) -> DataStream[T_co]:
-        """`func(value, state or None)` gives (whether to keep the record, new state); None clears it."""
+        """Keep the records for which a function of the record and the state of its key returns a true value.
+
+        Args:
+            func: Called as ``func(value, state)`` with ``None`` as the state of a new key. It returns whether to keep
+                the record, and the new state; ``None`` as the new state clears it.
+            state_type: The type of the state. It is required unless the function's annotation contains it.
+        """
         return self._with_state("filter", func, state_type, self._type())
 
     def _with_state(self, how: str, func: Any, state_type: Any, output_type: Any) -> DataStream:
@@ -137,8 +216,8 @@ class KeyedStream(DataStream[T_co], Generic[T_co, K_co]):
             state_type = state
         if state_type is None:
             raise GraphError(
-                f"{how}_with_state needs the type of the state, and {describe(func)} has no annotation to tell it: "
-                f"give state_type, or annotate the function with -> tuple[Result, State]."
+                f"{how}_with_state needs the type of the state, but {describe(func)} has no annotation for it: "
+                f"pass state_type, or annotate the function with -> tuple[Result, State]."
             )
         if not isinstance(state_type, Hinted):
             ValueStateDescriptor("_state", state_type)
@@ -150,28 +229,41 @@ class KeyedStream(DataStream[T_co], Generic[T_co, K_co]):
     def key_by(
         self, key_selector: Callable[[T_co], K2] | KeySelector[T_co, K2], key_type: Any = None
     ) -> KeyedStream[T_co, K2]:
-        """Key the stream by something else."""
+        """Partition the stream by another key.
+
+        Args:
+            key_selector: A function that returns the key of a record, or a ``KeySelector``.
+            key_type: The type of the keys.
+        """
         return self._origin.key_by(key_selector, key_type)
 
     def _partitioned(self, partitioning: Partitioning) -> DataStream[T_co]:
         raise GraphError(
-            f"A keyed stream is partitioned by its key; {partitioning.kind} would override it. "
-            f"Call it before key_by, or after the keyed operator."
+            f"A keyed stream is partitioned by its key, which {partitioning.kind} would override. "
+            f"Call {partitioning.kind} before key_by, or after the keyed operator."
         )
 
     def project(self, *field_indexes: int) -> DataStream[Any]:
-        """Keep some fields of each record; the result is not keyed."""
+        """Keep only some fields of each record. The result is not keyed.
+
+        Args:
+            field_indexes: The positions of the fields to keep, in the order of the result.
+        """
         return self._origin.project(*field_indexes)
 
     def union(self, *streams: DataStream[U]) -> DataStream[T_co | U]:
-        """Unite the stream with others; the result is not keyed."""
+        """Merge this stream with other streams. The result is not keyed.
+
+        Args:
+            streams: The streams to merge with.
+        """
         return self._origin.union(*(s._origin if isinstance(s, KeyedStream) else s for s in streams))
 
     def _reduce(self, name: str, func: Any) -> DataStream:
         value_type = self._type()
         if value_type is None or isinstance(value_type, Hinted):
             value_type = hints.returned(func, "reduce") or value_type
-        # A stream without a type is one of pickled objects, so its reduced value is one too.
+        # A stream without a type holds pickled objects, so its reduced value is pickled too.
         pickled = value_type is None or (isinstance(value_type, Hinted) and not value_type.pays_in_state())
         operator = ReduceOperator(func, Types.PICKLED_BYTE_ARRAY() if pickled else value_type)
         return self._add(name, operator, value_type)
@@ -180,5 +272,9 @@ class KeyedStream(DataStream[T_co], Generic[T_co, K_co]):
         return self._origin._end(name, sink)
 
     def add_sink(self, sink_func: AnySinkFunction[T_co]) -> DataStreamSink:
-        """End the stream in a sink function, a sink or a plain function."""
+        """Write the stream with a function; see ``DataStream.add_sink``.
+
+        Args:
+            sink_func: A function of one record, or any of the sink functions.
+        """
         return self._origin.add_sink(sink_func)

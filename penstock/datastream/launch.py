@@ -1,4 +1,4 @@
-"""What the launcher of a program, such as `penstock run`, gives to the environments that the program makes."""
+"""The launch context that a launcher such as ``penstock run`` passes to the environments of a program."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from penstock.graph.logical import LogicalGraph
 from penstock.graph.physical import PhysicalGraph
 
 Inspect = Callable[[str, LogicalGraph, PhysicalGraph, Configuration], NoReturn]
-"""Takes the name, the graphs and the settings of a job; what it raises ends the program."""
+"""Receives the name, graphs and settings of a job. The exception that it raises ends the program."""
 
 
 @dataclass(kw_only=True)
 class LaunchContext:
-    """Passed to `launch` before the program runs. A program that `python` runs has the empty one."""
+    """The context that `launch` installs before the program runs. A program started with `python` has an empty one."""
 
     settings: Mapping[str, str] = field(default_factory=dict)
-    """The settings of the command line. They win over the program's Configuration, and calls win over them."""
+    """The settings of the command line. They override the program's Configuration; method calls override them."""
     inspect: Inspect | None = None
-    """Called with the first job of the program, which then does not run."""
+    """Called with the first job of the program instead of running it."""
     not_executed: dict[int, SourceLocation | None] | None = None
-    """By environment that has a source and was not executed: the line of its first source. None: not recorded."""
+    """For each environment that has a source but was not executed, the line of its first source. None disables it."""
 
     def declared(self, environment: object, location: SourceLocation | None) -> None:
-        """The environment was given a source."""
+        """Record that an environment has a source."""
         if self.not_executed is not None:
             self.not_executed.setdefault(id(environment), location)
 
     def executed(self, environment: object) -> None:
-        """The environment was executed."""
+        """Record that an environment was executed."""
         if self.not_executed is not None:
             self.not_executed.pop(id(environment), None)
 
@@ -41,14 +41,14 @@ _context = LaunchContext()
 
 
 def launch(context: LaunchContext) -> None:
-    """Make `context` the one of this process.
+    """Install ``context`` as the launch context of this process.
 
-    It stays after the program's main thread has ended: other threads of the program may still make environments.
+    It stays installed after the program's main thread ends, because other threads can still create environments.
     """
     global _context
     _context = context
 
 
 def launch_context() -> LaunchContext:
-    """Return the context of this process."""
+    """Return the launch context of this process."""
     return _context

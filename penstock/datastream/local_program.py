@@ -1,4 +1,4 @@
-"""A program as the harness runs it: in this process, and without being submitted."""
+"""A program as the test harness runs it: in this process, without submission."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from penstock.graph.physical import PhysicalGraph
 
 
 class LocalProgram(NamedTuple):
-    """The graphs and the settings of a program."""
+    """The graphs and settings of a program."""
 
     logical: LogicalGraph
     physical: PhysicalGraph
     configuration: Configuration
     batch: bool
-    """Whether it runs in the runtime mode BATCH."""
+    """Whether the program runs in BATCH mode."""
 
 
 def local_program(
@@ -34,9 +34,9 @@ def local_program(
     max_parallelism: int | None,
     own_modules: Sequence[str],
 ) -> LocalProgram:
-    """Build the program of an environment, or the one that ends in a stream, whose records then go to `sink`.
+    """Build the program of an environment, or of a stream whose records go to ``sink``.
 
-    The parallelism is that of the program where none is given. `own_modules` reach tasks by value.
+    The program's own parallelism applies unless one is given. ``own_modules`` are shipped to tasks by value.
     """
     env = program if isinstance(program, StreamExecutionEnvironment) else program.get_execution_environment()
     if isinstance(program, DataStream):

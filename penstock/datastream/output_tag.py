@@ -1,4 +1,4 @@
-"""Tags of side outputs, as users import them."""
+"""Tags of side outputs, in PyFlink's module."""
 
 from penstock.runtime.output_tag import OutputTag
 

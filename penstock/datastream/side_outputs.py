@@ -1,4 +1,4 @@
-"""Which operators have side outputs: process functions, windows and joins with late data, sources with dead letters."""
+"""Resolves side outputs of process functions, of windows and joins (late data), and of sources (dead letters)."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ _FORWARD = Partitioning(FORWARD)
 
 
 def side_output(graph: LogicalGraph, node: Node, tag: OutputTag) -> Input:
-    """The edge that reads the side output `tag` of `node`; of a source, its dead letters."""
+    """Return the edge that reads the side output `tag` of `node`. The side output of a source is its dead letters."""
     if isinstance(node.operator, TimestampsOperator) and len(node.inputs) == 1:
-        # It has no side outputs of its own; those of the source before it are meant.
+        # A timestamp operator has no side outputs, so the tag refers to the source before it.
         node = graph.nodes[node.inputs[0].node]
     if node.source is not None:
         return _dead_letters(node, tag)
     if not isinstance(node.operator, (ProcessOperator, CoProcessOperator, WindowOperator, IntervalJoinOperator)):
         raise GraphError(
-            f"'{node.name}' has no side outputs: only process functions can yield `tag, value`, and only windows "
+            f"'{node.name}' has no side outputs. Only process functions can yield `tag, value`, and only windows "
             f"and interval joins have late data."
         )
     return Input(node.id, _FORWARD, tag)
@@ -36,7 +36,7 @@ def _dead_letters(node: Node, tag: OutputTag) -> Input:
         raise GraphError(
             f"Source '{node.name}' has no side output {tag!r}"
             + (f": its dead letters are {asked!r}." if asked is not None else "."),
-            fix=f"Ask for its dead letters: env.from_source(..., dead_letters={tag!r}).",
+            fix=f"Enable its dead letters: env.from_source(..., dead_letters={tag!r}).",
             locations=(calling_location(), node.location),
         )
     return Input(node.id, _FORWARD, tag if tag.declared is not None else OutputTag(tag.tag_id, DeadLetter))

@@ -1,4 +1,4 @@
-"""State and its descriptors, as users import them."""
+"""State and its descriptors."""
 
 from penstock.absent import explain_absent
 from penstock.state.descriptors import (

@@ -1,4 +1,4 @@
-"""Where state lives while a job runs, and where its checkpoints go."""
+"""State backends: where state lives while a job runs, and where its checkpoints go."""
 
 from __future__ import annotations
 
@@ -19,15 +19,25 @@ _FRAME_LIMIT = 10 * 1024 * 1024
 
 
 class StateBackend(ABC):
-    """Where workers keep state while a job runs."""
+    """Where workers keep state while a job runs. Pass one to ``env.set_state_backend``."""
 
     @abstractmethod
     def settings(self) -> dict[str, str]:
-        """The configuration keys this backend stands for; what the program sets wins over the configuration file."""
+        """Return the settings that select this backend. They override those of the configuration file."""
 
 
 class MemoryStateBackend(StateBackend):
-    """State in the workers' memory, checkpoints in the driver's. For small state and for trying things out."""
+    """Keeps state in the workers' memory and checkpoints in the driver's memory.
+
+    Use it for small state and experiments. Checkpoints do not outlive the driver.
+
+    Args:
+        max_state_size: The largest state of one operator, in bytes.
+        using_asynchronous_snapshots: Whether to build bases and remove files in the background, outside the epoch.
+
+    Raises:
+        PenstockError: If ``max_state_size`` is out of range.
+    """
 
     DEFAULT_MAX_STATE_SIZE = MAX_STATE_SIZE.default
 
@@ -37,8 +47,8 @@ class MemoryStateBackend(StateBackend):
         self.max_state_size = self.DEFAULT_MAX_STATE_SIZE if max_state_size is None else max_state_size
         if not 0 < self.max_state_size <= _FRAME_LIMIT:
             raise PenstockError(
-                f"max_state_size must be between 1 and {_FRAME_LIMIT:,} bytes, not {self.max_state_size:,}: the driver "
-                f"holds it. For larger state use FsStateBackend."
+                f"max_state_size must be between 1 and {_FRAME_LIMIT:,} bytes, not {self.max_state_size:,}, because "
+                f"the driver holds it in memory. For larger state use FsStateBackend."
             )
         self.using_asynchronous_snapshots = using_asynchronous_snapshots
 
@@ -52,7 +62,12 @@ class MemoryStateBackend(StateBackend):
 
 
 class FsStateBackend(StateBackend):
-    """State memory-mapped on local disk, checkpoints as files below `checkpoint_directory_uri`."""
+    """Keeps state memory-mapped on local disk and checkpoints as files.
+
+    Args:
+        checkpoint_directory_uri: The directory for checkpoints: a path, or a URI such as ``s3://bucket/path``.
+        using_asynchronous_snapshots: Whether to build bases and remove files in the background, outside the epoch.
+    """
 
     def __init__(
         self, checkpoint_directory_uri: str, using_asynchronous_snapshots: bool = ASYNCHRONOUS_SNAPSHOTS.default
@@ -70,7 +85,7 @@ class FsStateBackend(StateBackend):
 
 
 class HashMapStateBackend(StateBackend):
-    """State in the workers' memory, checkpoints in files where `state.checkpoints.dir` is set."""
+    """Keeps state in the workers' memory, and checkpoints as files if ``state.checkpoints.dir`` is set."""
 
     def settings(self) -> dict[str, str]:
         """Return the settings that select this backend."""
@@ -78,36 +93,55 @@ class HashMapStateBackend(StateBackend):
 
 
 class EmbeddedRocksDBStateBackend(StateBackend):
-    """State in RocksDB on local disk: it may be far larger than memory. Checkpoints go to `state.checkpoints.dir`."""
+    """Keeps state in RocksDB on local disk, so it can exceed memory. Checkpoints go to ``state.checkpoints.dir``.
+
+    Args:
+        enable_incremental_checkpointing: Accepted for PyFlink compatibility. False is not supported, because
+            checkpoints are always incremental.
+
+    Raises:
+        PenstockError: If ``enable_incremental_checkpointing`` is False.
+    """
 
     def __init__(self, enable_incremental_checkpointing: bool | None = None) -> None:
         if enable_incremental_checkpointing is False:
             raise PenstockError(
-                "Checkpoints of Penstock are always incremental: what changed is written, and bases are made of it in "
-                "the background.",
-                fix="Leave enable_incremental_checkpointing out.",
+                "Penstock's checkpoints are always incremental: each writes the changes, which are compacted into "
+                "bases in the background.",
+                fix="Remove enable_incremental_checkpointing.",
             )
         self._paths: list[str] = []
         self._threads = TRANSFER_THREADS.default
 
     def set_db_storage_paths(self, *paths: str) -> None:
-        """Local directories for replicas; several spread them over disks."""
+        """Set the local directories for replicas.
+
+        Args:
+            paths: The directories. Several spread replicas over disks.
+        """
         self._paths = list(paths)
 
     def get_db_storage_paths(self) -> list[str] | None:
-        """Return the local directories of replicas, or None for the default."""
+        """Return the local directories for replicas, or None for the default."""
         return self._paths or None
 
     def is_incremental_checkpoints_enabled(self) -> bool:
-        """Return True: every checkpoint holds only what has changed."""
+        """Return True: each checkpoint holds only the changes."""
         return True
 
     def get_number_of_transfer_threads(self) -> int:
-        """Return how many files a task fetches at a time when it builds a replica."""
+        """Return how many files a task fetches concurrently when it builds a replica."""
         return self._threads
 
     def set_number_of_transfer_threads(self, number_of_transfering_threads: int) -> None:
-        """Set how many files a task fetches at a time when it builds a replica."""
+        """Set how many files a task fetches concurrently when it builds a replica.
+
+        Args:
+            number_of_transfering_threads: The number of threads.
+
+        Raises:
+            PenstockError: If the number is below 1.
+        """
         if number_of_transfering_threads < 1:
             raise PenstockError(
                 f"The number of transfer threads must be at least 1, not {number_of_transfering_threads}."
@@ -123,7 +157,12 @@ class EmbeddedRocksDBStateBackend(StateBackend):
 
 
 class RocksDBStateBackend(EmbeddedRocksDBStateBackend):
-    """The same, with the checkpoint directory in one call."""
+    """An ``EmbeddedRocksDBStateBackend`` that also sets the checkpoint directory.
+
+    Args:
+        checkpoint_data_uri: The directory for checkpoints: a path, or a URI such as ``s3://bucket/path``.
+        enable_incremental_checkpointing: See ``EmbeddedRocksDBStateBackend``.
+    """
 
     def __init__(self, checkpoint_data_uri: str, enable_incremental_checkpointing: bool | None = None) -> None:
         super().__init__(enable_incremental_checkpointing)
@@ -135,7 +174,11 @@ class RocksDBStateBackend(EmbeddedRocksDBStateBackend):
 
 
 class CustomStateBackend(StateBackend):
-    """A backend of one's own: the import path of an `EngineFactory`, as `package.module:Class`."""
+    """A user-defined state backend.
+
+    Args:
+        factory: The import path of an ``EngineFactory``, as ``package.module:Class``.
+    """
 
     def __init__(self, factory: str) -> None:
         self.factory = factory

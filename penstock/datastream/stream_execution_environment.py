@@ -1,4 +1,4 @@
-"""The environment, where PyFlink has it."""
+"""The execution environment, in PyFlink's module."""
 
 from penstock.datastream.environment import StreamExecutionEnvironment
 

@@ -1,4 +1,4 @@
-"""Submitting a program: its settings are resolved, its checkpoints found, and its job started on Spark."""
+"""Submission of a program: resolve its settings, find its checkpoints and start its job on Spark."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _logger = logging.getLogger("penstock")
 
 
 def submit(env: StreamExecutionEnvironment, name: str, physical: PhysicalGraph, job_name: str | None) -> LocalJobClient:
-    """Start the environment's program as job `name`. `job_name` is the name that the program gave, if any."""
+    """Start the environment's program as job ``name``. ``job_name`` is the name that the program passed, if any."""
     settings, root = state_settings(env._configuration, name)
     interval = env.get_checkpoint_interval()
     restore = restore_settings(env._configuration)
@@ -44,8 +44,8 @@ def submit(env: StreamExecutionEnvironment, name: str, physical: PhysicalGraph, 
     warn_of_missing_sinks(env._graph)
     if interval > 0 and root is None:
         warn(
-            f"Job '{name}' starts from scratch: the Memory backend keeps checkpoints in the driver's memory, and "
-            f"they end with it. With state.checkpoints.dir set, a driver that is started again goes on."
+            f"Job '{name}' starts from scratch: the memory backend keeps checkpoints in the driver's memory, where "
+            f"they do not outlive it. Set state.checkpoints.dir to let a restarted driver resume."
         )
 
     from penstock.spark.job import Job
@@ -95,7 +95,7 @@ def submit(env: StreamExecutionEnvironment, name: str, physical: PhysicalGraph, 
 
 
 def log_overridden(env: StreamExecutionEnvironment, job_name: str | None) -> None:
-    """Say which settings of the command line have no effect, because the program decides otherwise."""
+    """Log the settings of the command line that the program overrides."""
     for setting in env._configuration.overridden():
         _logger.warning("%s", setting)
     named = env._given.get(JOB_NAME.key)
@@ -107,7 +107,7 @@ def log_overridden(env: StreamExecutionEnvironment, job_name: str | None) -> Non
         for key, value in for_spark.items() if env._session_is_the_programs else ():
             if conf.get(key) != value:
                 _logger.warning(
-                    "The program started Spark itself. The %s=%s of the command line has no effect.",
+                    "The program started Spark itself, so %s=%s on the command line has no effect.",
                     key,
                     shown(key, value),
                 )

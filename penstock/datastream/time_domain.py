@@ -1,4 +1,4 @@
-"""Where PyFlink programs import the kinds of time from."""
+"""Time domains, in PyFlink's module."""
 
 from penstock.absent import explain_absent
 from penstock.runtime.timers import TimeDomain

@@ -1,4 +1,4 @@
-"""Where PyFlink programs import the timer service from."""
+"""The timer service, in PyFlink's module."""
 
 from penstock.absent import explain_absent
 from penstock.runtime.timers import TimerService

@@ -1,4 +1,4 @@
-"""Flink's TwoPhaseCommitSinkFunction, for `add_sink`. `connectors/two_phase.py` runs it."""
+"""Flink's TwoPhaseCommitSinkFunction, for ``add_sink``. ``connectors/two_phase.py`` runs it."""
 
 from __future__ import annotations
 
@@ -10,44 +10,79 @@ from penstock.runtime.context import FunctionContext
 
 
 class TwoPhaseCommitSinkFunction(Function):
-    """The end of a stream that goes into transactions of a system which can prepare them and commit them later.
+    """A sink for systems that can prepare a transaction and commit it later. Its output is exactly-once.
 
-    In a task, for each epoch with records: `begin_transaction`, `invoke` for every record, `pre_commit`; `abort` if the
-    epoch fails before that. What `begin_transaction` gives is the transaction's *handle*: strings, numbers, lists,
-    dicts, or the dataclass that the method is annotated to return. It is the only thing that goes to the driver, which
-    calls the rest on an object of its own that was not opened: connections belong in attributes and are made when
-    needed. No two attempts may have the same handle, so it has something random in it.
+    A task calls, for each epoch with records, ``begin_transaction``, ``invoke`` for every record, and ``pre_commit``.
+    If the epoch fails before ``pre_commit``, the task calls ``abort``.
 
-    In the driver: `commit` when the epoch's checkpoint is complete, `recover_and_commit` when a new driver finds it
-    complete and cannot know whether `commit` was called, `abort` for an attempt that failed, `recover_and_abort` for
-    one that nobody has heard of since (known only where checkpoints are in files). Any of them may be called again for
-    the same handle, and must then have no further effect.
+    ``begin_transaction`` returns the *handle* of the transaction: strings, numbers, lists, dicts, or the dataclass in
+    its return annotation. Only the handle reaches the driver. It must contain a random part, because no two attempts
+    can share a handle.
+
+    The driver calls the remaining methods on a separate object that was not opened, so create connections lazily:
+
+    - ``commit`` when the checkpoint of the epoch is complete.
+    - ``recover_and_commit`` when a new driver finds the checkpoint complete but cannot tell whether it was committed.
+    - ``abort`` for a failed attempt.
+    - ``recover_and_abort`` for a lost attempt. The driver knows lost attempts only if checkpoints are stored as files.
+
+    All of them must be idempotent, because each can be called again with the same handle.
     """
 
     @abstractmethod
     def begin_transaction(self) -> Any:
-        """Begin a transaction and return its handle."""
+        """Begin a transaction.
+
+        Returns:
+            The handle of the transaction.
+        """
 
     @abstractmethod
     def invoke(self, transaction: Any, value: Any, context: FunctionContext) -> None:
-        """Write a record into the transaction."""
+        """Write a record into the transaction.
+
+        Args:
+            transaction: The handle.
+            value: The record.
+            context: Provides the record's timestamp and the current watermark.
+        """
 
     @abstractmethod
     def pre_commit(self, transaction: Any) -> None:
-        """Make all of it durable, so that a commit cannot fail for lack of anything in this process."""
+        """Make the transaction durable. The commit must not depend on this process.
+
+        Args:
+            transaction: The handle.
+        """
 
     @abstractmethod
     def commit(self, transaction: Any) -> None:
-        """Commit a transaction whose epoch is complete."""
+        """Commit a transaction whose epoch is complete.
+
+        Args:
+            transaction: The handle.
+        """
 
     @abstractmethod
     def abort(self, transaction: Any) -> None:
-        """Abort a transaction whose attempt failed."""
+        """Abort a transaction whose attempt failed.
+
+        Args:
+            transaction: The handle.
+        """
 
     def recover_and_commit(self, transaction: Any) -> None:
-        """Commit a transaction that a new driver found; it may be committed already."""
+        """Commit a transaction found by a new driver. It might already be committed.
+
+        Args:
+            transaction: The handle.
+        """
         self.commit(transaction)
 
     def recover_and_abort(self, transaction: Any) -> None:
-        """Abort a transaction that a lost attempt left; it may be aborted already."""
+        """Abort a transaction left by a lost attempt. It might already be aborted.
+
+        Args:
+            transaction: The handle.
+        """
         self.abort(transaction)

@@ -1,4 +1,4 @@
-"""Joins and co-groups over windows, step by step as in Flink's DataStream API.
+"""Window joins and co-groups, declared step by step as in Flink's DataStream API.
 
 first.join(second).where(key1).equal_to(key2).window(assigner).apply(function)
 """
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from penstock.datastream.data_stream import DataStream, KeyedStream
 
 WINDOWED = TypeVar("WINDOWED", bound="_WithWindow[Any, Any]", covariant=True)
-"""What the declaration becomes with its window: a join or a co-group."""
+"""The type of the declaration once it has a window: a join or a co-group."""
 
 _WINDOWED = ("apply", "trigger", "evictor", "allowed_lateness")
 
 
 class _Pairing(JoinStep, Generic[WINDOWED, T1_co, T2_co]):
-    """Two streams that will meet in windows. Next comes `where`."""
+    """Two streams to be joined in windows. Call ``where`` next."""
 
     _later: ClassVar = {
         "equal_to": "where(key of the first stream)",
@@ -47,14 +47,19 @@ class _Pairing(JoinStep, Generic[WINDOWED, T1_co, T2_co]):
     def where(
         self, key_selector: Callable[[T1_co], K] | KeySelector[T1_co, K], key_type: Any = None
     ) -> Where[WINDOWED, T1_co, T2_co, K]:
-        """The key of the first stream's records."""
+        """Set the key of the first stream's records.
+
+        Args:
+            key_selector: A function that returns the key of a record, or a ``KeySelector``.
+            key_type: The type of the keys.
+        """
         check_function(key_selector, KeySelector, "where")
         first, second = self._streams
         return Where(first.key_by(key_selector, key_type), second, cast("type[WINDOWED]", self._windowed))
 
 
 class Where(JoinStep, Generic[WINDOWED, T1_co, T2_co, K_co]):
-    """The first stream has its key. Next comes `equal_to`."""
+    """A window join whose first stream has a key. Call ``equal_to`` next."""
 
     _later: ClassVar = dict.fromkeys(("window", *_WINDOWED), "equal_to(key of the second stream)")
 
@@ -64,13 +69,18 @@ class Where(JoinStep, Generic[WINDOWED, T1_co, T2_co, K_co]):
     def equal_to(
         self, key_selector: Callable[[T2_co], K_co] | KeySelector[T2_co, K_co], key_type: Any = None
     ) -> EqualTo[WINDOWED, T1_co, T2_co]:
-        """The key of the second stream's records: those with equal keys meet."""
+        """Set the key of the second stream's records. Records with equal keys are joined.
+
+        Args:
+            key_selector: A function that returns the key of a record, or a ``KeySelector``.
+            key_type: The type of the keys.
+        """
         check_function(key_selector, KeySelector, "equal_to")
         return EqualTo(self._first, self._second.key_by(key_selector, key_type), self._windowed)
 
 
 class EqualTo(JoinStep, Generic[WINDOWED, T1_co, T2_co]):
-    """Both streams have their keys. Next comes `window`."""
+    """A window join whose streams both have keys. Call ``window`` next."""
 
     _later: ClassVar = dict.fromkeys(_WINDOWED, "window(assigner)")
 
@@ -78,12 +88,17 @@ class EqualTo(JoinStep, Generic[WINDOWED, T1_co, T2_co]):
         self._first, self._second, self._windowed = first, second, windowed
 
     def window(self, window_assigner: WindowAssigner[Any, Any]) -> WINDOWED:
-        """The windows in which records of equal keys meet. Assigner, trigger and evictor are given TaggedUnions."""
+        """Set the windows in which records with equal keys are joined.
+
+        Args:
+            window_assigner: Assigns each record to its windows. The assigner, trigger and evictor receive each record
+                as a ``TaggedUnion``.
+        """
         return self._windowed(self._first, self._second, window_assigner)
 
 
 class _WithWindow(Generic[T1_co, T2_co]):
-    """Windows of two streams. `apply` ends the declaration."""
+    """Windows over two streams. ``apply`` ends the declaration."""
 
     def __init__(
         self, first: KeyedStream[T1_co], second: KeyedStream[T2_co], window_assigner: WindowAssigner[Any, Any]
@@ -92,17 +107,31 @@ class _WithWindow(Generic[T1_co, T2_co]):
         self._windows = WindowedStream(first, window_assigner)
 
     def trigger(self, trigger: Trigger[Any, Any]) -> Self:
-        """When windows give results, instead of the assigner's own trigger."""
+        """Set when windows emit results, overriding the assigner's default trigger.
+
+        Args:
+            trigger: The trigger.
+        """
         self._windows.trigger(trigger)
         return self
 
     def evictor(self, evictor: Evictor[Any, Any]) -> Self:
-        """What windows forget when they fire, of both streams together."""
+        """Set which records of both streams a window removes when it fires.
+
+        Args:
+            evictor: The evictor.
+        """
         self._windows.evictor(evictor)
         return self
 
     def allowed_lateness(self, time_ms: Time | Duration | int) -> Self:
-        """How long after the watermark has passed its end a window still takes records, and fires with each."""
+        """Set how long a window accepts late records after the watermark passes its end.
+
+        Each late record fires the window again.
+
+        Args:
+            time_ms: The lateness. An int is milliseconds.
+        """
         self._windows.allowed_lateness(time_ms)
         return self
 
@@ -115,7 +144,7 @@ class _WithWindow(Generic[T1_co, T2_co]):
 
 
 class WindowJoin(_WithWindow[T1_co, T2_co]):
-    """An inner join: each pair of a record of the first stream with one of the second, of one key and window."""
+    """An inner join that pairs records of both streams that share a key and a window."""
 
     @overload
     def apply(
@@ -134,7 +163,13 @@ class WindowJoin(_WithWindow[T1_co, T2_co]):
         func: JoinFunction[T1_co, T2_co, Any] | FlatJoinFunction[T1_co, T2_co, Any] | Callable[[T1_co, T2_co], Any],
         output_type: Any = None,
     ) -> DataStream[Any]:
-        """Call `func(first, second)` with each pair. A generator function may yield any number of results."""
+        """Apply a function to each pair.
+
+        Args:
+            func: A ``JoinFunction``, a ``FlatJoinFunction``, or a function of both records. A generator function can
+                yield any number of results.
+            output_type: The type of the results. By default it is taken from the function's return annotation.
+        """
         flat = isinstance(func, FlatJoinFunction) or inspect.isgeneratorfunction(func)
         check_function(func, FlatJoinFunction if isinstance(func, FlatJoinFunction) else JoinFunction, "apply")
         hinted = hints.yielded(func, "join") if flat else hints.returned(func, "join")
@@ -142,25 +177,40 @@ class WindowJoin(_WithWindow[T1_co, T2_co]):
 
 
 class WindowCoGroup(_WithWindow[T1_co, T2_co]):
-    """All records of one key and window, those of each stream for themselves; one of the two may have none."""
+    """A co-group: collects all records that share a key and a window, separately for each stream."""
 
     def apply(
         self,
         func: CoGroupFunction[T1_co, T2_co, R] | Callable[[Iterable[T1_co], Iterable[T2_co]], Iterable[R] | None],
         output_type: Any = None,
     ) -> DataStream[R]:
-        """Call `func(records of the first, records of the second)` with each window."""
+        """Apply a function to the records of each window.
+
+        Args:
+            func: A ``CoGroupFunction``, or a function of the first and the second stream's records. Either can be
+                empty.
+            output_type: The type of the results. By default it is taken from the function's return annotation.
+        """
         check_function(func, CoGroupFunction, "apply")
         return self._apply("Co-Group", func, CO_GROUP, output_type or hints.yielded(func, "co_group"))
 
 
 class JoinedStreams(_Pairing[WindowJoin[T1_co, T2_co], T1_co, T2_co]):
-    """Given by `first.join(second)`."""
+    """A window join of two streams.
+
+    ``first.join(second)`` returns it.
+
+    Example:
+        >>> clicks.join(ads).where(ad_of_click).equal_to(ad_id).window(assigner).apply(lambda click, ad: (click, ad))
+    """
 
     _windowed = WindowJoin
 
 
 class CoGroupedStreams(_Pairing[WindowCoGroup[T1_co, T2_co], T1_co, T2_co]):
-    """Given by `first.co_group(second)`."""
+    """A co-group of two streams.
+
+    ``first.co_group(second)`` returns it.
+    """
 
     _windowed = WindowCoGroup

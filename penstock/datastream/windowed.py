@@ -1,4 +1,4 @@
-"""Windowed streams: between `window(...)` and the operation on each window."""
+"""Windowed streams: the declaration between ``window(...)`` and the operation on each window."""
 
 from __future__ import annotations
 
@@ -52,13 +52,13 @@ _OnWindow: TypeAlias = (
     | AllWindowFunction[U, R, W]
     | ProcessAllWindowFunction[U, R, W]
 )
-"""What can follow a reduce or an aggregate. The stream refuses those of the other kind when they are declared."""
+"""The window functions that can follow a reduce or an aggregate. Functions of the wrong kind are refused."""
 
 _MERGE = ("create_accumulator", "add", "get_result", "merge")
 
 
 class _Windowed(Generic[T_co, K_co, W]):
-    """What windows of a keyed stream and of a whole one have in common."""
+    """The common base of windows over keyed streams and over streams without keys."""
 
     _of_all = False
     _applied: type[Function] = WindowFunction
@@ -68,7 +68,7 @@ class _Windowed(Generic[T_co, K_co, W]):
         if not isinstance(window_assigner, WindowAssigner):
             raise GraphError(
                 f"window needs a WindowAssigner, not {_named(window_assigner)}.",
-                fix="Write, say, TumblingEventTimeWindows.of(Time.seconds(5)).",
+                fix="Write, for example, TumblingEventTimeWindows.of(Time.seconds(5)).",
             )
         self._keyed_stream = keyed_stream
         self._assigner = window_assigner
@@ -78,44 +78,77 @@ class _Windowed(Generic[T_co, K_co, W]):
         self._late_tag: OutputTag | None = None
 
     def get_execution_environment(self) -> StreamExecutionEnvironment:
+        """Return the environment that the stream belongs to."""
         return self._keyed_stream.get_execution_environment()
 
     def get_input_type(self) -> Any:
-        """The type of the records."""
+        """Return the type of the records."""
         return self._keyed_stream.get_type()
 
     def trigger(self, trigger: Trigger[Any, Any]) -> Self:
-        """When windows give results, instead of the assigner's own trigger."""
+        """Set when windows emit results, overriding the assigner's default trigger.
+
+        Args:
+            trigger: The trigger.
+
+        Raises:
+            GraphError: If ``trigger`` is not a ``Trigger``, or cannot merge although the windows do.
+        """
         if not isinstance(trigger, Trigger):
-            raise GraphError(f"trigger needs a Trigger, not {_named(trigger)}.", fix="Write CountTrigger.of(10), say.")
+            raise GraphError(
+                f"trigger needs a Trigger, not {_named(trigger)}.", fix="Write, for example, CountTrigger.of(10)."
+            )
         if isinstance(self._assigner, MergingWindowAssigner) and not trigger.can_merge():
             raise GraphError(
-                f"{type(trigger).__name__} cannot be the trigger of {self._assigner!r}, whose windows merge.",
-                fix="Use a trigger whose can_merge() is True, and which has an on_merge.",
+                f"{type(trigger).__name__} cannot merge, but the windows of {self._assigner!r} do.",
+                fix="Use a trigger that returns True from can_merge() and implements on_merge.",
             )
         self._trigger = trigger
         return self
 
     def evictor(self, evictor: Evictor[Any, Any]) -> Self:
-        """What windows forget when they fire. They then keep their records, also for reduce and aggregate."""
+        """Set which records a window removes when it fires.
+
+        A window with an evictor keeps all its records, even for ``reduce`` and ``aggregate``.
+
+        Args:
+            evictor: The evictor.
+        """
         if not isinstance(evictor, Evictor):
-            raise GraphError(f"evictor needs an Evictor, not {_named(evictor)}.", fix="Write CountEvictor.of(10), say.")
+            raise GraphError(
+                f"evictor needs an Evictor, not {_named(evictor)}.", fix="Write, for example, CountEvictor.of(10)."
+            )
         self._evictor = evictor
         return self
 
     def allowed_lateness(self, time_ms: Time | Duration | int) -> Self:
-        """How long after the watermark has passed its end a window still takes records, and fires with each."""
+        """Set how long a window accepts late records after the watermark passes its end.
+
+        Each late record fires the window again.
+
+        Args:
+            time_ms: The lateness. An int is milliseconds.
+
+        Raises:
+            GraphError: If the lateness is negative.
+        """
         try:
             lateness = to_millis(time_ms)
         except BadLength as error:
-            raise GraphError(f"The allowed lateness: {error.statement()}", fix=error.fix) from None
+            raise GraphError(f"The allowed lateness is invalid: {error.statement()}", fix=error.fix) from None
         if lateness < 0:
-            raise GraphError(f"The allowed lateness cannot be {lateness} ms.", fix="Give 0 or more.")
+            raise GraphError(f"The allowed lateness must not be negative, but is {lateness} ms.", fix="Pass 0 or more.")
         self._allowed_lateness = lateness
         return self
 
     def side_output_late_data(self, output_tag: OutputTag) -> Self:
-        """Where records go that are too late for all their windows; without this they are counted and dropped."""
+        """Send records that are too late for all their windows to a side output.
+
+        By default they are counted and dropped.
+
+        Args:
+            output_tag: The tag of the side output.
+        """
         if not isinstance(output_tag, OutputTag):
             raise GraphError(f"side_output_late_data needs an OutputTag, not {_named(output_tag)}.")
         self._late_tag = output_tag
@@ -124,19 +157,43 @@ class _Windowed(Generic[T_co, K_co, W]):
     # -- operations ----------------------------------------------------------------------------------------------------
 
     def sum(self, position_to_sum: int | str = 0) -> DataStream[T_co]:
+        """Emit the sum of a field for each window.
+
+        Args:
+            position_to_sum: The position or name of the field.
+        """
         return self._reduced(field_reducer("sum", position_to_sum), None, None)
 
     def min(self, position_to_min: int | str = 0) -> DataStream[T_co]:
+        """Emit the minimum of a field for each window.
+
+        Args:
+            position_to_min: The position or name of the field.
+        """
         return self._reduced(field_reducer("min", position_to_min), None, None)
 
     def max(self, position_to_max: int | str = 0) -> DataStream[T_co]:
+        """Emit the maximum of a field for each window.
+
+        Args:
+            position_to_max: The position or name of the field.
+        """
         return self._reduced(field_reducer("max", position_to_max), None, None)
 
     def min_by(self, position_to_min_by: int | str = 0) -> DataStream[T_co]:
-        """The record with the least value of the field; of equal ones the first."""
+        """Emit, for each window, the record with the smallest value of a field, and the first of equal ones.
+
+        Args:
+            position_to_min_by: The position or name of the field.
+        """
         return self._reduced(field_reducer("min_by", position_to_min_by), None, None)
 
     def max_by(self, position_to_max_by: int | str = 0) -> DataStream[T_co]:
+        """Emit, for each window, the record with the largest value of a field, and the first of equal ones.
+
+        Args:
+            position_to_max_by: The position or name of the field.
+        """
         return self._reduced(field_reducer("max_by", position_to_max_by), None, None)
 
     @overload
@@ -156,7 +213,16 @@ class _Windowed(Generic[T_co, K_co, W]):
     ) -> DataStream[R]: ...
 
     def reduce(self, reduce_function: Any, window_function: Any = None, output_type: Any = None) -> DataStream[Any]:
-        """One value of each window, made record by record; `window_function`, if any, is given only it."""
+        """Combine the records of each window incrementally into one value.
+
+        Args:
+            reduce_function: A function of two values that returns one of the same type, or a ``ReduceFunction``.
+            window_function: A window function that receives the reduced value as its only element.
+            output_type: The type of the results.
+
+        Raises:
+            GraphError: If a function is of the wrong kind.
+        """
         if not isinstance(reduce_function, ReduceFunction) and (
             isinstance(reduce_function, Function) or not callable(reduce_function)
         ):
@@ -189,7 +255,17 @@ class _Windowed(Generic[T_co, K_co, W]):
         accumulator_type: Any = None,
         output_type: Any = None,
     ) -> DataStream[Any]:
-        """One accumulator of each window; `window_function`, if any, is given only its result."""
+        """Combine the records of each window incrementally in an accumulator.
+
+        Args:
+            aggregate_function: The function that maintains the accumulator.
+            window_function: A window function that receives the result of the accumulator as its only element.
+            accumulator_type: The type of the accumulator.
+            output_type: The type of the results.
+
+        Raises:
+            GraphError: If a function is of the wrong kind.
+        """
         missing = [method for method in _MERGE if not hasattr(aggregate_function, method)]
         if missing or isinstance(aggregate_function, type):
             raise GraphError(
@@ -205,7 +281,7 @@ class _Windowed(Generic[T_co, K_co, W]):
         output_type = output_type or (hints.returned(aggregate_function, "get_result") if not window_function else None)
         return self._combined(combiner, accumulator_type or _paying(hint), window_function, output_type)
 
-    # -- inside --------------------------------------------------------------------------------------------------------
+    # -- internals -----------------------------------------------------------------------------------------------------
 
     def _reduced(self, function: Any, window_function: Any, output_type: Any) -> DataStream:
         value_type = self._keyed_stream._type()
@@ -224,17 +300,20 @@ class _Windowed(Generic[T_co, K_co, W]):
             call = "process"
         else:
             raise GraphError(
-                f"The window_function must be a {self._applied.__name__} or a {self._processed.__name__}, not "
-                f"{_named(function)}."
+                f"The window_function must be an instance of {self._applied.__name__} or {self._processed.__name__}, "
+                f"not {_named(function)}."
             )
         return self._add(combiner, value_type, function, call, output_type or hints.yielded(function, call))
 
     def _listed(self, function: Any, kind: type[Function], call: str, output_type: Any) -> DataStream:
         if isinstance(function, type) and issubclass(function, Function):
-            raise GraphError(f"{call} got the class {_named(function)}.", fix=f"Write {call}({function.__name__}()).")
+            raise GraphError(
+                f"{call} received the class {_named(function)} instead of an instance.",
+                fix=f"Write {call}({function.__name__}()).",
+            )
         if not isinstance(function, kind) and (isinstance(function, Function) or not callable(function)):
-            raise GraphError(f"{call} needs a {kind.__name__} or a function, not {_named(function)}.")
-        # Only a declared type: an annotation that is added later must not change how records are stored.
+            raise GraphError(f"{call} needs a function or an instance of {kind.__name__}, not {_named(function)}.")
+        # Only a declared type counts: adding an annotation later must not change how records are stored.
         value_type = self._keyed_stream._type()
         value_type = None if isinstance(value_type, Hinted) else value_type
         return self._add(None, value_type, function, call, output_type or hints.yielded(function, call))
@@ -264,14 +343,22 @@ class _Windowed(Generic[T_co, K_co, W]):
 
 
 class WindowedStream(_Windowed[T_co, K_co, W]):
-    """The windows of a keyed stream: of each key on its own."""
+    """The windows of a keyed stream, separate for each key.
+
+    ``keyed_stream.window(...)`` returns it.
+    """
 
     def apply(
         self,
         window_function: WindowFunction[T_co, R, K_co, W] | Callable[[K_co, W, Iterable[T_co]], Iterable[R] | None],
         output_type: Any = None,
     ) -> DataStream[R]:
-        """Call a WindowFunction with the records of each window."""
+        """Apply a function to the records of each window.
+
+        Args:
+            window_function: A ``WindowFunction``, or a function of the key, the window and its records.
+            output_type: The type of the results. By default it is taken from the function's return annotation.
+        """
         return self._listed(window_function, WindowFunction, "apply", output_type)
 
     def process(
@@ -280,12 +367,20 @@ class WindowedStream(_Windowed[T_co, K_co, W]):
         | Callable[[K_co, WindowContext[W], Iterable[T_co]], Iterable[R | SideOutput] | None],
         output_type: Any = None,
     ) -> DataStream[R]:
-        """Call a ProcessWindowFunction with a context and the records of each window."""
+        """Apply a function with a context to the records of each window.
+
+        Args:
+            process_window_function: A ``ProcessWindowFunction``, or a function of the key, a context and the records.
+            output_type: The type of the results. By default it is taken from the function's return annotation.
+        """
         return self._listed(process_window_function, ProcessWindowFunction, "process", output_type)
 
 
 class AllWindowedStream(_Windowed[T_co, int, W], Generic[T_co, W]):
-    """The windows of a stream that is not keyed. All records go to one subtask."""
+    """The windows of a stream without keys. All records go to one subtask.
+
+    ``stream.window_all(...)`` returns it.
+    """
 
     _of_all = True
     _applied = AllWindowFunction
@@ -299,7 +394,12 @@ class AllWindowedStream(_Windowed[T_co, int, W], Generic[T_co, W]):
         window_function: AllWindowFunction[T_co, R, W] | Callable[[W, Iterable[T_co]], Iterable[R] | None],
         output_type: Any = None,
     ) -> DataStream[R]:
-        """Call an AllWindowFunction with the records of each window."""
+        """Apply a function to the records of each window.
+
+        Args:
+            window_function: An ``AllWindowFunction``, or a function of the window and its records.
+            output_type: The type of the results. By default it is taken from the function's return annotation.
+        """
         return self._listed(window_function, AllWindowFunction, "apply", output_type)
 
     def process(
@@ -308,7 +408,12 @@ class AllWindowedStream(_Windowed[T_co, int, W], Generic[T_co, W]):
         | Callable[[WindowContext[W], Iterable[T_co]], Iterable[R | SideOutput] | None],
         output_type: Any = None,
     ) -> DataStream[R]:
-        """Call a ProcessAllWindowFunction with a context and the records of each window."""
+        """Apply a function with a context to the records of each window.
+
+        Args:
+            process_window_function: A ``ProcessAllWindowFunction``, or a function of a context and the records.
+            output_type: The type of the results. By default it is taken from the function's return annotation.
+        """
         return self._listed(process_window_function, ProcessAllWindowFunction, "process", output_type)
 
     def _add(
@@ -319,14 +424,14 @@ class AllWindowedStream(_Windowed[T_co, int, W], Generic[T_co, W]):
 
 
 class _One(KeySelector):
-    """Gives all records one key."""
+    """A selector that returns the same key for all records."""
 
     def get_key(self, value: Any) -> int:
         return 0
 
 
 def _paying(value_type: Any) -> Any:
-    """A type that is only hinted at is used where it is cheaper than pickle; None stands for pickled."""
+    """Return a hinted type only if it is cheaper than pickle. None stands for pickled values."""
     return None if isinstance(value_type, Hinted) and not value_type.pays_in_state() else value_type
 
 
@@ -335,10 +440,10 @@ def _named(given: Any) -> str:
 
 
 def time_windows(size: Length, slide: Length | None) -> WindowAssigner[Any, TimeWindow]:
-    """Return the assigner of event-time windows: tumbling ones, or sliding ones if `slide` is given."""
+    """Return the assigner of event-time windows: sliding if ``slide`` is given, otherwise tumbling."""
     return TumblingEventTimeWindows.of(size) if slide is None else SlidingEventTimeWindows.of(size, slide)
 
 
 def count_windows(size: int, slide: int) -> WindowAssigner[Any, CountWindow]:
-    """Return the assigner of windows of `size` records: tumbling ones, or sliding ones if `slide` is not 0."""
+    """Return the assigner of windows of ``size`` records: sliding if ``slide`` is not 0, otherwise tumbling."""
     return CountTumblingWindowAssigner(size) if slide == 0 else CountSlidingWindowAssigner(size, slide)

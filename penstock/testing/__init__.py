@@ -1,4 +1,4 @@
-"""Run operators and whole programs in process, without a JVM: push records, cut epochs, crash, look at state."""
+"""Run operators and complete programs in process, without a JVM: push records, run epochs, crash, inspect state."""
 
 from penstock.testing.harness import JobHarness, keyed_harness
 from penstock.testing.sinks import SinkHarness

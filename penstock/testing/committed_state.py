@@ -1,4 +1,4 @@
-"""What the last checkpoint of a harness holds: keyed state, operator state, timers."""
+"""The contents of a harness's last checkpoint: keyed state, operator state, timers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from penstock.testing.inside import from_inside
 
 
 class CommittedState:
-    """Reads through the functions' own descriptors, in runs of the engine. Operators are named by uid or name."""
+    """Reads committed state through the functions' own descriptors. Operators are identified by uid or name."""
 
     def __init__(
         self,
@@ -36,18 +36,29 @@ class CommittedState:
         parameters: EpochParameters,
         last: Manifest | None,
     ) -> None:
-        """`names` are the uids by name, `parameters` those of the next epoch."""
+        """Create a reader. ``names`` maps names to uids, and ``parameters`` are those of the next epoch."""
         self._graph, self._program, self._names = graph, program, names
         self._engine, self._parameters, self._last = engine, parameters, last
 
     def state(self, name: str, key: Any, operator: str | None = None) -> Any:
-        """Of a key: a value, a list, or a dict. `operator` is a uid or name, if several hold it."""
+        """Return the state of a key: a value, a list or a dict.
+
+        Args:
+            name: The name of the state.
+            key: The key.
+            operator: The uid or name of the operator. It is required if several operators have a state of this name.
+        """
         with self.reading(name, operator) as (overlay, _):
             overlay.key = encode_key(key)
             return from_inside(self._program, lambda: _plain(overlay.states[name]))
 
     def states(self, name: str, operator: str | None = None) -> dict[Any, Any]:
-        """Of every key that has any, by key."""
+        """Return the state of every key that has one, by key.
+
+        Args:
+            name: The name of the state.
+            operator: The uid or name of the operator. It is required if several operators have a state of this name.
+        """
         with self.reading(name, operator) as (overlay, replicas):
             keys: set[bytes] = set()
             timed = name in overlay.ttl.forms()
@@ -62,21 +73,26 @@ class CommittedState:
                 overlay.key = key
                 held = from_inside(self._program, lambda: _plain(overlay.states[name]))
                 if timed and held in (None, [], {}):
-                    # Stored, but expired.
+                    # Stored but expired.
                     keys.discard(key)
                 else:
                     result[decode_key(key)] = held
             if len(result) < len(keys):
                 raise PenstockError(
-                    f"Some of the {len(keys)} keys of '{name}' are equal in Python, as 1 and True: ask for each."
+                    f"Some of the {len(keys)} keys of '{name}' are equal in Python, such as 1 and True. Call state() "
+                    f"for each key."
                 )
             return result
 
     def operator_state(self, name: str, operator: str | None = None) -> list[Any]:
-        """Committed operator state, one list or dict per subtask. `operator` is a uid or name, if several hold it.
+        """Return operator state, as one list or dict per subtask.
 
-        A union list has the elements that each subtask wrote. Raw state, under "raw operator state", and that of a
-        sink's writers, under "writers", is bytes.
+        A union list contains the elements that each subtask wrote. Raw state, named "raw operator state", and the state
+        of a sink's writers, named "writers", are bytes.
+
+        Args:
+            name: The name of the state.
+            operator: The uid or name of the operator. It is required if several operators have a state of this name.
         """
         uid = None if operator is None else self._names.get(operator, operator)
         last = self._last
@@ -85,7 +101,7 @@ class CommittedState:
         if len(found) != 1:
             known = {each: sorted(states) for each, states in held.items() if states}
             raise PenstockError(
-                f"{len(found)} operators hold operator state '{name}'; there are {known}. Say which: operator=uid."
+                f"{len(found)} operators hold operator state '{name}' (known: {known}). Pass operator=uid."
             )
         chain = next(chain for chain in self._graph.chains if any(op.uid == found[0] for op in chain.operators))
         run = self._engine.opened(chain.id, self._parameters)
@@ -102,7 +118,11 @@ class CommittedState:
         return decoded
 
     def timers(self, operator: str | None = None) -> list[tuple[int, Any, str]]:
-        """(time, key, kind) of every timer that is set, in order; `operator` is a uid or name, if several have any."""
+        """Return (time, key, kind) of every registered timer, in order.
+
+        Args:
+            operator: The uid or name of the operator. It is required if several operators are keyed.
+        """
         found = []
         with self.reading(None, operator) as (overlay, _):
             for kind in TIMER_KINDS:
@@ -113,14 +133,14 @@ class CommittedState:
         return sorted(found, key=lambda timer: (timer[0], timer[2], repr(timer[1])))
 
     def watermark_of(self, operator: str) -> int:
-        """The least watermark of an operator's subtasks."""
+        """Return the lowest watermark of an operator's subtasks."""
         times = {} if self._last is None else self._last.times
         time = times.get(self._names.get(operator, operator))
         return LEAST if time is None else min(time.subtasks, default=LEAST)
 
     @contextmanager
     def reading(self, state: str | None, operator: str | None) -> Iterator[tuple[Overlay, Replicas]]:
-        """The overlay of the operator that holds a state, over what is committed."""
+        """Yield the overlay of the operator that holds a state, on top of committed state."""
         uid = None if operator is None else self._names.get(operator, operator)
         heads = [(chain, chain.operators[0]) for chain in self._graph.chains if chain.operators]
         parameters = self._parameters
@@ -135,10 +155,10 @@ class CommittedState:
         if len(overlays) != 1:
             what = "keyed state" if state is None else f"a state '{state}'"
             known = {run.chain.operators[0].uid: sorted(run.overlay.states) for run in runs if run.overlay is not None}
-            raise PenstockError(f"{len(overlays)} operators hold {what}; there are {known}. Say which: operator=uid.")
+            raise PenstockError(f"{len(overlays)} operators hold {what} (known: {known}). Pass operator=uid.")
         run, overlay = overlays[0]
         access = self._engine.state_access(parameters)
-        # What has expired by now is not there, though it may be stored.
+        # Hides state that has expired but is still stored.
         run.set_time(parameters.timestamp, self.watermark_of(run.chain.operators[0].uid))
         replicas = access.replicas(run.chain.operators[0].uid, run.chain.max_parallelism)
         try:
@@ -150,7 +170,7 @@ class CommittedState:
 
 
 def _plain(state: Any) -> Any:
-    """What a state holds for the current key."""
+    """Return the contents of a state for the current key."""
     if isinstance(state, MapState):
         return dict(state.items())
     if isinstance(state, ListState):

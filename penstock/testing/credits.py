@@ -1,4 +1,4 @@
-"""Credits in the harness: from the driver to the sources, in one process."""
+"""Credits from the driver to the sources of a harness, in one process."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 
 class Credits:
-    """`backlog(uid)` says what waits in a source."""
+    """The credits of a harness. ``backlog(uid)`` returns the number of records waiting in a source."""
 
     def __init__(self, backlog: Callable[[str], int | None]) -> None:
         self.backlog = backlog
         self.granted: dict[str, int] = {}
-        """By uid, for the next epoch; empty in a program without flow control."""
+        """Credits for the next epoch by source uid. Empty without flow control."""
 
     def grant(self, uid: str, records: int) -> None:
-        """Set how many records an epoch can take from a source."""
+        """Set how many records an epoch can read from a source."""
         self.granted[uid] = records

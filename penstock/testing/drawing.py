@@ -1,4 +1,4 @@
-"""A Python source in the harness: what it gives is added to a log, from which epochs take it."""
+"""A Python source in the harness. Its records are appended to a log from which epochs read."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from penstock.testing.inside import from_inside
 
 
 class DrawnSource:
-    """A source in Python as the harness reads it: planned and read in this process."""
+    """A Python source planned and read in this process."""
 
     def __init__(self, chain: Chain, parallelism: int, program: Program) -> None:
         assert chain.pickled_source is not None
         self._program = program
         with program.entered():
-            # As on Spark, what runs is a copy of what the program holds.
+            # As on Spark, a copy of the program's object runs.
             self.source: Source = pickle.loads(chain.pickled_source)
             self.source.use_letter_box(LetterBox.of(chain))
             self.positions = self._logged(self.source.start(parallelism))
-            """Up to where it was drawn. May be set: then it goes on from there."""
+            """The positions read so far. Set them to continue from elsewhere."""
 
     def draw(self, limit: int | None) -> list[Any]:
-        """The records up to where the source advances to, each with its split, and where splits end."""
+        """Return the records up to the source's next positions, each with its split, and the ends of splits."""
         records: list[OfSplit] = from_inside(self._program, lambda: self._drawn(limit))
         return records
 
@@ -40,11 +40,11 @@ class DrawnSource:
                 records += [OfSplit(chunk.split, [record]) for record in chunk.records]
                 records += [OfSplit(chunk.split, [], letters=[letter]) for letter in chunk.letters]
                 if chunk.ended and records and records[-1].split == chunk.split:
-                    # With its last record: positions in the harness are counted in records.
+                    # Attached to the last record, because the harness counts positions in records.
                     records[-1] = records[-1]._replace(ended=True)
         self.positions = ahead
         return records
 
     def _logged(self, positions: Any) -> Any:
-        """As positions come back from Spark's log."""
+        """Return the positions as Spark's log would restore them."""
         return json.loads(json.dumps(positions))

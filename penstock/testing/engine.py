@@ -1,4 +1,4 @@
-"""Runs an epoch's tasks in this process, in the place of Spark: the same tasks, rows and levels, no JVM."""
+"""Runs an epoch's tasks in this process instead of Spark: the same tasks, rows and levels without a JVM."""
 
 from __future__ import annotations
 
@@ -31,9 +31,10 @@ from penstock.testing.watching import WatchedRun
 
 
 class LocalEngine:
-    """`pending(uid)` gives a source's records of the epoch, one list per input partition.
+    """Runs the tasks of epochs in this process.
 
-    Tasks run inside `program`, which has copies of the classes that a worker of Spark could not import.
+    ``pending(uid)`` returns a source's records for the epoch, as one list per input partition. Tasks run inside
+    ``program``, which holds copies of the classes that a Spark worker could not import.
     """
 
     def __init__(
@@ -46,7 +47,7 @@ class LocalEngine:
         probe: Callable[[str], None],
         pace: Pace,
     ) -> None:
-        # As on Spark, what runs is a copy of what the program holds.
+        # As on Spark, a copy of the program's graph runs.
         self._shipped = unpack(pack(graph))
         self._program = program
         self._graph, self._scale = self._shipped, Scale()
@@ -58,10 +59,10 @@ class LocalEngine:
         self._kept: TaskRuns[tuple[int, int | None]] = TaskRuns()
         self._measured: list[bytes] = []
         self.moves_backwards: list[str] = []
-        """Of watermarks, in words: there must be none."""
+        """Descriptions of watermarks that moved backwards. Must stay empty."""
 
     def execute(self, parameters: EpochParameters) -> list[tuple[int, bytes]]:
-        """Run the tasks of an epoch, and return their reports and metrics."""
+        """Run the tasks of an epoch and return their reports and metrics."""
         self._measured = []
         self._rescale(parameters.scale)
         rows = list(self._sources(parameters))
@@ -96,11 +97,11 @@ class LocalEngine:
 
     @property
     def runs(self) -> dict[tuple[int, int | None], ChainRun]:
-        """Those that are open, by chain and subtask."""
+        """The open runs, by chain and subtask."""
         return self._kept.runs
 
     def state_access(self, parameters: EpochParameters) -> StateAccess:
-        """Committed state, as tasks reach it."""
+        """Return access to committed state, as tasks have it."""
         return state_access(parameters, self._storage, self._replicas)
 
     def _sources(self, parameters: EpochParameters) -> Iterator[ExchangeRow]:
@@ -110,7 +111,7 @@ class LocalEngine:
             silent = parameters.ends_input and not parameters.single_epoch
             for records in [[]] if silent else self._pending(chain.source_uid):
                 epoch = self._epoch(parameters, "source")
-                # A copy: records reach tasks by pickling on Spark too.
+                # Copied by pickling, as on Spark.
                 data = dump_records(records, self._graph.program)
                 with self._program.entered():
                     batch = pickle.loads(data)
@@ -128,14 +129,14 @@ class LocalEngine:
                     self._kept.run_task((chain, subtask), lambda: self._new_run(chain, subtask), producer, rows)
                 )
             except PenstockError as error:
-                # What a task does not report itself is on Spark a lost task.
+                # On Spark, an error that a task does not report is a lost task.
                 raise EngineLost(str(error)) from error
 
     def _new_run(self, chain: int, subtask: int | None) -> ChainRun:
         return WatchedRun(self._graph, self._graph.chains[chain], subtask, self.moves_backwards)
 
     def opened(self, chain: int, parameters: EpochParameters) -> ChainRun:
-        """A run of this chain, of whatever subtask; opened now if none has run since the last crash."""
+        """Return a run of any subtask of a chain. Open one if none has run since the last crash."""
         self._rescale(parameters.scale)
         for (number, _), run in self.runs.items():
             if number == chain:
@@ -147,12 +148,12 @@ class LocalEngine:
         return run
 
     def close(self) -> None:
-        """Close every function that is open, as when a job ends."""
+        """Close every open function, as at the end of a job."""
         with self._program.entered():
             self._kept.close()
 
     def abandon(self) -> None:
-        """Lose every task, as when processes are killed: no function is closed."""
+        """Lose every task without closing functions, as if the processes were killed."""
         self._kept.abandon()
 
     def _epoch(self, parameters: EpochParameters, scope: str) -> TaskEpoch:

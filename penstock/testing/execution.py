@@ -1,4 +1,4 @@
-"""A job in this process: executes the instructions of the life cycle, in the place of Spark's driver and executors."""
+"""A job in this process. Executes the instructions of the life cycle in place of Spark's driver and executors."""
 
 from __future__ import annotations
 
@@ -43,15 +43,18 @@ from penstock.testing.pace import Pace
 from penstock.testing.watching import WatermarkMovedBackwards
 
 NAME = "harness"
-"""Of the job, in savepoints and messages."""
+"""The name of the job in savepoints and messages."""
 
 
 class SimulatedCrash(BaseException):
-    """Raised inside an epoch where a test asked for a crash. Not an Exception: user code must not catch it."""
+    """Raised inside an epoch at the crash point of a test. Not an Exception, so user code does not catch it."""
 
 
 class LocalExecution:
-    """Order of calls: `start`, then `run_epoch` for each epoch; `start` again after a crash. `stop` ends the job."""
+    """Runs a job.
+
+    Call ``start``, then ``run_epoch`` for each epoch, ``start`` again after a crash, and ``stop`` at the end.
+    """
 
     def __init__(
         self,
@@ -70,20 +73,23 @@ class LocalExecution:
         derived_uids: frozenset[str],
         collect: Callable[[], None],
     ) -> None:
-        """`derived_uids`: those that the program did not give. `collect` is called after each epoch, failed or not."""
+        """Create an execution.
+
+        `derived_uids` are those that the program did not set. `collect` is called after each epoch, even a failed one.
+        """
         self._graph, self._program, self._storage, self._settings = graph, program, storage, settings
         self._sinks, self._strategy, self._feed, self._clock = sinks, strategy, feed, clock
         self._flow, self._restore, self._commits_late = flow, restore, commits_late
         self._derived_uids, self._collect = derived_uids, collect
         self.pace = Pace(clock.wait)
         self.single_epoch = False
-        """Whether the next start runs the job as a batch."""
+        """Whether the next start runs the job as a batch job."""
         self.crash_point: str | None = None
         self._passed: list[str] = []
         self.epochs_run = 0
         self.last_failure: BaseException | None = None
         self._times: Times = {}
-        """Where event time stood at the last checkpoint that was looked at."""
+        """The event times of the last checkpoint that was checked."""
         self._started = False
         self.life: LifeCycle
         self.engine: LocalEngine
@@ -95,17 +101,17 @@ class LocalExecution:
         self._check_watermarks()
 
     def start_again_if_over(self) -> None:
-        """A test that goes on after a failure goes on as a user would, with another start of the program."""
+        """Start the program again if it has failed, as a user would."""
         if self.life.phase is not Phase.RUNNING:
             self.start()
 
     def begin(self) -> Recover:
-        """Make a new driver; gives its first instruction."""
+        """Create a new driver and return its first instruction."""
         if self._started:
             self.driver.abandon()
         self._open_engine()
-        # The test says when epochs run and when the input ends, whatever the program's sources: to its job the input is
-        # bounded. Checkpoints are always made, and nothing removes them from the storage.
+        # The test decides when epochs run and when the input ends, so the input is bounded regardless of the sources.
+        # Checkpoints are always taken and never removed from the storage.
         self._traits = JobTraits(single_epoch=self.single_epoch)
         self.life = LifeCycle(self._traits, self._strategy)
         self.driver = EpochDriver(
@@ -140,7 +146,10 @@ class LocalExecution:
         self._started = True
 
     def _follow(self, instruction: Recover | StartQuery | RunEpoch | AwaitRestart | End) -> EpochStatistics | None:
-        """Execute instructions until an epoch is done, whose statistics this gives, or until one can be asked for."""
+        """Execute instructions until an epoch completes, or until the job waits for the next epoch.
+
+        Return the statistics of the completed epoch.
+        """
         while not isinstance(instruction, End):
             try:
                 match instruction:
@@ -158,7 +167,7 @@ class LocalExecution:
                         statistics = self.driver.run_epoch(None, {}, ends_input)
                         self.life.epoch_done(ended=ends_input)
                         return statistics
-            except Exception as error:  # the user's sinks may raise anything
+            except Exception as error:  # user sinks can raise anything
                 self.last_failure = error
                 instruction = self.life.failed(JobFailure.of(error, int(self._clock.elapsed())))
         self._end(instruction)
@@ -182,9 +191,9 @@ class LocalExecution:
                 self.driver.finish_sinks()
 
     def run_epoch(self, epoch: RunEpoch, records: int | None = 0) -> EpochStatistics | None:
-        """Run an epoch over at most `records` of each source; the one that ends the input reads all that waits.
+        """Run an epoch over at most ``records`` of each source.
 
-        None if a crash was asked for and came.
+        The epoch that ends the input reads all waiting records. Return None if the epoch crashed as requested.
         """
         self.start_again_if_over()
         if not epoch.ends_input:
@@ -195,20 +204,23 @@ class LocalExecution:
     def _next_epoch(self, ends_input: bool) -> RunEpoch:
         epoch = self.life.query_ended() if ends_input else self.life.batch_ready(self.life.generation)
         if not isinstance(epoch, RunEpoch):
-            raise PenstockError("The job has ended, so no epoch follows.", fix="Make another harness.")
+            raise PenstockError("The job has ended and cannot run another epoch.", fix="Create another harness.")
         return epoch
 
     def run(self, begin: Callable[[], RunEpoch | Recover]) -> EpochStatistics | None:
-        """Run an epoch, over failures as often as the restart strategy says.
+        """Run an epoch, restarting after failures as the restart strategy allows.
 
-        None if a crash was asked for and came: then the program has been started again, but for a batch.
+        Return None if the epoch crashed as requested. The program has then been started again, unless it is a batch
+        job.
         """
         self._passed = []
         try:
             statistics = self._run_over_failures(begin)
             if self.crash_point is not None:
                 points = ", ".join(dict.fromkeys(self._passed))
-                raise PenstockError(f"The epoch was to crash at '{self.crash_point}', but passed only {points}.")
+                raise PenstockError(
+                    f"The epoch did not reach the crash point '{self.crash_point}'. It reached only {points}."
+                )
             self._check_watermarks()
         except SimulatedCrash:
             self.crash_point = None
@@ -222,7 +234,7 @@ class LocalExecution:
         return statistics
 
     def _run_over_failures(self, begin: Callable[[], RunEpoch | Recover]) -> EpochStatistics | None:
-        """None if it failed after its last checkpoint, which the recovery has completed."""
+        """Run an epoch until it completes. Return None if the recovery of a failed epoch completed its checkpoint."""
         statistics: EpochStatistics | None = None
         while statistics is None:
             statistics = self._follow(begin())
@@ -245,25 +257,25 @@ class LocalExecution:
     def _driver_probe(self, point: str) -> None:
         self._probe(f"driver.{point}")
 
-    # -- what requests need: see `driver/requests.py` --------------------------------------------------------------
+    # -- interface for requests: see `driver/requests.py` ----------------------------------------------------------
 
     def between_epochs(self) -> AbstractContextManager[None]:
-        """Nothing runs between the calls of a test."""
+        """Return an empty context: nothing runs between the calls of a test."""
         return nullcontext()
 
     def save(self, directory: SharedStorage, manifest: Manifest, version: Version) -> str:
-        """Make a savepoint of a pinned checkpoint; gives its path."""
+        """Take a savepoint of a pinned checkpoint and return its path."""
         held = self._feed.with_positions(manifest, self.driver.sources)
         return make_savepoint(directory, NAME, self._graph, self._storage, held, version, self._derived_uids)
 
     def stop(self, stop: StopQuery) -> None:
-        """Close the job, which was asked to end. There is no query to stop."""
+        """End the job as requested. The harness has no query to stop."""
         end = self.life.query_ended()
         assert isinstance(end, End)
         self._end(end)
 
     def parameters(self) -> EpochParameters:
-        """Those of an epoch that would begin now."""
+        """Return the parameters of an epoch that would start now."""
         return EpochParameters(
             number=self.driver.next_number,
             ends_input=False,

@@ -1,4 +1,4 @@
-"""What a harness feeds to the sources of its job: records wait in logs until an epoch takes them."""
+"""The input of a harness. Records wait in logs until an epoch takes them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _POSITIONS = "offsets/0"
 
 
 class Feed:
-    """One log per source, by uid. `last` gives the last checkpoint, which says how much of each log was read."""
+    """The input logs, one per source uid. `last` returns the last checkpoint, which holds the position in each log."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class Feed:
         self.logs: dict[str, list[Any]] = {}
         self.partitions: dict[str, int] = {}
         self.taken: dict[str, int] = {}
-        """How many records of each source the epoch in progress reads."""
+        """The number of records that the current epoch reads from each source."""
         self.credits = Credits(self.backlog)
         self._names = {node.name: node.uid for node in logical.nodes.values()}
         self._drawn: dict[str, DrawnSource] = {}
@@ -49,11 +49,11 @@ class Feed:
                     self._drawn[node.uid] = DrawnSource(chain, parallelism, program)
 
     def uid(self, source: str | None) -> str:
-        """Of the source with this uid or name; None for the only one."""
+        """Return the uid of a source given its uid or name. None stands for the only source."""
         if source is None:
             if len(self.logs) != 1:
                 raise PenstockError(
-                    f"The program has {len(self.logs)} sources: say which with source=, by uid or name."
+                    f"The program has {len(self.logs)} sources. Pass source= with the uid or name of one."
                 )
             return next(iter(self.logs))
         uid = source if source in self.logs else self._names.get(source, source)
@@ -66,20 +66,20 @@ class Feed:
         return 0 if last is None else last.records.get(uid, 0)
 
     def waiting(self, uid: str) -> int:
-        """How many records of a source's log no checkpoint holds."""
+        """Return how many records of a source's log are not in a checkpoint."""
         return len(self.logs[uid]) - self._position(uid)
 
     def anything_waits(self, records: int | None) -> bool:
-        """Whether an epoch of at most `records` per source would read any."""
+        """Return whether an epoch of at most ``records`` per source would read any."""
         self.draw(records)
         return any(self.waiting(uid) for uid in self.logs)
 
-    def may_get_more(self) -> bool:
-        """Whether a source that ends by itself has not done so; it waits a moment itself, when it is asked for more."""
+    def can_get_more(self) -> bool:
+        """Return whether a source that ends by itself is still open. Such a source waits briefly when it is read."""
         return any(drawn.source.may_end and not at_end(drawn.source, drawn.positions) for drawn in self._drawn.values())
 
     def draw(self, records: int | None) -> None:
-        """Let Python sources add to their logs what the next epoch may read."""
+        """Let Python sources append the records that the next epoch can read to their logs."""
         for uid, drawn in self._drawn.items():
             limit = self._limit(uid, records)
             while limit is None or self.waiting(uid) < limit:
@@ -89,7 +89,7 @@ class Feed:
                     break
 
     def take(self, records: int | None) -> None:
-        """Choose what the next epoch reads: at most `records` of each source, and at most its credits."""
+        """Select the input of the next epoch: at most ``records`` of each source, and at most its credits."""
         limits = {uid: self._limit(uid, records) for uid in self.logs}
         self.taken = {uid: self.waiting(uid) if limit is None else limit for uid, limit in limits.items()}
 
@@ -98,7 +98,7 @@ class Feed:
         return records if granted is None else granted if records is None else min(granted, records)
 
     def backlog(self, source: str | None = None) -> int | None:
-        """How many records wait in a source; None where it cannot say."""
+        """Return how many records wait in a source, or None if it cannot tell."""
         uid = self.uid(source)
         waiting = self.waiting(uid)
         if uid not in self._drawn:
@@ -107,7 +107,7 @@ class Feed:
         return None if behind is None else waiting + behind
 
     def pending(self, uid: str) -> list[list[Any]]:
-        """The records of the epoch in progress, one list per input partition."""
+        """Return the records of the current epoch, as one list per input partition."""
         start = self._position(uid)
         records = self.logs[uid][start : start + self.taken[uid]]
         count = self.partitions[uid]
@@ -115,18 +115,21 @@ class Feed:
         return [records[index * size : (index + 1) * size] for index in range(count)]
 
     def follow(self, storage: Storage) -> None:
-        """Bring the logs to where the last checkpoint is, whoever made it."""
+        """Advance the logs to the last checkpoint, even if another harness took it."""
         self._begin_where_saved(storage)
         for uid, log in self.logs.items():
             if uid in self._drawn:
                 while len(log) < self._position(uid):
-                    # What the last checkpoint holds and no more: the source may have changed its mind about the rest.
+                    # Only up to the last checkpoint, because the source can return different records after it.
                     self.draw(0)
-            # What another harness on the same storage has read is not here, and will not be asked for.
+            # Records read by another harness on the same storage are unknown here and never needed.
             log.extend([None] * (self._position(uid) - len(log)))
 
     def with_positions(self, manifest: Manifest, sources: list[str]) -> Manifest:
-        """With a log as Spark would have written it: where Python sources are that no record waits of."""
+        """Return the manifest with a log as Spark would write it.
+
+        The log holds the positions of Python sources that have no waiting records.
+        """
         if manifest.batch is not None:
             return manifest
         lines = [
@@ -137,7 +140,7 @@ class Feed:
         return msgspec.structs.replace(manifest, spark_log=log, log_index=dict.fromkeys(log, manifest.id))
 
     def _begin_where_saved(self, storage: Storage) -> None:
-        """Let Python sources go on where they were in the savepoint that this lineage began with."""
+        """Let Python sources resume at their positions in the savepoint that started this lineage."""
         last = self._last()
         if last is None or last.batch is not None or _POSITIONS not in last.log_index:
             return

@@ -1,11 +1,4 @@
-"""The harness: a whole program, or one function, run epoch by epoch in this process.
-
-env = StreamExecutionEnvironment.get_execution_environment()
-job = JobHarness(env.from_collection([]).key_by(lambda v: v).process(Count()))
-job.push("a", "b", "a")
-job.epoch()
-assert job.output == [("a", 1), ("b", 1), ("a", 2)]
-"""
+"""The harness runs a complete program, or one function, epoch by epoch in this process."""
 
 from __future__ import annotations
 
@@ -51,19 +44,33 @@ from penstock.testing.feed import Feed
 
 
 class JobHarness:
-    """Runs the program that ends in `stream` (or, given an environment, one whose sinks are all declared).
+    """Runs a program epoch by epoch in this process.
 
-    Records wait in the sources, as in a log, until an epoch takes them; a crash takes back what no checkpoint holds.
-    Given the `storage` of another harness, it goes on from that one's last checkpoint, at whatever parallelism.
-    Given `from_savepoint`, it begins with that.
-    A restart strategy of the program is obeyed; where a driver would wait, the clock that was set goes on at once.
-    After each epoch it checks that no operator's watermark moved backwards, and raises WatermarkMovedBackwards if one
-    did: within the epoch, from one checkpoint to the next, over crashes, rescales and savepoints.
-    `backend` is what `state.backend.type` is in a configuration; checkpoints are in a directory of the harness, with
-    `memory` in the driver's memory.
-    With `commits_late`, sinks that commit beside the next epoch do so when its tasks are done, and not at once.
-    `main` is the module of the program that a test has imported and that otherwise is run itself: its functions and
-    classes then reach tasks by value, as those of `__main__` do.
+    Records wait in the sources, as in a log, until an epoch takes them. A crash rolls back everything since the last
+    checkpoint. The program's restart strategy applies; its delays only advance the clock set by the test. After each
+    epoch the harness checks that no watermark moved backwards within the epoch, since the last checkpoint, or across
+    crashes, rescales and savepoints, and raises ``WatermarkMovedBackwards`` if one did.
+
+    Args:
+        stream: The stream whose records to collect, or an environment whose sinks are all declared.
+        parallelism: The default parallelism. By default the program's own applies.
+        max_parallelism: The number of key groups. By default the program's own applies.
+        backend: A value of ``state.backend.type``. Checkpoints go to a temporary directory, or to memory with
+            ``memory``.
+        storage: The storage of another harness, whose last checkpoint this one resumes from, at any parallelism.
+        settings: The driver's settings.
+        from_savepoint: The path of a savepoint to start from.
+        allow_non_restored_state: Whether to drop state of the savepoint that the program no longer has.
+        claim_mode: Who owns the savepoint after the restore.
+        commits_late: Whether sinks that commit concurrently with the next epoch wait until its tasks are done.
+        main: The imported module of a program that normally runs as ``__main__``. Its functions and classes reach tasks
+            by value, as those of ``__main__`` do.
+
+    Example:
+        >>> env = StreamExecutionEnvironment.get_execution_environment()
+        >>> job = JobHarness(env.from_collection([]).key_by(lambda v: v).process(Count()))
+        >>> job.push("a", "b", "a").epoch()
+        >>> assert job.output == [("a", 1), ("b", 1), ("a", 2)]
     """
 
     def __init__(
@@ -82,7 +89,7 @@ class JobHarness:
         main: ModuleType | None = None,
     ) -> None:
         self.output: list[Any] = []
-        """Everything the stream gave, epoch after epoch."""
+        """The records of the stream, epoch after epoch."""
         self._sink = CollectSink()
         logical, self._graph, config, self._batch = local_program(
             stream,
@@ -95,16 +102,16 @@ class JobHarness:
         engine, in_driver = backend_name(backend)
         self._backend = Backend(name=engine, directories=[f"{self._directory}/replicas"])
         if settings is None and checkpoint_interval(config) <= 0:
-            # As on Spark, the limit is that of checkpoints in the driver's memory; a program without any has none.
+            # As on Spark, the limit applies to checkpoints in the driver's memory, so not without checkpoints.
             settings = Settings(memory_limit=sys.maxsize)
         self._settings = replace(settings or Settings(), backend=self._backend)
         owner: object = self
         if storage is None:
             storage = DriverStorage() if in_driver else LocalStorage(f"{self._directory}/checkpoints")
-            # A harness that goes on from this one's checkpoints may outlive it.
+            # A harness that resumes from these checkpoints can outlive this one.
             owner = storage
         self.storage = storage
-        # A test that does not close its harness leaves no files either.
+        # Removes the files even if the test does not close its harness.
         self._remove_files = weakref.finalize(owner, shutil.rmtree, self._directory, ignore_errors=True)
         self._restore = (
             None if from_savepoint is None else RestoreSettings(from_savepoint, allow_non_restored_state, claim_mode)
@@ -141,12 +148,12 @@ class JobHarness:
 
     @property
     def last_failure(self) -> BaseException | None:
-        """What the job failed with last, whether it was restarted then or not; None if it has not failed."""
+        """The last failure of the job, even if it was restarted, or None if it has not failed."""
         return self._execution.last_failure
 
     @property
     def epochs_run(self) -> int:
-        """How many epochs the harness has completed, over all crashes."""
+        """The number of epochs completed, across all crashes."""
         return self._execution.epochs_run
 
     def _collect(self) -> None:
@@ -156,9 +163,12 @@ class JobHarness:
     # -- input -----------------------------------------------------------------------------------------------------
 
     def push(self, *records: Any, source: str | None = None, timestamp: int | None = None) -> JobHarness:
-        """Add records to a source; `source` is its uid or name, needed only where there are several.
+        """Append records to a source.
 
-        With a `timestamp` they have this event time from the start, as from a source that knows it.
+        Args:
+            records: The records.
+            source: The uid or name of the source. It is required if there are several.
+            timestamp: The event time of the records, as from a source that assigns timestamps.
         """
         uid = self._feed.uid(source)
         if timestamp is not None:
@@ -168,29 +178,31 @@ class JobHarness:
         return self
 
     def push_watermark(self, timestamp: int, source: str | None = None) -> JobHarness:
-        """Let the source say, at this place among its records, that event time has come this far."""
+        """Emit a watermark from a source after the records pushed so far.
+
+        Args:
+            timestamp: The watermark.
+            source: The uid or name of the source. It is required if there are several.
+        """
         uid = self._feed.uid(source)
         self._give_time(uid)
         self._feed.logs[uid].append(Watermark(timestamp))
         return self
 
     def set_clock(self, milliseconds: int) -> JobHarness:
-        """Let time pass until the machine's clock shows this, and run the epoch for what is then due.
+        """Let time pass until the wall clock reaches a value, and run an epoch if a timer or idle source is due.
 
-        A timer or an idle source can be due. A clock that is set back is as one that is corrected: no time passes.
+        Setting the clock back works like a clock correction: no time passes.
         """
         return self._set_clock(self.clock.pass_until, milliseconds)
 
     def jump_clock(self, milliseconds: int) -> JobHarness:
-        """Let the machine's clock show this from now on, forward or back, although no time passes.
-
-        That happens when a time server or an operator corrects it. If a timer is due by then, run the epoch for it.
-        """
+        """Correct the wall clock, forward or back, without letting time pass. Run an epoch if a timer is due."""
         return self._set_clock(self.clock.jump, milliseconds)
 
     def _set_clock(self, change: Callable[[int], bool], milliseconds: int) -> JobHarness:
         if change(milliseconds):
-            # What the machine's own clocks showed before no longer counts.
+            # Readings of the system clock no longer count.
             self._driver.forget_clock()
         if self._driver.wakeup_is_due:
             self.epoch(0)
@@ -198,13 +210,13 @@ class JobHarness:
 
     @property
     def next_wakeup(self) -> int | None:
-        """When an epoch would run even without records, in ms."""
+        """The time in milliseconds at which an epoch would run even without records, or None."""
         return self._driver.next_wakeup
 
     def set_pace(self, seconds: float, operator: str) -> JobHarness:
-        """Let every record take this long in an operator or source, named by uid or name.
+        """Set the time that each record takes in an operator or source, identified by uid or name.
 
-        The clock is then the test's: an epoch takes what its records take at the paces that were set, and nothing else.
+        From then on the test controls the clock, and only these times pass during an epoch.
         """
         if self.clock.shown is None:
             self.set_clock(0)
@@ -218,25 +230,28 @@ class JobHarness:
             self._execution.start()
 
     def set_partitions(self, count: int, source: str | None = None) -> None:
-        """How many input partitions the source has from the next epoch on."""
+        """Set the number of input partitions of a source, starting with the next epoch."""
         self._feed.partitions[self._feed.uid(source)] = count
 
     def epoch(self, records: int | None = None) -> EpochStatistics | None:
-        """Run one epoch over the records that wait, at most `records` of each source.
+        """Run one epoch over the waiting records, at most ``records`` of each source.
 
-        A program with flow control takes at most its credits. Returns None if a crash was asked for and came.
+        With flow control, an epoch reads at most the granted credits. Return None if the epoch crashed as requested.
         """
         return self._execution.run_epoch(RunEpoch(), records)
 
     def epochs(self, records: int) -> JobHarness:
-        """Epochs of at most `records` each, until nothing waits."""
+        """Run epochs of at most ``records`` each until no records wait."""
         while self._feed.anything_waits(records):
             self.epoch(records)
         return self
 
     def end(self) -> JobHarness:
-        """End the input: run what waits, then the epoch that flushes every operator; again after a crash."""
-        while (waits := self._feed.anything_waits(None)) or self._feed.may_get_more():
+        """End the input: run the waiting records and then the final epoch, which flushes every operator.
+
+        Retry after a crash.
+        """
+        while (waits := self._feed.anything_waits(None)) or self._feed.can_get_more():
             if waits:
                 self.epoch()
         while self._driver.last is None or not self._driver.last.ended:
@@ -244,9 +259,9 @@ class JobHarness:
         return self
 
     def run(self, records: int | None = None) -> list[Any]:
-        """The whole program: epochs until the input is used up, then the end. Returns the output.
+        """Run the complete program and return the output.
 
-        In the runtime mode BATCH, and without `records`, it is one epoch and no checkpoint, as on Spark.
+        In BATCH mode and without ``records``, the program runs as one epoch without checkpoints, as on Spark.
         """
         if records is None and self._batch and self._driver.last is None and self._restore is None:
             self._feed.anything_waits(None)
@@ -261,20 +276,23 @@ class JobHarness:
         return self.output
 
     def backlog(self, source: str | None = None) -> int | None:
-        """How many records wait in a source; None where it cannot say."""
+        """Return how many records wait in a source, or None if it cannot tell."""
         return self._feed.backlog(source)
 
     # -- requests --------------------------------------------------------------------------------------------------
 
     def savepoint(self, directory: str | os.PathLike[str]) -> str:
-        """Make a savepoint of the last checkpoint below this directory, and give its path. The job goes on."""
+        """Take a savepoint of the last checkpoint below a directory and return its path. The job continues."""
         storage = savepoint_storage(os.fspath(directory))
         check_savepoint_directory(storage)
         self._execution.start_again_if_over()
         return self._requests.savepoint(storage)
 
     def stop_with_savepoint(self, directory: str | os.PathLike[str], drain: bool = False) -> str:
-        """End the job with a savepoint. `drain`: end its input first, so that all timers and windows fire."""
+        """End the job with a savepoint and return its path.
+
+        With ``drain``, end the input first, so all timers and windows fire.
+        """
         storage = savepoint_storage(os.fspath(directory))
         check_savepoint_directory(storage)
         self._execution.start_again_if_over()
@@ -283,16 +301,15 @@ class JobHarness:
         return path
 
     def rescale(self, parallelism: int | Mapping[str, int]) -> JobHarness:
-        """From the next epoch on, other numbers of subtasks, as `JobClient.rescale`."""
+        """Change the parallelism from the next epoch on; see ``JobClient.rescale``."""
         self._execution.start_again_if_over()
         self._requests.rescale(parallelism)
         return self
 
     def cancel(self) -> None:
-        """End the job as `JobClient.cancel` does.
+        """End the job as ``JobClient.cancel`` does, and raise any error of the sinks.
 
-        Nothing of the epoch in progress is visible, and sinks show and abort what they hold. Raises what they fail
-        with.
+        The output of the current epoch stays invisible. Sinks commit or abort their pending output.
         """
         self._execution.start_again_if_over()
         stop = self._execution.life.cancel_requested()
@@ -302,79 +319,81 @@ class JobHarness:
     # -- failures --------------------------------------------------------------------------------------------------
 
     def crash(self) -> None:
-        """Lose every process of the job and start again from the last checkpoint."""
+        """Lose every process of the job and restart from the last checkpoint."""
         self._execution.start()
 
     def crash_at(self, point: str) -> None:
-        """Crash when the next epoch reaches a point, such as `source.processed` or `driver.published`.
+        """Crash when the next epoch reaches a point, such as ``source.processed`` or ``driver.published``.
 
-        An epoch that does not reach it is an error, which says what points there are.
+        An epoch that does not reach the point raises an error that lists the points it reached.
         """
         self._execution.crash_point = point
 
     @property
     def restarts(self) -> int:
-        """How often the program's restart strategy has restarted it, since the start or the last crash."""
+        """The number of restarts by the restart strategy since the start or the last crash."""
         return self._execution.life.restarts
 
     def lose_replicas(self) -> None:
-        """Delete every local replica; they are caches."""
+        """Delete all local replicas, which are caches."""
         shutil.rmtree(f"{self._directory}/replicas", ignore_errors=True)
 
-    # -- looking ---------------------------------------------------------------------------------------------------
+    # -- inspection ------------------------------------------------------------------------------------------------
 
     def committed(self) -> CommittedState:
-        """What the last checkpoint holds."""
+        """Return a reader of the last checkpoint."""
         return CommittedState(
             self._graph, self._program, self._names, self._engine, self._execution.parameters(), self._driver.last
         )
 
     def state(self, name: str, key: Any, operator: str | None = None) -> Any:
-        """Committed state of a key: a value, a list, or a dict. `operator` is a uid or name, if several hold it."""
+        """Return the committed state of a key: a value, a list or a dict.
+
+        Pass ``operator`` (uid or name) if several hold it.
+        """
         return self.committed().state(name, key, operator)
 
     def states(self, name: str, operator: str | None = None) -> dict[Any, Any]:
-        """Committed state of every key that has any, by key."""
+        """Return the committed state of every key that has one, by key."""
         return self.committed().states(name, operator)
 
     def operator_state(self, name: str, operator: str | None = None) -> list[Any]:
-        """Committed operator state, one list or dict per subtask. `operator` is a uid or name, if several hold it.
-
-        A union list has the elements that each subtask wrote. Raw state, under "raw operator state", and that of a
-        sink's writers, under "writers", is bytes.
-        """
+        """Return committed operator state, as one list or dict per subtask; see ``CommittedState.operator_state``."""
         return self.committed().operator_state(name, operator)
 
     def timers(self, operator: str | None = None) -> list[tuple[int, Any, str]]:
-        """(time, key, kind) of every timer that is set, in order; `operator` is a uid or name, if several have any."""
+        """Return (time, key, kind) of every committed timer, in order.
+
+        Pass ``operator`` (uid or name) if several are keyed.
+        """
         return self.committed().timers(operator)
 
     def watermark_of(self, operator: str) -> int:
-        """The least watermark of an operator's subtasks at the last checkpoint; by uid or name."""
+        """Return the lowest watermark of an operator's subtasks at the last checkpoint."""
         return self.committed().watermark_of(operator)
 
     @property
     def watermark(self) -> int:
-        """The least watermark of all tasks at the last checkpoint."""
+        """The lowest watermark of all tasks at the last checkpoint."""
         times = {} if self._driver.last is None else self._driver.last.times
         return min((watermark for each in times.values() for watermark in each.subtasks), default=LEAST)
 
     @property
     def checkpoint(self) -> int:
-        """Number of the last completed checkpoint; 0 before the first."""
+        """The ID of the last completed checkpoint, or 0 before the first."""
         return 0 if self._driver.last is None else self._driver.last.id
 
     @property
     def checkpoints(self) -> CheckpointLog:
-        """What the driver knows of its checkpoints, since the start or the last crash."""
+        """The log of checkpoints since the start or the last crash."""
         return self._driver.checkpoints
 
     def metrics(self) -> JobMetrics:
-        """Counted in completed epochs since the start or the last crash, as on Spark since the driver started."""
+        """Return the metrics of the epochs completed since the start or the last crash."""
         return self._driver.metrics.read()
 
     def close(self) -> None:
-        """End the job: close its functions, delete its files."""
+        """End the job: close its functions and delete its files."""
         try:
             self._engine.close()
         finally:
@@ -391,7 +410,13 @@ class JobHarness:
 
 
 def keyed_harness(function: Any, key: Callable[[Any], Any] = lambda value: value, **options: Any) -> JobHarness:
-    """One keyed function alone: a KeyedProcessFunction, or a plain function of (value, context)."""
+    """Return a harness for a single keyed function.
+
+    Args:
+        function: A ``KeyedProcessFunction``, or a function of a record and its context.
+        key: Returns the key of a record. By default the record is its own key.
+        options: Further arguments of ``JobHarness``.
+    """
     env = StreamExecutionEnvironment.get_execution_environment()
     return JobHarness(env.from_collection([]).key_by(key).process(function).uid("function"), **options)
 

@@ -1,4 +1,4 @@
-"""What the harness takes out of tasks, whose classes are copies of the program's own."""
+"""Transfers results out of tasks, whose classes are copies of the program's classes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.common.program import Program
 
 
 def from_inside(program: Program, work: Callable[[], Any]) -> Any:
-    """Do the work as a task does, and give its result as the driver would have it."""
+    """Run ``work`` as a task does and return its result as the driver would receive it."""
     with program.entered():
         result = work()
         if program.empty:

@@ -1,4 +1,4 @@
-"""Commits that a job makes beside its next epoch, as late as they may be: when whoever waits for them asks."""
+"""Commits that run concurrently with the next epoch, delayed as long as possible: until their result is needed."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from typing import Any
 
 
 class Late(Executor):
-    """Does what it was given when its result is asked for, or when it is shut down; never if the driver dies before."""
+    """Runs each call when its result is requested or at shutdown. Calls are lost if the driver dies before."""
 
     def __init__(self) -> None:
         self._promised: list[_Promise] = []
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Take a call, and make it when its result is asked for."""
+        """Accept a call and run it when its result is requested."""
         self._promised = [each for each in self._promised if not each.done()]
         self._promised.append(_Promise(lambda: fn(*args, **kwargs)))
         return self._promised[-1]
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Make all calls that are left."""
+        """Run all remaining calls."""
         for each in self._promised:
             each.exception()
 
@@ -38,6 +38,6 @@ class _Promise(Future[Any]):
         if not self.done():
             try:
                 self.set_result(self._work())
-            except Exception as error:  # whoever asks for the result hears of it
+            except Exception as error:  # re-raised by `result`
                 self.set_exception(error)
         return super().exception()

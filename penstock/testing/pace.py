@@ -1,4 +1,4 @@
-"""How long a job's tasks take, as a test says: on a clock that only the test moves."""
+"""The duration of a job's tasks, set by a test on a clock that only the test advances."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from penstock.runtime.metrics import decode_metrics, encode_metrics
 
 
 class Pace:
-    """Without any pace, tasks take the time they take. With one, only what it says: the rest takes none."""
+    """Task durations. Without any pace, tasks take their real time; with one, all other work takes no time."""
 
     def __init__(self, wait: Callable[[float], None]) -> None:
-        """`wait` moves the clock."""
+        """Create a pace. ``wait`` advances the clock."""
         self._wait = wait
         self._seconds: dict[str, float] = {}
         self._longest = 0.0
 
     def set(self, uid: str, seconds: float) -> None:
-        """From now on each record that comes to this operator or source takes so long."""
+        """Set the time that each record takes in an operator or source."""
         self._seconds[uid] = seconds
 
     def of_task(self, graph: PhysicalGraph, measured: bytes) -> bytes:
-        """What a task measured, with the time that it is to have taken."""
+        """Return the metrics of a task with its simulated duration."""
         if not self._seconds:
             return measured
         task = decode_metrics(measured)
@@ -35,7 +35,7 @@ class Pace:
         return encode_metrics(replace(task, busy_ms=seconds * 1000))
 
     def end_stage(self) -> None:
-        """The tasks of a stage run beside each other."""
+        """Advance the clock by the longest task of a stage, because tasks of a stage run concurrently."""
         if self._seconds:
             self._wait(self._longest)
             self._longest = 0.0

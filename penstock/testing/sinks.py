@@ -1,13 +1,4 @@
-"""One sink alone: records, snapshots, completions and crashes in the order that a test wants them.
-
-sink = SinkHarness(MySink())
-sink.process(42)
-sink.snapshot(0)
-sink.crash()               # nobody had heard that snapshot 0 was complete
-sink.process(43)
-sink.snapshot(1)
-sink.notify_complete(1)
-"""
+"""A harness for a single sink: records, snapshots, completions and crashes in the order that a test chooses."""
 
 from __future__ import annotations
 
@@ -40,29 +31,46 @@ class _Snapshot(NamedTuple):
 
 
 class SinkHarness:
-    """The object it is given commits, as in a driver; a copy of it writes, as in a task.
+    """Runs a single sink. The given object commits, as in a driver; a copy of it writes, as in a task.
 
-    Given a `storage` of files, all that the sink puts aside is a file there, and not in the snapshot.
+    Args:
+        sink: The sink under test.
+        storage: Where the sink stores its pending output. With file storage, pending output goes to files, otherwise
+            into the snapshot.
+
+    Example:
+        >>> sink = SinkHarness(MySink())
+        >>> sink.process(42)
+        >>> sink.snapshot(0)
+        >>> sink.crash()  # before the sink learns that snapshot 0 is complete
+        >>> sink.process(43)
+        >>> sink.snapshot(1)
+        >>> sink.notify_complete(1)
     """
 
     def __init__(self, sink: Sink | TwoPhaseCommitSinkFunction, storage: Storage | None = None) -> None:
         self.sink = TwoPhaseCommitSink(sink) if isinstance(sink, TwoPhaseCommitSinkFunction) else sink
         self.storage = storage or DriverStorage()
         self.clock = 0
-        """Processing time of the next epoch, in milliseconds."""
+        """The processing time of the next epoch, in milliseconds."""
         self._pickled = dump_by_name(self.sink)
         self._wal = WriteAheadLog(self.storage)
         self._context = CommitContext(uid=_UID, wal=self._wal)
         self._committer = Committer({_UID: self.sink}, _LINEAGE, self._wal)
         self._snapshots: dict[int, _Snapshot] = {}
-        """Those that are not complete, and the last one that is."""
+        """The incomplete snapshots and the last complete one."""
         self._completed = self._last = -1
         self._lost = False
         self._begun: EpochInfo | None = None
         self._open()
 
     def process(self, *values: Any, timestamp: int | None = None) -> SinkHarness:
-        """Let the sink write these records; `timestamp` is their event time."""
+        """Write records to the sink.
+
+        Args:
+            values: The records.
+            timestamp: The event time of the records.
+        """
         self._begin()
         for value in values:
             self._operator.moment.begin_record(timestamp)
@@ -70,9 +78,14 @@ class SinkHarness:
         return self
 
     def snapshot(self, checkpoint_id: int, end_of_input: bool = False) -> SinkHarness:
-        """End the epoch: the records since the last snapshot are in this one. The first has the number 0."""
+        """End the epoch. The snapshot contains the records since the last one.
+
+        Args:
+            checkpoint_id: The ID of the snapshot, counting from 0.
+            end_of_input: Whether the input ends with this epoch.
+        """
         if checkpoint_id != self._last + 1:
-            raise PenstockError(f"The next snapshot has the number {self._last + 1}, not {checkpoint_id}.")
+            raise PenstockError(f"The next snapshot has the ID {self._last + 1}, not {checkpoint_id}.")
         epoch = self._begin()
         if end_of_input:
             self._operator.end_input()
@@ -84,25 +97,31 @@ class SinkHarness:
         return self
 
     def notify_complete(self, checkpoint_id: int) -> SinkHarness:
-        """The snapshot is complete, and so are all before it: what was not committed of them is, in their order."""
+        """Complete a snapshot and all earlier ones, which commits their pending output in order.
+
+        Args:
+            checkpoint_id: The ID of the snapshot.
+        """
         if checkpoint_id > self._last:
-            raise PenstockError(f"There is no snapshot {checkpoint_id}; the last one is {self._last}.")
+            raise PenstockError(f"Snapshot {checkpoint_id} does not exist; the last one is {self._last}.")
         for number in range(self._completed + 1, checkpoint_id + 1):
             self._complete(number, again=False)
         return self
 
     def crash(self, restore: int | None = None) -> SinkHarness:
-        """Lose the task and the driver, and continue from a snapshot: this one, or the last.
+        """Lose the task and the driver, and continue from a snapshot.
 
-        The new driver commits that snapshot and what was not committed before. Later snapshots are lost, with
-        the records since.
+        The new driver commits that snapshot and all pending output before it. Later snapshots and records are lost.
+
+        Args:
+            restore: The ID of the snapshot. By default it is the last one.
         """
         number = self._last if restore is None else restore
         if number < self._completed or number > self._last:
             raise PenstockError(f"Snapshot {number} is not one of {self._completed} to {self._last}.")
         self._snapshots = {each: self._snapshots[each] for each in self._snapshots if each <= number}
         self._last, self._lost = number, True
-        # A driver that recovers commits the last one again, whether or not that was done.
+        # A recovering driver commits the last snapshot again, even if it was committed before.
         for each in sorted(self._snapshots):
             self._complete(each, again=True)
         self._open()

@@ -1,4 +1,4 @@
-"""Reading the committed state of a job from its checkpoint directory, for tests that look after the job is gone."""
+"""Reads the committed state of a job from its checkpoint directory, for tests that run after the job has ended."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from penstock.state.ttl import STAMP, timed_name
 
 
 def newest_lineage(job: str | Path | SharedStorage) -> Storage:
-    """The storage of the newest run of a job, below `state.checkpoints.dir`/job name."""
+    """Return the storage of the newest run of a job, below ``state.checkpoints.dir``/job name."""
     root = LocalStorage(job) if isinstance(job, (str, Path)) else job
     lineage = Lineages(root).newest()
     if lineage is None:
-        raise PenstockError(f"No checkpoint in {root.where}.")
+        raise PenstockError(f"No checkpoint exists in {root.where}.")
     return root.below(lineage)
 
 
@@ -32,12 +32,12 @@ def last_manifest(storage: Storage) -> Manifest:
     """Return the manifest of the last completed checkpoint."""
     found = latest(storage)
     if found is None:
-        raise PenstockError(f"No checkpoint in {storage.where}.")
+        raise PenstockError(f"No checkpoint exists in {storage.where}.")
     return found[0]
 
 
 def read_values(storage: Storage, uid: str, state: str, value_type: Any) -> dict[Any, Any]:
-    """A value state of every key at the last checkpoint, expired or not."""
+    """Return the value state of every key at the last checkpoint, including expired values."""
     found = latest(storage)
     if found is None:
         return {}
@@ -46,7 +46,7 @@ def read_values(storage: Storage, uid: str, state: str, value_type: Any) -> dict
     max_parallelism = _max_parallelism(storage, uid)
     decode = serializer_for(value_type).decode
     header = len(entry_prefix(0, 0, b""))
-    # With TTL, where there is a time in front of the value.
+    # With TTL, a timestamp precedes the value.
     skipped = {state_id(state).to_bytes(4, "big"): 0, state_id(timed_name(state)).to_bytes(4, "big"): STAMP.size}
     values = {}
     for block in range(block_count(max_parallelism)):

@@ -1,4 +1,4 @@
-"""Checks that no watermark moves backwards: while tasks run, in what they report, and from checkpoint to checkpoint."""
+"""Checks that watermarks never move backwards: within tasks, in their reports, and between checkpoints."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from penstock.runtime.plan import Chain
 
 
 class WatermarkMovedBackwards(AssertionError):
-    """A watermark is smaller than it was. This is an error in Penstock, not in the program under test."""
+    """A watermark decreased. This is a bug in Penstock, not in the program under test."""
 
     def __init__(self, moves: Iterable[str]) -> None:
         super().__init__(f"A watermark moved backwards: {'; '.join(moves)}.")
 
 
 class WatchedRun(ChainRun):
-    """A chain whose operators are looked at whenever a watermark reaches them."""
+    """A chain run that checks each operator whenever a watermark reaches it."""
 
     def __init__(self, graph: PhysicalGraph, chain: Chain, subtask: int | None, moves: list[str]) -> None:
         super().__init__(graph, chain, subtask)
         self._moves = moves
-        """Where moves backwards are noted. Raised within a task they would pass for errors of the user's code."""
+        """Collects backward moves. An exception inside a task would look like an error of the user's code."""
 
     def advance_of(self, operator: Operator) -> Callable[..., None]:
-        """Pass watermarks on to an operator, and watch the operator's own."""
+        """Return a function that passes watermarks to an operator and checks the operator's own watermark."""
         advance = super().advance_of(operator)
 
         def watched(watermark: int | None, channel: str = "") -> None:

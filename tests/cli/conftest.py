@@ -1,4 +1,4 @@
-"""Commands that look at a program, called in the test's own process."""
+"""Commands that inspect a program, called in the test's process."""
 
 import sys
 import textwrap
@@ -21,7 +21,7 @@ def invoke(
     def invoke(program: str, *command: str, arguments: list[str] | None = None) -> Result:
         path = tmp_path / "job.py"
         path.write_text(textwrap.dedent(program))
-        # run_program makes itself at home in the process.
+        # run_program changes the state of the process.
         monkeypatch.setattr("sys.path", ["", *sys.path])
         monkeypatch.setattr("sys.argv", [])
         monkeypatch.setenv("PYTHONPATH", "")

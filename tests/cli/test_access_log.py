@@ -1,4 +1,4 @@
-"""The demo's access log is the same every time, looks like Nginx's, and is counted right."""
+"""The demo's access log is reproducible, has Nginx's format, and is counted correctly."""
 
 import re
 from collections import Counter
@@ -20,13 +20,13 @@ def test_every_line_is_a_request_in_the_combined_format(tmp_path):
     assert all(COMBINED.fullmatch(line) for line in lines)
 
 
-def test_the_same_seed_writes_the_same_log_and_another_seed_another(tmp_path):
+def test_the_seed_determines_the_log(tmp_path):
     for name, seed in (("a", 1), ("b", 1), ("c", 2)):
         write_access_log(tmp_path / name, 500, 2, seed)
     assert lines_of(tmp_path / "a") == lines_of(tmp_path / "b") != lines_of(tmp_path / "c")
 
 
-def test_the_files_are_in_the_order_in_which_spark_takes_them(tmp_path):
+def test_modification_times_order_the_files_for_spark(tmp_path):
     write_access_log(tmp_path / "log", 103, 10)
     files = sorted((tmp_path / "log").iterdir())
     moments = [path.stat().st_mtime_ns // 1_000_000 for path in files]
@@ -41,7 +41,7 @@ def test_a_few_urls_get_most_of_the_requests(tmp_path):
     assert sum(count for _, count in counts.most_common(30)) > 10_000
 
 
-def test_the_plain_count_agrees_with_the_format_and_with_the_jobs_own_parser(tmp_path):
+def test_the_plain_count_agrees_with_the_jobs_parser(tmp_path):
     write_access_log(tmp_path / "log", 2_000, 4)
     lines = lines_of(tmp_path / "log")
     counts = count_urls(tmp_path / "log")

@@ -1,4 +1,4 @@
-"""Commands to jobs that run on this host: what is asked of them, what is printed. The job is one that only answers."""
+"""Commands for jobs on this host: the requests they send and their output. The job is a fake that only answers."""
 
 import json
 import os
@@ -80,12 +80,12 @@ def call(*arguments: str) -> Any:
 
 
 def in_words(printed: str) -> str:
-    """Without the frame and the line breaks of usage errors."""
+    """Remove the frame and line breaks of usage errors."""
     return " ".join(printed.replace("│", "").split())
 
 
 class TestList:
-    def test_shows_a_line_for_each_job(self, job: FakeJob, another: FakeJob) -> None:
+    def test_list_prints_a_line_for_each_job(self, job: FakeJob, another: FakeJob) -> None:
         done = call("list")
         assert done.exit_code == 0
         head, *lines = [line.split() for line in done.stdout.splitlines()]
@@ -95,7 +95,7 @@ class TestList:
         assert by_name["counts"][::2][:2] == [ID, "RUNNING"]
         assert by_name["counts"][-5:] == ["12", "2", "to", "4", "1"]
 
-    def test_shows_all_there_is_as_json(self, job: FakeJob) -> None:
+    def test_list_prints_all_details_as_json(self, job: FakeJob) -> None:
         assert json.loads(call("list", "--json").stdout) == [
             {
                 "id": ID,
@@ -110,18 +110,18 @@ class TestList:
             }
         ]
 
-    def test_of_none_is_empty(self, directory: str) -> None:
+    def test_list_prints_nothing_without_jobs(self, directory: str) -> None:
         done = call("list")
-        assert (done.exit_code, done.stdout, done.stderr) == (0, "", "No job of this user runs on this host.\n")
+        assert (done.exit_code, done.stdout, done.stderr) == (0, "", "This user has no running jobs on this host.\n")
         assert call("list", "--json").stdout == "[]\n"
 
-    def test_looks_where_it_is_told_to(self, job: FakeJob, tmp_path: Path) -> None:
+    def test_list_searches_the_configured_control_directory(self, job: FakeJob, tmp_path: Path) -> None:
         assert ID not in call("list", "-D", f"penstock.control.dir={tmp_path}/elsewhere").stdout
         wrong = call("list", "-D", "penstock.contol.dir=x")
         assert wrong.exit_code == 1
         assert "Did you mean 'penstock.control.dir'?" in wrong.stderr
 
-    def test_of_a_directory_that_others_may_write_in_is_refused(self, directory: str) -> None:
+    def test_list_refuses_a_directory_that_others_can_write(self, directory: str) -> None:
         os.mkdir(directory)
         os.chmod(directory, 0o777)
         done = call("list")
@@ -154,7 +154,7 @@ class TestList:
         ("rescale 5f3a count=4 a=b=3", Rescale(parallelism={"count": 4, "a=b": 3})),
     ],
 )
-def test_a_job_is_asked_for_what_the_command_says(job: FakeJob, arguments: str, asked: Request) -> None:
+def test_a_command_sends_its_request_to_the_job(job: FakeJob, arguments: str, asked: Request) -> None:
     done = call(*arguments.split())
     assert (done.exit_code, done.output) == (0, "")
     assert job.asked == [asked]
@@ -175,9 +175,7 @@ def test_a_job_is_asked_for_what_the_command_says(job: FakeJob, arguments: str, 
         ("cancel counts -s -yid application_1_2", Cancel(savepoint=True)),
     ],
 )
-def test_the_yarn_application_id_of_flinks_commands_is_accepted_with_a_note(
-    job: FakeJob, arguments: str, asked: Request
-) -> None:
+def test_flinks_yarn_application_id_is_accepted_with_a_note(job: FakeJob, arguments: str, asked: Request) -> None:
     done = call(*arguments.split())
     assert (done.exit_code, done.stdout) == (0, "")
     assert done.stderr == "Note: -yid has no effect. Penstock finds its jobs without a YARN application id.\n"
@@ -185,7 +183,7 @@ def test_the_yarn_application_id_of_flinks_commands_is_accepted_with_a_note(
 
 
 @pytest.mark.parametrize("command", [["savepoint", "counts"], ["stop", "counts"], ["cancel", "-s", "counts"]])
-def test_the_path_of_the_savepoint_is_all_that_is_printed(job: FakeJob, command: list[str]) -> None:
+def test_the_only_output_is_the_path_of_the_savepoint(job: FakeJob, command: list[str]) -> None:
     job.answers = lambda: Done(savepoint=SAVEPOINT)
     assert call(*command).output == f"{SAVEPOINT}\n"
 
@@ -205,12 +203,12 @@ def test_the_path_of_the_savepoint_is_all_that_is_printed(job: FakeJob, command:
         "stop counts -D nothing",
     ],
 )
-def test_a_wrong_command_line_asks_for_nothing(job: FakeJob, arguments: str) -> None:
+def test_an_invalid_command_line_sends_no_request(job: FakeJob, arguments: str) -> None:
     assert call(*arguments.split()).exit_code == 2
     assert job.asked == []
 
 
-def test_what_the_job_refuses_is_told_in_its_words(job: FakeJob) -> None:
+def test_a_refusal_is_printed_as_the_job_words_it(job: FakeJob) -> None:
     def refuse() -> Answer:
         raise PenstockError("It has no operator 'x'.", fix="Its operators are 'y'.")
 
@@ -220,7 +218,7 @@ def test_what_the_job_refuses_is_told_in_its_words(job: FakeJob) -> None:
     assert done.stderr == "PenstockError: It has no operator 'x'.\nFix: Its operators are 'y'.\n"
 
 
-def test_a_job_that_does_not_run_is_told_with_those_that_do(job: FakeJob) -> None:
+def test_the_error_for_an_unknown_job_lists_the_running_ones(job: FakeJob) -> None:
     done = call("stop", "cuonts")
     assert done.exit_code == 1
     assert f"JobNotFound: No job with the id or name 'cuonts' runs on this host. Running jobs: {ID}" in done.stderr
@@ -228,35 +226,35 @@ def test_a_job_that_does_not_run_is_told_with_those_that_do(job: FakeJob) -> Non
 
 
 class TestSavepoint:
-    def test_of_a_job_that_is_named_like_a_command_is_made_by_its_id(self, another: FakeJob, tmp_path: Path) -> None:
+    def test_a_job_named_like_a_command_is_addressed_by_its_id(self, another: FakeJob, tmp_path: Path) -> None:
         assert call("savepoint", "list", str(tmp_path)).stdout == ""
         assert another.asked == []
         assert call("savepoint", "7777", "/there").exit_code == 0
         assert another.asked == [MakeSavepoint(directory="/there")]
 
-    def test_of_a_job_that_is_named_as_the_help_names_any_is_made(self, directory: str) -> None:
+    def test_a_job_named_like_the_placeholder_is_accepted(self, directory: str) -> None:
         job = FakeJob(directory, name="JOB")
         assert call("savepoint", "JOB").exit_code == 0
         assert job.asked == [MakeSavepoint()]
         job.point.close()
 
-    def test_says_how_it_is_used(self) -> None:
+    def test_the_help_of_savepoint_shows_its_usage(self) -> None:
         said = in_words(call("savepoint", "--help").output)
-        for part in ("savepoint [OPTIONS] JOB [DIR] | COMMAND [ARGS]", "inspect", "Make a savepoint of a running job"):
+        for part in ("savepoint [OPTIONS] JOB [DIR] | COMMAND [ARGS]", "inspect", "Take a savepoint"):
             assert part in said
 
-    def test_is_not_made_and_removed_at_once(self, job: FakeJob, tmp_path: Path) -> None:
+    def test_taking_and_deleting_a_savepoint_cannot_be_combined(self, job: FakeJob, tmp_path: Path) -> None:
         assert call("savepoint", "-d", str(tmp_path), "counts").exit_code == 2
         assert job.asked == []
 
 
-def test_the_help_names_all_commands() -> None:
+def test_the_help_lists_all_commands() -> None:
     said = in_words(call("--help").output)
     for command in ("list", "run", "savepoint", "stop", "cancel", "rescale", "plan", "version"):
         assert f" {command} " in said
 
 
-def test_ctrl_c_ends_the_command_and_not_what_it_asked_for(job: FakeJob) -> None:
+def test_ctrl_c_ends_the_command_but_not_its_request(job: FakeJob) -> None:
     asked, left, made = threading.Event(), threading.Event(), threading.Event()
 
     def make() -> Answer:
@@ -272,7 +270,7 @@ def test_ctrl_c_ends_the_command_and_not_what_it_asked_for(job: FakeJob) -> None
         process.send_signal(signal.SIGINT)
         said = process.communicate()
     assert process.returncode == 130
-    assert said == ("", "Not waited for. The job was asked, and does it all the same.\n")
+    assert said == ("", "Stopped waiting. The job will still complete the request.\n")
     left.set()
     assert made.wait(60)
     assert job.asked == [MakeSavepoint()]

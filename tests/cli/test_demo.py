@@ -1,4 +1,4 @@
-"""`make run` tells the truth: its last line is computed, and a difference makes it fail."""
+"""The verdict of `make run` is computed from the results, and a difference makes the demo fail."""
 
 import io
 import os
@@ -21,7 +21,7 @@ DEMO = [sys.executable, "-m", "penstock.cli.demo"]
 EXPECTED = Counter({"/a": 1_000_000})
 
 
-def test_the_verdict_is_what_was_found():
+def test_the_verdict_reports_the_audit():
     assert verdict(1_000_000, audit(EXPECTED, {"/a": [(1, 1_000_000)]}), 2) == (
         "1,000,000 in, 1,000,000 counted, 2 crashes, 0 lost, 0 doubled"
     )
@@ -30,7 +30,7 @@ def test_the_verdict_is_what_was_found():
     )
 
 
-def test_nothing_differs_when_all_agrees():
+def test_matching_counts_have_no_differences():
     assert differences(1_000_000, EXPECTED, audit(EXPECTED, {"/a": [(1, 1_000_000)]}), 2, 2) == []
 
 
@@ -38,16 +38,16 @@ def test_nothing_differs_when_all_agrees():
     ("written", "runs", "crashes", "words"),
     [
         (1_000_000, [(1, 999_999)], 2, "/a: 1 of 1,000,000 requests were lost"),
-        (1_000_000, [(1, 1_000_000), (7, 8)], 2, "/a: 2 counts beyond the 1,000,000 requests of the log"),
+        (1_000_000, [(1, 1_000_000), (7, 8)], 2, "/a: 2 counts in excess of the 1,000,000 requests in the log"),
         (1_000_001, [(1, 1_000_000)], 2, "1,000,001 lines were written to the log, but it has 1,000,000"),
         (1_000_000, [(1, 1_000_000)], 1, "2 crashes were planned, 1 were seen"),
     ],
 )
-def test_a_difference_is_put_in_words(written, runs, crashes, words):
+def test_each_difference_has_a_description(written, runs, crashes, words):
     assert words in differences(written, EXPECTED, audit(EXPECTED, {"/a": runs}), crashes, 2)
 
 
-def test_a_worker_is_present_until_it_dies_however_it_dies(tmp_path):
+def test_a_worker_is_present_until_it_dies(tmp_path):
     code = """if True:
         import pathlib, sys
         from penstock.cli.presence import announce
@@ -80,7 +80,7 @@ def shown(progress, console):
     return console.file.getvalue()
 
 
-def test_a_terminal_shows_rate_epoch_and_state_below_the_bar():
+def test_a_terminal_shows_rate_epoch_and_state_below_the_progress_bar():
     console = Console(file=io.StringIO(), force_terminal=True, color_system=None, width=100, _environ={})
     text = shown(Progress(console, 1_000_000), console)
     figures = "600,000 of 1,000,000   rate 51,234/s   epoch 12   state 58 kB   crashes 1"
@@ -99,7 +99,7 @@ def test_a_log_file_gets_plain_lines():
 
 @pytest.mark.spark
 @pytest.mark.slow
-def test_a_short_demo_survives_both_crashes_and_adds_up(tmp_path):
+def test_a_short_demo_survives_both_crashes_with_correct_counts(tmp_path):
     done = subprocess.run(
         [*DEMO, "--records", "20000"],
         capture_output=True,
@@ -116,7 +116,7 @@ def test_a_short_demo_survives_both_crashes_and_adds_up(tmp_path):
 
 @pytest.mark.spark
 @pytest.mark.slow
-def test_ctrl_c_ends_the_demo_within_seconds_and_leaves_nothing(tmp_path):
+def test_ctrl_c_ends_the_demo_within_seconds_without_leftovers(tmp_path):
     demo = subprocess.Popen(
         [*DEMO, "--records", "20000"], stdout=subprocess.PIPE, text=True, env={**os.environ, "TMPDIR": str(tmp_path)}
     )

@@ -1,4 +1,4 @@
-"""`penstock run --dry-run -s PATH job.py` says what the program would be given, and starts nothing."""
+"""`penstock run --dry-run -s PATH job.py` prints what the program would restore, and starts nothing."""
 
 import json
 import os
@@ -90,25 +90,25 @@ def everything_in(directory):
     return {os.path.join(folder, name) for folder, _, names in os.walk(directory) for name in names}
 
 
-def test_what_fits_is_restored_and_the_exit_code_is_0(dry_run, path, tmp_path):
+def test_matching_state_is_restored_with_exit_code_0(dry_run, path, tmp_path):
     before = everything_in(tmp_path)
     result = dry_run("-p", "3")
     assert result.exit_code == 0, result.output
     assert result.output.splitlines() == [
-        f"Job 'the job' from the savepoint in {path}, of job 'harness'",
+        f"Job 'the job' from the savepoint of job 'harness' in {path}",
         "operator 'totals' (totals): restored",
         "  restored      order: value dataclass test_dry_run.Order(id: long, price: long)"
         " -> value dataclass __main__.Order(id: long, price: double)",
         "  starts empty  added: value string",
         "  not declared  old: value long",
         "  restored      seen: list long",
-        "source 'numbers' (Collection): restored, goes on after 2 records",
+        "source 'numbers' (Collection): restored, resumes after 2 records",
         "It would start.",
     ]
     assert everything_in(tmp_path) - before == {str(tmp_path / "job.py")}
 
 
-def test_what_does_not_fit_is_said_with_the_reason_and_the_exit_code_is_1(dry_run):
+def test_incompatible_state_is_explained_with_exit_code_1(dry_run):
     result = dry_run(price="str")
     assert result.exit_code == 1
     assert "operator 'totals' (totals): incompatible" in result.output
@@ -116,13 +116,13 @@ def test_what_does_not_fit_is_said_with_the_reason_and_the_exit_code_is_1(dry_ru
     assert "It would not start." in result.output
 
 
-def test_operator_state_that_does_not_fit(dry_run):
+def test_incompatible_operator_state_is_explained(dry_run):
     result = dry_run(seen="str")
     assert result.exit_code == 1
     assert "  incompatible  seen: list long -> list string" in result.output
 
 
-def test_an_operator_that_is_gone_is_dropped_if_the_user_says_so(dry_run):
+def test_the_state_of_a_removed_operator_is_dropped_on_request(dry_run):
     refused = dry_run(uid="other")
     assert refused.exit_code == 1
     assert "operator 'totals' (totals): dropped" in refused.output
@@ -133,13 +133,13 @@ def test_an_operator_that_is_gone_is_dropped_if_the_user_says_so(dry_run):
     assert "  dropped       order" in allowed.output
 
 
-def test_a_function_that_cannot_be_opened_is_named(dry_run):
+def test_the_error_names_a_function_whose_open_fails(dry_run):
     result = dry_run(opening="raise OSError('no model')")
     assert result.exit_code == 1
     assert "Operator 'totals' (uid 'totals') could not be opened: no model" in result.output
 
 
-def test_as_json(dry_run, path):
+def test_dry_run_prints_json(dry_run, path):
     said = json.loads(dry_run("--json", price="str").output)
     assert (said["program"], said["savepoint"], said["would_start"]) == ("the job", path, False)
     (operator,) = said["operators"]
@@ -154,9 +154,9 @@ def test_as_json(dry_run, path):
 
 @pytest.mark.parametrize(
     ("options", "said"),
-    [(["--dry-run"], "with a savepoint"), (["--json", "-s", "somewhere"], "It is for --dry-run")],
+    [(["--dry-run"], "needs a savepoint"), (["--json", "-s", "somewhere"], "This option requires --dry-run")],
 )
-def test_options_that_mean_nothing_are_refused(tmp_path, options, said):
+def test_meaningless_options_are_refused(tmp_path, options, said):
     program = tmp_path / "job.py"
     program.write_text("")
     result = CliRunner().invoke(app, ["run", *options, str(program)])
@@ -164,7 +164,7 @@ def test_options_that_mean_nothing_are_refused(tmp_path, options, said):
     assert said in result.output
 
 
-def test_a_path_without_a_savepoint_is_an_error_as_in_a_run(dry_run, tmp_path):
+def test_a_path_without_a_savepoint_is_the_same_error_as_in_a_run(dry_run, tmp_path):
     result = dry_run("-s", str(tmp_path))
     assert result.exit_code == 1
     assert "No savepoint found in" in result.output

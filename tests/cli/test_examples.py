@@ -1,4 +1,4 @@
-"""The README's first program is examples/first.py, and both examples give what they say."""
+"""The README's first program is examples/first.py, and both examples produce the documented output."""
 
 import importlib.util
 import os
@@ -25,20 +25,19 @@ def test_the_readmes_first_program_is_the_example_and_has_12_lines():
 
 
 @pytest.mark.spark
-def test_the_readmes_output_is_what_the_first_program_prints():
+def test_the_first_program_prints_the_readmes_output():
     done = subprocess.run(
         [sys.executable, "-m", "penstock.cli.main", "run", ROOT / "examples/first.py"],
         capture_output=True,
         text=True,
         timeout=120,
-        # All as it is for a user.
+        # The same environment as a user has.
         env=class_archive.without(os.environ),
     )
     assert (done.stdout, without_job_lines(done.stderr)) == (OUTPUT, "")
 
 
-def test_the_url_count_gives_one_output_per_request():
-    """F3."""
+def test_the_url_count_emits_one_result_per_request():
     spec = importlib.util.spec_from_file_location("url_count", ROOT / "examples/url_count.py")
     example = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(example)

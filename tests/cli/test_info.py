@@ -1,4 +1,4 @@
-"""`penstock info` says what a program's job promises, and runs nothing of it."""
+"""`penstock info` prints the end-to-end guarantee of a program's job without running it."""
 
 import json
 
@@ -29,14 +29,14 @@ def call(invoke):
     return call
 
 
-def test_in_words_by_default(call, tmp_path):
+def test_info_prints_text_by_default(call, tmp_path):
     settings = ("-D", "execution.checkpointing.interval=1 s", "-D", f"state.checkpoints.dir={tmp_path}/checkpoints")
     result = call(*settings, "my job")
     assert result.exit_code == 0, result.output
-    called = "its function is called at once, and again for the records of an epoch that is run again"
+    called = "its function is called immediately, and again for each record of a replayed epoch"
     assert result.output.splitlines() == [
         f"Job 'my job' is at-least-once, because of sink 'never' (uid 'call'): {called}.",
-        "  checkpoints: exactly-once: checkpoints outlive the driver, and the next one goes on from the last",
+        "  checkpoints: exactly-once: checkpoints outlive the driver, and the next driver resumes from the last one",
         "  flow control: epochs of about 1000 ms: follows the checkpoint interval, at least 1000 ms",
         "  source 'Sequence' (uid 'numbers'): replayable: it generates records from integers, and the checkpoint "
         "stores the next one of every split",
@@ -46,18 +46,22 @@ def test_in_words_by_default(call, tmp_path):
     assert not (tmp_path / "checkpoints").exists()
 
 
-def test_as_json(call):
-    told = json.loads(call("--json", "my job").output)
-    assert (told["job"], told["guarantee"], told["weakest"]) == ("my job", "at-least-once", ["call", "checkpoints"])
-    assert told["flow"]["target_ms"] is None
-    assert [(source["uid"], source["replayable"]) for source in told["sources"]] == [("numbers", True)]
-    assert [(sink["uid"], sink["guarantee"]) for sink in told["sinks"]] == [
+def test_info_prints_json(call):
+    guarantee = json.loads(call("--json", "my job").output)
+    assert (guarantee["job"], guarantee["guarantee"], guarantee["weakest"]) == (
+        "my job",
+        "at-least-once",
+        ["call", "checkpoints"],
+    )
+    assert guarantee["flow"]["target_ms"] is None
+    assert [(source["uid"], source["replayable"]) for source in guarantee["sources"]] == [("numbers", True)]
+    assert [(sink["uid"], sink["guarantee"]) for sink in guarantee["sinks"]] == [
         ("out", "exactly-once"),
         ("call", "at-least-once"),
     ]
 
 
-def test_a_program_without_a_job_is_told_so(call):
+def test_info_reports_a_program_without_a_job(call):
     result = call("my job", program="print('hello')")
     assert result.exit_code == 1
     assert "never called env.execute()" in result.output

@@ -1,4 +1,4 @@
-"""The ledger holds every count that the demo's job gave, and its audit finds what is missing or too much."""
+"""The ledger holds every count that the demo's job emits, and its audit finds losses and duplicates."""
 
 import pytest
 
@@ -18,7 +18,7 @@ def figures(found):
     return found.counted, found.lost.total(), found.doubled.total()
 
 
-def test_runs_that_tile_the_counts_are_right_in_whatever_order():
+def test_runs_that_cover_all_counts_are_correct_in_any_order():
     assert figures(audit(EXPECTED, RIGHT)) == (13, 0, 0)
     assert figures(audit(EXPECTED, {"/a": [(5, 10), (1, 4)], "/b": [(3, 3), (1, 2)]})) == (13, 0, 0)
 
@@ -26,28 +26,28 @@ def test_runs_that_tile_the_counts_are_right_in_whatever_order():
 @pytest.mark.parametrize(
     ("planted", "counted", "lost", "doubled"),
     [
-        pytest.param({"/a": [(1, 4), (6, 10)]}, 9, 1, 0, id="a record between two others"),
-        pytest.param({"/a": [(1, 9)]}, 9, 1, 0, id="the last record"),
-        pytest.param({"/a": [(1, 4), (4, 10)]}, 11, 0, 1, id="a record given twice"),
-        pytest.param({"/a": [(1, 4), (5, 10), (5, 10)]}, 16, 0, 6, id="an epoch given twice"),
+        pytest.param({"/a": [(1, 4), (6, 10)]}, 9, 1, 0, id="lost record in the middle"),
+        pytest.param({"/a": [(1, 9)]}, 9, 1, 0, id="lost last record"),
+        pytest.param({"/a": [(1, 4), (4, 10)]}, 11, 0, 1, id="duplicate record"),
+        pytest.param({"/a": [(1, 4), (5, 10), (5, 10)]}, 16, 0, 6, id="duplicate epoch"),
         pytest.param({"/a": [(1, 12)]}, 12, 0, 2, id="two records counted twice"),
-        pytest.param({"/a": [(1, 6), (5, 8)]}, 10, 2, 2, id="state that went back by two"),
-        pytest.param({}, 0, 10, 0, id="a whole URL"),
-        pytest.param({"/a": [(1, 10)], "/c": [(1, 2)]}, 12, 0, 2, id="a URL that is not in the log"),
+        pytest.param({"/a": [(1, 6), (5, 8)]}, 10, 2, 2, id="state rolled back by two"),
+        pytest.param({}, 0, 10, 0, id="lost URL"),
+        pytest.param({"/a": [(1, 10)], "/c": [(1, 2)]}, 12, 0, 2, id="URL that is not in the log"),
     ],
 )
-def test_a_planted_loss_and_a_planted_double_are_found(planted, counted, lost, doubled):
+def test_the_audit_finds_planted_losses_and_duplicates(planted, counted, lost, doubled):
     assert figures(audit({"/a": 10}, planted)) == (counted, lost, doubled)
 
 
-def test_the_audit_names_the_url():
+def test_the_audit_reports_the_url():
     found = audit(EXPECTED, {"/a": [(1, 10), (10, 10)], "/b": [(1, 1)]})
     assert found.lost == {"/b": 2}
     assert found.doubled == {"/a": 1}
     assert found.final == {"/a": 10, "/b": 1}
 
 
-def test_a_page_committed_again_is_the_same_page_but_equal_content_is_another(tmp_path):
+def test_committing_a_page_again_is_idempotent(tmp_path):
     sink = LedgerSink(tmp_path)
     writer = sink.create_writer(None)
     pages = []
@@ -63,13 +63,13 @@ def test_a_page_committed_again_is_the_same_page_but_equal_content_is_another(tm
     assert read_ledger(tmp_path) == {"/a": [(1, 2), (1, 2)]}
 
 
-def test_an_epoch_without_records_has_no_page(tmp_path):
+def test_an_epoch_without_records_writes_no_page(tmp_path):
     assert LedgerSink(tmp_path).create_writer(None).prepare_commit() is None
 
 
 @pytest.mark.parametrize("point", ["level1.processed", "driver.collected", "driver.published", "driver.committed"])
-def test_the_ledger_is_right_through_a_crash(tmp_path, point):
-    """The demo's own job and sink, in process."""
+def test_the_ledger_is_correct_after_a_crash(tmp_path, point):
+    """Runs the demo's own job and sink in process."""
     for folder in ("ledger", "workers"):
         (tmp_path / folder).mkdir()
     urls = ["/a", "/b", "/a", "/a", "/c", "/b"] * 10

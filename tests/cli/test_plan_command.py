@@ -1,4 +1,4 @@
-"""`penstock plan` shows a program's job and runs nothing of it."""
+"""`penstock plan` shows a program's job without running it."""
 
 import json
 
@@ -30,7 +30,7 @@ def call(invoke):
     return call
 
 
-def test_in_words_by_default(call):
+def test_plan_prints_text_by_default(call):
     result = call("my job")
     assert result.exit_code == 0, result.output
     assert result.output.splitlines() == [
@@ -44,18 +44,18 @@ def test_in_words_by_default(call):
     ]
 
 
-def test_as_json(call):
+def test_plan_prints_json(call):
     result = call("--json", "my job")
     assert [node["uid"] for node in json.loads(result.output)["nodes"]] == ["numbers", "never", "sum", "out"]
 
 
-def test_as_a_picture(call, tmp_path):
+def test_plan_draws_a_picture(call, tmp_path):
     result = call("--svg", str(tmp_path / "plan.svg"), "my job")
     assert result.output == ""
     assert "Print to Std. Out" in (tmp_path / "plan.svg").read_text()
 
 
-def test_a_program_without_a_job_is_told_so(call):
+def test_plan_reports_a_program_without_a_job(call):
     result = call("my job", program="print('hello')")
     assert result.exit_code == 1
     assert "never called env.execute()" in result.output

@@ -1,4 +1,4 @@
-"""`penstock run` runs a program as python would, and shows errors in the user's words."""
+"""`penstock run` runs a program as python would, and prints errors without Penstock's stack frames."""
 
 import json
 import re
@@ -39,15 +39,15 @@ PRINTS_SETTINGS = (
 )
 
 
-def test_a_program_is_main_with_its_own_arguments_and_neighbours(write):
-    write("NAME = 'neighbour'", "beside.py")
-    program = write("import sys, beside; print(__name__, __file__, beside.NAME, sys.argv[1:])")
+def test_a_program_runs_as_main_with_its_arguments_and_sibling_modules(write):
+    write("NAME = 'neighbour'", "sibling.py")
+    program = write("import sys, sibling; print(__name__, __file__, sibling.NAME, sys.argv[1:])")
     done = penstock_run(program, "-p", "7", "--help", "x y")
     assert done.stdout == f"__main__ {program} neighbour ['-p', '7', '--help', 'x y']\n"
     assert done.returncode == 0
 
 
-def test_settings_of_the_command_line_reach_the_program(write):
+def test_command_line_settings_reach_the_program(write):
     program = write(PRINTS_SETTINGS)
     options = ["-p", "3", "-D", "state.backend=memory", "-D", "spark.app.name=a=b"]
     done = penstock_run(program, options=options)
@@ -58,7 +58,7 @@ def test_settings_of_the_command_line_reach_the_program(write):
     }
 
 
-def test_settings_of_the_command_line_are_those_of_the_environment(write):
+def test_command_line_settings_are_in_the_environments_configuration(write):
     program = write(
         "from penstock.datastream import StreamExecutionEnvironment as E\n"
         "env = E.get_execution_environment()\n"
@@ -75,7 +75,7 @@ def test_settings_of_the_command_line_are_those_of_the_environment(write):
         ["-s", "/saved", "-n", "-yid", "application_1_2"],
     ],
 )
-def test_savepoints_are_given_in_flinks_spelling_too(write, options):
+def test_savepoint_options_accept_flinks_spelling(write, options):
     done = penstock_run(write(PRINTS_SETTINGS), options=options)
     assert json.loads(done.stdout) == {
         "execution.state-recovery.path": "/saved",
@@ -84,7 +84,7 @@ def test_savepoints_are_given_in_flinks_spelling_too(write, options):
     assert done.stderr.startswith("Note: -yid has no effect.") == ("-yid" in options)
 
 
-def test_a_quiet_run_is_a_setting(write):
+def test_quiet_sets_a_configuration_key(write):
     done = penstock_run(write(PRINTS_SETTINGS), options=["--quiet"])
     assert json.loads(done.stdout) == {"penstock.console.quiet": "true"}
 
@@ -96,20 +96,20 @@ class TestAProgramThatNeverCallsExecute:
         "env.from_collection([1]).print()\n"
     )
 
-    def test_is_warned_of_with_the_line_of_its_stream(self, write):
+    def test_a_program_without_execute_causes_a_warning_with_its_line(self, write):
         program = write(self.DECLARES)
         done = penstock_run(program)
         assert (done.returncode, done.stdout) == (0, "")
         assert done.stderr == (
-            f"The program declared a stream at {program}:3 and did not run it: it never called env.execute().\n"
+            f"The program declared a stream at {program}:3 but did not run it, because it never called env.execute().\n"
         )
 
-    def test_is_not_warned_of_again_when_it_fails(self, write):
+    def test_a_failed_program_causes_no_warning_about_execute(self, write):
         done = penstock_run(write(self.DECLARES + "raise SystemError('mine')\n"))
         assert done.returncode == 1
         assert "env.execute()" not in done.stderr
 
-    def test_is_not_warned_of_if_it_declares_nothing(self, write):
+    def test_a_program_without_streams_causes_no_warning_about_execute(self, write):
         done = penstock_run(write(self.DECLARES.replace("env.from_collection([1]).print()\n", "")))
         assert (done.returncode, done.stderr) == (0, "")
 
@@ -117,17 +117,17 @@ class TestAProgramThatNeverCallsExecute:
 class TestAJobThatWasCancelled:
     RAISES = "from penstock.common.job import JobCancelled\nraise JobCancelled(\"Job 'x' was cancelled.\")\n"
 
-    def test_is_not_a_failure_of_the_program(self, write):
+    def test_a_cancelled_job_is_not_a_failure(self, write):
         done = penstock_run(write(self.RAISES))
         assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
-    def test_is_told_with_what_could_not_be_done(self, write):
+    def test_the_message_of_an_incomplete_cancellation_is_printed(self, write):
         text = "Job 'x' was cancelled here, but its checkpoints remain."
         done = penstock_run(write(self.RAISES.replace("Job 'x' was cancelled.", text)))
         assert (done.returncode, done.stderr) == (0, f"{text}\n")
 
     @pytest.mark.parametrize("options", [[], ["--quiet"]])
-    def test_is_told_where_the_jobs_own_line_is_not(self, write, options):
+    def test_a_cancellation_is_printed_if_the_log_line_is_not(self, write, options):
         own = "import logging; logging.basicConfig()\nfrom penstock.common.console import console; console()\n"
         own = "" if options else own
         done = penstock_run(write(own + self.RAISES), options=options)
@@ -135,25 +135,25 @@ class TestAJobThatWasCancelled:
 
 
 @pytest.mark.parametrize("options", [["-D", "novalue"], ["-D", "=x"], ["-p", "0"], ["-p", "many"]])
-def test_a_wrong_option_is_refused_before_the_program_runs(write, options):
+def test_an_invalid_option_is_refused_before_the_program_runs(write, options):
     done = penstock_run(write("print('ran')"), options=options)
     assert done.returncode == 2
     assert "ran" not in done.stdout
     assert options[0] in done.stderr
 
 
-def test_a_program_that_is_not_there_is_named(tmp_path):
+def test_the_error_for_a_missing_program_names_it(tmp_path):
     done = penstock_run("nowhere.py", cwd=tmp_path)
     assert done.returncode == 2
     assert "nowhere.py" in done.stderr
 
 
 @pytest.mark.parametrize(("end", "code"), [("sys.exit(3)", 3), ("sys.exit()", 0), ("sys.exit('no')", 1)])
-def test_the_programs_exit_code_is_ours(write, end, code):
+def test_the_exit_code_of_the_program_is_returned(write, end, code):
     assert penstock_run(write(f"import sys; {end}")).returncode == code
 
 
-def test_an_error_of_penstock_is_its_message_and_the_users_line(write):
+def test_a_penstock_error_is_printed_with_the_users_line(write):
     program = write(
         "from penstock.datastream import StreamExecutionEnvironment\n"
         "env = StreamExecutionEnvironment.get_execution_environment()\n"
@@ -168,7 +168,7 @@ def test_an_error_of_penstock_is_its_message_and_the_users_line(write):
     )
 
 
-def test_an_error_of_the_program_is_the_users_traceback_only(write):
+def test_a_program_error_is_printed_with_the_users_traceback(write):
     program = write("def half(n):\n    return n / 0\n\ntry:\n    half(1)\nexcept ValueError:\n    pass\n")
     done = penstock_run(program)
     assert done.returncode == 1
@@ -177,7 +177,7 @@ def test_an_error_of_the_program_is_the_users_traceback_only(write):
     assert OURS not in done.stderr
 
 
-def test_frames_of_ours_below_the_users_are_left_out_of_causes_too(write):
+def test_penstock_frames_are_removed_from_causes_as_well(write):
     program = write(
         "from penstock.common import Row\n"
         "try:\n    Row(1, 2)['name']\n"
@@ -214,11 +214,11 @@ def test_version_names_penstock_spark_and_python():
 
 
 @pytest.mark.spark
-def test_an_error_in_a_function_is_the_users_traceback_with_the_operator(write):
-    """And workers find the program's neighbours."""
-    write("def parse(text):\n    return int(text)\n", "beside.py")
+def test_a_function_error_is_printed_with_the_operator(write):
+    """Workers also find modules next to the program."""
+    write("def parse(text):\n    return int(text)\n", "sibling.py")
     program = write(
-        "from beside import parse\n"
+        "from sibling import parse\n"
         "from penstock.datastream import StreamExecutionEnvironment\n"
         "env = StreamExecutionEnvironment.get_execution_environment()\n"
         "env.from_collection(['1', 'two']).map(lambda text: parse(text)).name('parse').uid('p').print()\n"
@@ -229,7 +229,7 @@ def test_an_error_in_a_function_is_the_users_traceback_with_the_operator(write):
     assert "Operator 'parse' (uid 'p') failed" in done.stderr
     failed = "ValueError: invalid literal for int() with base 10: 'two'"
     printed = without_job_lines(done.stderr)
-    assert printed.startswith(f"{program.with_name('beside.py')}:2: {failed}\n    return int(text)\n")
+    assert printed.startswith(f"{program.with_name('sibling.py')}:2: {failed}\n    return int(text)\n")
     assert f"  see also {program}:4, in <lambda>\n" in done.stderr
     assert OURS not in done.stderr
     assert not re.search(r"py4j|java|scala", done.stderr)

@@ -1,4 +1,4 @@
-"""`penstock run -s PATH` with a path that will not do: each says why, changes nothing, and comes before Spark."""
+"""`penstock run -s PATH` refuses an unusable savepoint with a reason, before Spark starts and without changes."""
 
 import os
 import subprocess
@@ -51,7 +51,7 @@ def contents(directory: Path) -> dict[str, bytes]:
 
 
 def refused(path: Path, source: str = "words", operator: str = "count") -> str:
-    """What is printed instead of running. There is no Java to start Spark with."""
+    """Return the error output of a refused run. Java is missing, so Spark cannot start."""
     folder = path.parent
     (folder / "job.py").write_text(PROGRAM.format(source=source, operator=operator))
     before = contents(folder)
@@ -69,7 +69,7 @@ def refused(path: Path, source: str = "words", operator: str = "count") -> str:
     return done.stderr.replace(str(folder), "FOLDER")
 
 
-def test_where_there_is_no_savepoint(tmp_path: Path) -> None:
+def test_a_path_without_a_savepoint_is_refused(tmp_path: Path) -> None:
     assert refused(tmp_path / "nothing") == (
         "job.py:6: NotASavepoint: No savepoint found in FOLDER/nothing: it has no _metadata.\n"
         '    env.execute("counts")\n'
@@ -77,7 +77,7 @@ def test_where_there_is_no_savepoint(tmp_path: Path) -> None:
     )
 
 
-def test_half_of_one_that_was_never_finished(savepoint: Path) -> None:
+def test_an_unfinished_savepoint_is_refused(savepoint: Path) -> None:
     (savepoint / "_metadata").unlink()
     assert refused(savepoint) == (
         "job.py:6: IncompleteSavepoint: The savepoint in FOLDER/savepoint is not complete: it has state, but no "
@@ -88,7 +88,7 @@ def test_half_of_one_that_was_never_finished(savepoint: Path) -> None:
     )
 
 
-def test_half_of_one_that_was_copied_in_part(savepoint: Path) -> None:
+def test_a_partially_copied_savepoint_is_refused(savepoint: Path) -> None:
     gone = min((savepoint / "state").iterdir())
     gone.unlink()
     assert refused(savepoint) == (
@@ -99,7 +99,7 @@ def test_half_of_one_that_was_copied_in_part(savepoint: Path) -> None:
     )
 
 
-def test_one_of_another_program(savepoint: Path) -> None:
+def test_a_savepoint_of_another_program_is_refused(savepoint: Path) -> None:
     assert refused(savepoint, source="lines", operator="most") == (
         "job.py:6: OtherJob: Nothing in the savepoint in FOLDER/savepoint matches this program. It was made from "
         "job 'harness' and has the uids 'count', 'words'; this program has 'lines', 'most', 'print'.\n"
@@ -109,7 +109,7 @@ def test_one_of_another_program(savepoint: Path) -> None:
     )
 
 
-def test_one_of_a_newer_version(savepoint: Path) -> None:
+def test_a_savepoint_of_a_newer_version_is_refused(savepoint: Path) -> None:
     data = (savepoint / "_metadata").read_bytes()
     start = data.index(b"\n") + 1
     body = msgspec.msgpack.encode(

@@ -1,4 +1,4 @@
-"""`penstock savepoint`: what it says of savepoints, and what it removes."""
+"""`penstock savepoint` describes, compares, lists and deletes savepoints."""
 
 import json
 from pathlib import Path
@@ -38,7 +38,7 @@ def savepoints(tmp_path: Path) -> list[str]:
         return [first, job.savepoint(tmp_path)]
 
 
-def test_one_is_described_and_two_are_compared(savepoints: list[str]) -> None:
+def test_a_savepoint_is_described_and_two_are_compared(savepoints: list[str]) -> None:
     code, said = call("inspect", savepoints[0])
     assert code == 0
     for part in ("operator 'count'", "n: ", "source 'words'"):
@@ -52,7 +52,7 @@ def test_one_is_described_and_two_are_compared(savepoints: list[str]) -> None:
     assert {"of": "source", "uid": "words", "what": "records", "was": 2, "now": 3} in json.loads(said)
 
 
-def test_those_of_a_directory_are_listed_and_what_is_none_is_told(savepoints: list[str], tmp_path: Path) -> None:
+def test_list_shows_savepoints_and_flags_incomplete_ones(savepoints: list[str], tmp_path: Path) -> None:
     (Path(savepoints[1]) / "_metadata").unlink()
     code, said = call("list", str(tmp_path))
     lines = {line.split()[0]: line for line in said.splitlines()}
@@ -61,7 +61,7 @@ def test_those_of_a_directory_are_listed_and_what_is_none_is_told(savepoints: li
     assert "not complete" in lines[savepoints[1]]
 
 
-def test_one_is_removed_and_nothing_else(savepoints: list[str], tmp_path: Path) -> None:
+def test_dispose_deletes_only_the_given_savepoint(savepoints: list[str], tmp_path: Path) -> None:
     assert call("-d", savepoints[0])[0] == 0
     assert [str(path) for path in tmp_path.iterdir()] == [savepoints[1]]
     code, said = call("-d", str(tmp_path))
@@ -70,8 +70,8 @@ def test_one_is_removed_and_nothing_else(savepoints: list[str], tmp_path: Path) 
     assert Path(savepoints[1]).exists()
 
 
-def test_options_about_a_savepoint_need_one(tmp_path: Path) -> None:
+def test_savepoint_options_require_a_savepoint(tmp_path: Path) -> None:
     (tmp_path / "job.py").touch()
     done = CliRunner().invoke(app, ["run", "-n", str(tmp_path / "job.py")])
     assert done.exit_code == 2
-    assert "give one with" in " ".join(done.output.replace("│", "").split())
+    assert "pass one with" in " ".join(done.output.replace("│", "").split())

@@ -18,16 +18,20 @@ from penstock.errors import PenstockError
 
 class TestNames:
     def test_from_a_package(self) -> None:
-        with pytest.raises(AbsentImport, match=r"penstock\.datastream\.SlotSharingGroup: Not there: Spark gives tasks"):
+        with pytest.raises(
+            AbsentImport, match=r"penstock\.datastream\.SlotSharingGroup: Not available: Spark assigns cores"
+        ):
             from penstock.datastream import SlotSharingGroup  # noqa: F401
 
     def test_from_a_plain_module(self) -> None:
-        with pytest.raises(AbsentImport, match=r"functions\.AsyncFunctionDescriptor: Not there: .* the inside"):
+        with pytest.raises(
+            AbsentImport, match=r"functions\.AsyncFunctionDescriptor: Not available: .* PyFlink internal"
+        ):
             from penstock.datastream.functions import AsyncFunctionDescriptor  # noqa: F401
 
     def test_as_an_attribute(self) -> None:
         for module in (penstock.datastream, penstock.datastream.functions):
-            with pytest.raises(AbsentAttribute, match="Not there: it belongs to the inside"):
+            with pytest.raises(AbsentAttribute, match="Not available: it is a PyFlink internal"):
                 _ = module.AsyncFunctionDescriptor
             assert not hasattr(module, "AsyncFunctionDescriptor")
             assert getattr(module, "AsyncFunctionDescriptor", 7) == 7
@@ -50,7 +54,7 @@ class TestNamesOfEarlierVersions:
     @pytest.mark.parametrize(
         ("call", "says"),
         [
-            ("env.set_stream_time_characteristic(1)", "a program has event time where it assigns timestamps"),
+            ("env.set_stream_time_characteristic(1)", "a program uses event time if it assigns timestamps"),
             ("env.get_config().set_restart_strategy(1)", r"env\.set_restart_strategy\("),
             ("env.get_checkpoint_config().set_checkpoint_storage_dir('d')", r"state\.checkpoints\.dir"),
             ("env.get_checkpoint_config().enable_externalized_checkpoints(1)", "ExternalizedCheckpointRetention"),
@@ -67,7 +71,7 @@ class TestNamesOfEarlierVersions:
 
     @pytest.mark.parametrize("name", ["TimeCharacteristic", "ExternalizedCheckpointCleanup"])
     def test_imported(self, name: str) -> None:
-        with pytest.raises(AbsentImport, match=f"{name}: Flink 2 has it no more"):
+        with pytest.raises(AbsentImport, match=f"{name}: Removed in Flink 2"):
             exec(f"from penstock.datastream import {name}")
 
 
@@ -77,9 +81,9 @@ class TestModules:
         [
             ("penstock.table", "Penstock has no Table API"),
             ("penstock.table.udf", "Penstock has no Table API"),
-            ("penstock.datastream.slot_sharing_group", "Spark gives tasks their cores"),
+            ("penstock.datastream.slot_sharing_group", "Spark assigns cores"),
             ("penstock.datastream.connectors.pulsar", r"env\.from_spark\(env\.spark\.readStream\.format\('pulsar'\)"),
-            ("penstock.java_gateway", "no Java object stands behind"),
+            ("penstock.java_gateway", "Penstock objects do not wrap Java objects"),
         ],
     )
     def test_imported(self, name: str, says: str) -> None:
@@ -88,11 +92,11 @@ class TestModules:
         assert name not in sys.modules
 
     def test_from_its_package(self) -> None:
-        with pytest.raises(AbsentImport, match="Spark gives tasks their cores"):
+        with pytest.raises(AbsentImport, match="Spark assigns cores"):
             from penstock.datastream import slot_sharing_group  # noqa: F401
 
     def test_as_an_attribute(self) -> None:
-        with pytest.raises(AbsentAttribute, match="Spark gives tasks their cores"):
+        with pytest.raises(AbsentAttribute, match="Spark assigns cores"):
             _ = penstock.datastream.slot_sharing_group
 
     def test_a_module_that_nobody_has_is_an_ordinary_error(self) -> None:
@@ -105,7 +109,7 @@ class TestMembers:
     def test_of_an_object(self) -> None:
         env = StreamExecutionEnvironment.get_execution_environment()
         with pytest.raises(
-            AbsentAttribute, match=r"StreamExecutionEnvironment\.set_buffer_timeout: .* Leave the call out"
+            AbsentAttribute, match=r"StreamExecutionEnvironment\.set_buffer_timeout: .* Remove the call"
         ):
             env.set_buffer_timeout(100)  # type: ignore[attr-defined]
         assert not hasattr(env, "set_buffer_timeout")
@@ -113,7 +117,7 @@ class TestMembers:
     def test_of_a_subclass_under_its_name(self) -> None:
         env = StreamExecutionEnvironment.get_execution_environment()
         keyed = env.from_collection([1]).key_by(lambda value: value)
-        with pytest.raises(AbsentAttribute, match=r"KeyedStream\.cache: Not there: a job computes its streams"):
+        with pytest.raises(AbsentAttribute, match=r"KeyedStream\.cache: Not available: a job computes its streams"):
             keyed.cache()  # type: ignore[attr-defined]
 
     def test_of_a_class(self) -> None:

@@ -292,7 +292,7 @@ class TestRefused:
         assert caught.value.locations[0].file == __file__
 
     def test_a_dead_letter_tag_must_be_an_output_tag(self):
-        with pytest.raises(GraphError, match="dead_letters is an OutputTag, not str"):
+        with pytest.raises(GraphError, match="dead_letters must be an OutputTag, not str"):
             environment().from_source(Messages(), dead_letters="broken")
 
     def test_an_unknown_side_output_of_a_source_is_rejected(self):

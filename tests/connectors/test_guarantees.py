@@ -131,8 +131,8 @@ def test_sources_that_cannot_be_throttled_are_named() -> None:
     env.from_sequence(1, 2).uid("numbers").print()
     sources = {source.uid: source.not_throttled for source in guarantee(env).sources}
     assert sources["numbers"] == ""
-    assert "cut into epochs" in sources["list"]
-    assert "    cannot be throttled: it is cut into epochs" in in_words(guarantee(env))
+    assert "divided into epochs" in sources["list"]
+    assert "    cannot be throttled: it is divided into epochs" in in_words(guarantee(env))
 
 
 @pytest.mark.parametrize(("source", "level"), [(Lines(str), logging.WARNING), (DataGeneratorSource(str), logging.INFO)])

@@ -1,4 +1,4 @@
-"""What AsyncDataStream refuses while the program is built, and what to do instead."""
+"""AsyncDataStream validates its arguments while the program is built, and each error names a fix."""
 
 import functools
 import re
@@ -74,52 +74,52 @@ def stream():
 @pytest.mark.parametrize(
     ("function", "options", "problem", "fix"),
     [
-        (plain, {}, "plain is no async function", "Write `async def plain(value)`"),
-        (Plain(), {}, "async_invoke of Plain is no async function", "Write `async def async_invoke(self, value)`"),
-        (lambda value: [value], {}, "<lambda> is no async function", "Write `async def fetch(value)`"),
-        (streaming, {}, "streaming yields, so there is nothing to wait for", "Write `return [value, ...]`."),
-        (Fetch, {}, "unordered_wait got the class Fetch; it needs an object", "Write unordered_wait(stream, Fetch()"),
+        (plain, {}, "plain is not an async function", "Write `async def plain(value)`"),
+        (Plain(), {}, "async_invoke of Plain is not an async function", "Write `async def async_invoke(self, value)`"),
+        (lambda value: [value], {}, "<lambda> is not an async function", "Write `async def fetch(value)`"),
+        (streaming, {}, "streaming is an async generator", "Write `return [value, ...]`."),
+        (Fetch, {}, "unordered_wait received the class Fetch", "Write unordered_wait(stream, Fetch()"),
         (Upper(), {}, "needs an AsyncFunction or an async function, not Upper", "Write `async def fetch(value)"),
         (5, {}, "needs an AsyncFunction or an async function, not int", "Write `async def fetch(value)"),
         (AsyncTimeout(), {}, "timeout of AsyncTimeout is an async function", "Write `def timeout(self, value)`."),
-        (fetch, {"timeout": None}, "unordered_wait needs a timeout, not None", "as in Time.seconds(10)"),
-        (fetch, {"timeout": "10 s"}, "unordered_wait needs a timeout, not '10 s'", "as in Time.seconds(10)"),
-        (fetch, {"capacity": 0}, "at least 1, not 0", "leave it out: it is 100 then"),
-        (fetch, {"capacity": "many"}, "at least 1, not 'many'", "leave it out: it is 100 then"),
-        (fetch, {"capacity": True}, "at least 1, not True", "leave it out: it is 100 then"),
+        (fetch, {"timeout": None}, "unordered_wait needs a timeout, not None", "such as Time.seconds(10)"),
+        (fetch, {"timeout": "10 s"}, "unordered_wait needs a timeout, not '10 s'", "such as Time.seconds(10)"),
+        (fetch, {"capacity": 0}, "at least 1, not 0", "omit it to use 100"),
+        (fetch, {"capacity": "many"}, "at least 1, not 'many'", "omit it to use 100"),
+        (fetch, {"capacity": True}, "at least 1, not True", "omit it to use 100"),
     ],
 )
-def test_a_mistake_is_told_where_it_was_made(stream, function, options, problem, fix):
+def test_an_invalid_argument_is_refused_at_the_call_with_a_fix(stream, function, options, problem, fix):
     with pytest.raises(GraphError, match=re.escape(problem)) as caught:
         AsyncDataStream.unordered_wait(stream, function, **{"timeout": TEN, **options})
     assert fix in caught.value.fix
 
 
-def test_a_strategy_must_be_one_and_must_have_an_end(stream):
+def test_a_retry_strategy_must_be_valid_and_needs_a_timeout(stream):
     again = FixedDelayRetryStrategy(3, 100, None, has_exception_predicate)
     for strategy, timeout, problem in [
         (None, TEN, "ordered_wait_with_retry needs an AsyncRetryStrategy, not None"),
         (3, TEN, "ordered_wait_with_retry needs an AsyncRetryStrategy, not a int"),
-        (NoPredicate(), TEN, "get_retry_predicate of NoPredicate gave None"),
-        (again, Time.seconds(0), "without one a record could be retried for ever"),
+        (NoPredicate(), TEN, "get_retry_predicate of NoPredicate returned None"),
+        (again, Time.seconds(0), "without one, a record could be retried forever"),
     ]:
         with pytest.raises(GraphError, match=problem):
             AsyncDataStream.ordered_wait_with_retry(stream, fetch, timeout, strategy)
 
 
 @pytest.mark.parametrize("numbers", [(0, 100), (3, 0)])
-def test_a_strategy_has_numbers_above_zero(numbers):
+def test_a_retry_strategy_rejects_numbers_that_are_not_positive(numbers):
     with pytest.raises(GraphError, match="must be greater than zero, not 0"):
         FixedDelayRetryStrategy(*numbers, None, None)
 
 
-def test_the_stream_comes_first(stream):
-    with pytest.raises(GraphError, match="ordered_wait got a function as its stream"):
+def test_the_first_argument_must_be_a_stream(stream):
+    with pytest.raises(GraphError, match="ordered_wait needs a DataStream as its first argument, not function"):
         AsyncDataStream.ordered_wait(fetch, stream, TEN)
 
 
 @pytest.mark.parametrize("timeout", [TEN, Duration.of_seconds(10), timedelta(seconds=10), 10_000])
-def test_any_length_of_time_is_taken(stream, timeout):
+def test_the_timeout_accepts_any_duration_type(stream, timeout):
     with JobHarness(AsyncDataStream.ordered_wait(stream, fetch, timeout)) as job:
         assert job.run() == [1, 2]
 
@@ -133,7 +133,7 @@ async def pair(first, second):
     return [(first, second)]
 
 
-def test_whatever_gives_something_to_await_is_taken(stream):
+def test_any_awaitable_callable_is_accepted(stream):
     given = []
     for function in (CalledObject(), functools.partial(pair, "a")):
         env = StreamExecutionEnvironment.get_execution_environment()
@@ -158,7 +158,7 @@ class OwnStrategy(NoPredicate):
         return Always()
 
 
-def test_a_strategy_may_be_the_users_own(stream):
+def test_a_user_defined_retry_strategy_is_accepted(stream):
     class Count(AsyncFunction):
         def open(self, runtime_context):
             self.calls = []

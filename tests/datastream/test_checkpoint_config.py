@@ -1,4 +1,4 @@
-"""How a program says when it checkpoints and what happens when it fails: calls and settings are one."""
+"""Checkpoint settings and restart strategies: method calls and configuration keys are equivalent."""
 
 from datetime import timedelta
 from typing import Any
@@ -40,7 +40,7 @@ def settings(env: StreamExecutionEnvironment) -> Settings:
 
 
 class TestCheckpointConfig:
-    def test_has_flink_s_defaults(self, env: StreamExecutionEnvironment) -> None:
+    def test_the_checkpoint_config_has_flinks_defaults(self, env: StreamExecutionEnvironment) -> None:
         config = env.get_checkpoint_config()
         assert not config.is_checkpointing_enabled()
         assert config.get_checkpoint_interval() == -1
@@ -55,7 +55,7 @@ class TestCheckpointConfig:
         assert not config.is_unaligned_checkpoints_enabled()
         assert not config.is_force_unaligned_checkpoints()
 
-    def test_what_is_set_in_it_reaches_the_driver(self, env: StreamExecutionEnvironment) -> None:
+    def test_changes_to_the_checkpoint_config_reach_the_driver(self, env: StreamExecutionEnvironment) -> None:
         config = env.get_checkpoint_config().set_checkpoint_interval(timedelta(seconds=2))
         config.set_checkpoint_timeout(Time.seconds(7)).set_min_pause_between_checkpoints(Duration.of_millis(300))
         config.set_tolerable_checkpoint_failure_number(4).set_checkpointing_mode(CheckpointingMode.AT_LEAST_ONCE)
@@ -66,26 +66,28 @@ class TestCheckpointConfig:
         assert (given.timeout_ms, given.min_pause_ms, given.tolerable_failures) == (7000, 300, 4)
         assert given.at_least_once
 
-    def test_settings_say_the_same(self) -> None:
+    def test_configuration_keys_have_the_same_effect_as_calls(self) -> None:
         given = settings(
             configured(timeout="7 s", min_pause="300 ms", tolerable_failed_checkpoints=4, mode="at_least_once")
         )
         assert (given.timeout_ms, given.min_pause_ms, given.tolerable_failures) == (7000, 300, 4)
         assert given.at_least_once
 
-    def test_by_default_the_driver_is_given_flink_s_defaults(self, env: StreamExecutionEnvironment) -> None:
+    def test_the_driver_uses_flinks_defaults(self, env: StreamExecutionEnvironment) -> None:
         given = settings(env)
         assert (given.timeout_ms, given.min_pause_ms, given.tolerable_failures) == (600_000, 0, 0)
         assert (given.at_least_once, given.asynchronous) == (False, True)
 
-    def test_tolerates_every_failure_if_errors_are_not_to_fail_it(self, env: StreamExecutionEnvironment) -> None:
+    def test_disabling_fail_on_errors_tolerates_every_checkpoint_failure(self, env: StreamExecutionEnvironment) -> None:
         config = env.get_checkpoint_config().set_fail_on_checkpointing_errors(False)
         assert not config.is_fail_on_checkpointing_errors()
         assert settings(env).tolerable_failures == 2**31 - 1
         assert config.set_fail_on_checkpointing_errors(True).get_tolerable_checkpoint_failure_number() == 0
 
     @pytest.mark.parametrize("mode", list(ExternalizedCheckpointRetention))
-    def test_retention(self, env: StreamExecutionEnvironment, mode: ExternalizedCheckpointRetention) -> None:
+    def test_the_retention_mode_reaches_the_driver(
+        self, env: StreamExecutionEnvironment, mode: ExternalizedCheckpointRetention
+    ) -> None:
         config = env.get_checkpoint_config().set_externalized_checkpoint_retention(mode)
         assert config.get_externalized_checkpoint_retention() is mode
         assert config.is_externalized_checkpoints_enabled() is (
@@ -95,7 +97,7 @@ class TestCheckpointConfig:
             mode is ExternalizedCheckpointRetention.RETAIN_ON_CANCELLATION
         )
 
-    def test_bases_within_the_epoch(self, env: StreamExecutionEnvironment) -> None:
+    def test_disabling_async_builds_bases_within_the_epoch(self, env: StreamExecutionEnvironment) -> None:
         env.get_configuration().set_boolean("state.backend.async", False)
         assert not settings(env).asynchronous
 
@@ -109,18 +111,18 @@ class TestCheckpointConfig:
             ("externalized_checkpoint_retention", "KEEP", "is 'KEEP'. Set it to RETAIN_ON_CANCELLATION, DELETE_ON"),
         ],
     )
-    def test_a_setting_that_cannot_be_is_refused(self, key: str, value: Any, message: str) -> None:
+    def test_an_invalid_checkpoint_setting_is_refused(self, key: str, value: Any, message: str) -> None:
         with pytest.raises(BadSetting) as raised:
             settings(configured(**{key: value}))
         assert message in str(raised.value)
 
-    def test_a_call_that_cannot_be_is_refused(self, env: StreamExecutionEnvironment) -> None:
+    def test_a_call_with_an_invalid_value_is_refused(self, env: StreamExecutionEnvironment) -> None:
         config = env.get_checkpoint_config()
         with pytest.raises(BadSetting, match="max-concurrent-checkpoints is 3"):
             config.set_max_concurrent_checkpoints(3)
         with pytest.raises(BadSetting, match="must not be negative"):
             config.set_tolerable_checkpoint_failure_number(-1)
-        with pytest.raises(BadSetting, match="interval must be at least 1 ms, and is 0 ms"):
+        with pytest.raises(BadSetting, match="interval must be at least 1 ms, but is 0 ms"):
             config.set_checkpoint_interval(0)
 
 
@@ -138,7 +140,7 @@ class TestRestartStrategies:
             ),
         ],
     )
-    def test_reach_the_driver_and_can_be_asked_for(
+    def test_a_restart_strategy_reaches_the_driver_and_can_be_read_back(
         self, env: StreamExecutionEnvironment, chosen: Any, expected: RestartStrategy
     ) -> None:
         env.set_restart_strategy(chosen)
@@ -146,12 +148,12 @@ class TestRestartStrategies:
         for checkpointing in (True, False):
             assert restart_strategy(env.get_configuration(), checkpointing) == expected
 
-    def test_by_default_only_jobs_with_checkpoints_are_restarted(self, env: StreamExecutionEnvironment) -> None:
+    def test_a_job_without_checkpoints_does_not_restart_by_default(self, env: StreamExecutionEnvironment) -> None:
         assert isinstance(env.get_restart_strategy(), RestartStrategies.FallbackRestartStrategyConfiguration)
         assert restart_strategy(env.get_configuration(), checkpointing=True) == WITH_CHECKPOINTS
         assert restart_strategy(env.get_configuration(), checkpointing=False) == NoRestart()
 
-    def test_falling_back_leaves_what_is_configured(self) -> None:
+    def test_the_fall_back_strategy_keeps_the_configured_one(self) -> None:
         env = StreamExecutionEnvironment(Configuration.from_dict({"restart-strategy": "fixed-delay"}))
         env.set_restart_strategy(RestartStrategies.fall_back_restart())
         assert restart_strategy(env.get_configuration(), checkpointing=True) == FixedDelay(1, 1000)
@@ -186,7 +188,9 @@ class TestRestartStrategies:
             ),
         ],
     )
-    def test_as_settings(self, given: dict[str, Any], expected: RestartStrategy) -> None:
+    def test_a_restart_strategy_can_be_configured_with_keys(
+        self, given: dict[str, Any], expected: RestartStrategy
+    ) -> None:
         named = {f"restart-strategy.{key}": value for key, value in given.items()}
         env = StreamExecutionEnvironment(Configuration.from_dict(named))
         assert restart_strategy(env.get_configuration(), checkpointing=True) == expected
@@ -204,14 +208,14 @@ class TestRestartStrategies:
             ({"failure-rate.delay": "0 s"}, FailureRate(1, 60_000, 0)),
         ],
     )
-    def test_are_chosen_by_their_settings_where_no_type_is_set(
+    def test_the_settings_select_the_restart_strategy_without_a_type(
         self, given: dict[str, Any], expected: RestartStrategy, checkpointing: bool
     ) -> None:
         named = {f"restart-strategy.{key}": value for key, value in given.items()}
         env = StreamExecutionEnvironment(Configuration.from_dict(named))
         assert restart_strategy(env.get_configuration(), checkpointing) == expected
 
-    def test_of_which_two_have_settings_need_a_type(self) -> None:
+    def test_settings_of_two_restart_strategies_require_a_type(self) -> None:
         named = {"restart-strategy.fixed-delay.delay": "1 s", "restart-strategy.exponential-delay.max-backoff": "2 s"}
         env = StreamExecutionEnvironment(Configuration.from_dict(named))
         with pytest.raises(BadSetting) as raised:
@@ -242,13 +246,13 @@ class TestRestartStrategies:
             ),
         ],
     )
-    def test_a_setting_that_cannot_be_is_refused(self, given: dict[str, Any], message: str) -> None:
+    def test_an_invalid_restart_setting_is_refused(self, given: dict[str, Any], message: str) -> None:
         named = {f"restart-strategy.{key}": value for key, value in given.items()}
         with pytest.raises(BadSetting) as raised:
             StreamExecutionEnvironment(Configuration.from_dict(named)).get_restart_strategy()
         assert message in str(raised.value)
 
-    def test_numbers_that_cannot_be_are_refused(self) -> None:
+    def test_invalid_numbers_of_a_restart_strategy_are_refused(self) -> None:
         with pytest.raises(BadSetting, match="restart_attempts must be a whole number of at least 0, not -1"):
             RestartStrategies.fixed_delay_restart(-1, 0)
         with pytest.raises(BadSetting, match="delay_between_attempts must not be less than 0"):
@@ -265,7 +269,7 @@ class TestRestartStrategies:
         with pytest.raises(BadSetting, match=r"delay_between_attempts is '1 s'\."):
             RestartStrategies.fixed_delay_restart(1, "1 s")  # type: ignore[arg-type]
 
-    def test_know_what_they_were_made_with(self) -> None:
+    def test_a_restart_strategy_returns_its_arguments(self) -> None:
         fixed = RestartStrategies.fixed_delay_restart(10, 1000)
         assert fixed.get_restart_attempts() == 10
         assert fixed.get_delay_between_attempts_interval() == timedelta(seconds=1)

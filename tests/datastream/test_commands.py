@@ -1,4 +1,4 @@
-"""What a command does to a job, through its client; and that no control point is ever the job's problem."""
+"""Commands act on a job through its client, and a broken control point never affects the job."""
 
 import logging
 import os
@@ -22,7 +22,7 @@ ID = "5f" * 16
 
 
 class FakeJob:
-    """A job that only remembers what is done to it."""
+    """A job that only records the calls it receives."""
 
     id = ID
     started_at = 1.5
@@ -73,13 +73,13 @@ def client_of(job: Any) -> LocalJobClient:
         (Rescale(parallelism=4), ("rescale", 4), Done()),
     ],
 )
-def test_a_command_does_to_the_job_what_its_client_would(request_: Any, done: Any, answer: Done) -> None:
+def test_a_command_has_the_same_effect_as_the_clients_call(request_: Any, done: Any, answer: Done) -> None:
     job: Any = FakeJob()
     assert Commands(job, client_of(job))(request_) == answer
     assert job.done == [done]
 
 
-def test_a_job_is_described_with_the_parallelism_it_has_now() -> None:
+def test_the_description_of_a_job_has_its_current_parallelism() -> None:
     job: Any = FakeJob()
     describe = Commands(job, client_of(job))
     assert describe(Describe()) == Description(
@@ -104,7 +104,7 @@ def configured(directory: Path, **settings: str) -> Configuration:
 
 
 class TestAJob:
-    def test_is_reached_until_it_ends(self, tmp_path: Path) -> None:
+    def test_commands_reach_a_job_until_it_ends(self, tmp_path: Path) -> None:
         job: Any = FakeJob()
         close = open_to_commands(job, client_of(job), configured(tmp_path / "control"))
         directory = str(tmp_path / "control")
@@ -112,13 +112,13 @@ class TestAJob:
         close()
         assert running_jobs(directory) == []
 
-    def test_is_not_reached_if_that_is_switched_off(self, tmp_path: Path) -> None:
+    def test_commands_do_not_reach_a_job_whose_control_point_is_disabled(self, tmp_path: Path) -> None:
         job: Any = FakeJob()
         off = configured(tmp_path / "control", **{"penstock.control.enabled": "false"})
         open_to_commands(job, client_of(job), off)()
         assert not (tmp_path / "control").exists()
 
-    def test_runs_where_it_cannot_be_reached_and_that_is_said_once(
+    def test_a_job_without_a_control_point_runs_and_warns_once(
         self, tmp_path: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
         (tmp_path / "file").touch()

@@ -94,23 +94,23 @@ class Nothing(KeyedCoProcessFunction):
 
 
 class TestConnectedStreamsRefuse:
-    def test_one_keyed_and_one_not(self) -> None:
+    def test_connected_streams_must_both_be_keyed_or_neither(self) -> None:
         left, right = two_sources([1], [1])
         with pytest.raises(PenstockError, match="Key both"):
             left.key_by(lambda n: n).connect(right).process(Nothing())
 
-    def test_a_keyed_function_on_streams_without_key(self) -> None:
+    def test_a_keyed_function_on_streams_without_keys_is_refused(self) -> None:
         left, right = two_sources([1], [1])
         with pytest.raises(PenstockError, match=r"Nothing is a KeyedCoProcessFunction.*not keyed: call key_by"):
             left.connect(right).process(Nothing())
 
-    def test_a_function_of_another_kind(self) -> None:
+    def test_connected_streams_refuse_a_function_of_another_kind(self) -> None:
         left, right = two_sources([1], [1])
         with pytest.raises(PenstockError, match="needs a CoMapFunction"):
             left.connect(right).map(lambda value: value)
 
-    def test_streams_of_two_environments(self) -> None:
-        with pytest.raises(PenstockError, match="one environment"):
+    def test_streams_of_two_environments_cannot_be_connected(self) -> None:
+        with pytest.raises(PenstockError, match="same environment"):
             two_sources([1], [1])[0].connect(two_sources([1], [1])[0])
 
 
@@ -136,7 +136,7 @@ class KeyedSort(KeyedProcessFunction):
 
 @pytest.mark.parametrize("keyed", [False, True])
 @pytest.mark.parametrize("parallelism", [1, 3])
-def test_side_outputs_are_streams_of_their_own(keyed: bool, parallelism: int) -> None:
+def test_side_outputs_are_separate_streams(keyed: bool, parallelism: int) -> None:
     env = StreamExecutionEnvironment.get_execution_environment()
     numbers = env.from_collection([1, 2, 3, 200, 4])
     main = numbers.key_by(lambda n: n).process(KeyedSort()) if keyed else numbers.process(Sort())
@@ -147,13 +147,13 @@ def test_side_outputs_are_streams_of_their_own(keyed: bool, parallelism: int) ->
         assert sorted(job.run(), key=repr) == sorted(expected, key=repr)
 
 
-def test_a_side_output_that_nobody_reads_goes_nowhere() -> None:
+def test_a_side_output_without_a_reader_is_dropped() -> None:
     env = StreamExecutionEnvironment.get_execution_environment()
     with JobHarness(env.from_collection([1, 2]).process(Sort())) as job:
         assert job.run() == [2, ()]
 
 
-def test_a_connected_function_has_side_outputs_too() -> None:
+def test_a_connected_function_can_have_side_outputs() -> None:
     class Split(CoProcessFunction):
         def process_element1(self, value: Any, ctx: Any) -> Any:
             yield ODD, value
@@ -167,12 +167,12 @@ def test_a_connected_function_has_side_outputs_too() -> None:
 
 
 class TestSideOutputsRefuse:
-    def test_operators_that_have_none(self) -> None:
+    def test_an_operator_without_side_outputs_refuses_get_side_output(self) -> None:
         env = StreamExecutionEnvironment.get_execution_environment()
         with pytest.raises(PenstockError, match="'Map' has no side outputs"):
             env.from_collection([1]).map(lambda n: n).get_side_output(ODD)
 
-    def test_more_than_one_value(self) -> None:
+    def test_a_side_output_with_more_than_one_value_is_refused(self) -> None:
         class Wrong(ProcessFunction):
             def process_element(self, value: Any, ctx: Any) -> Any:
                 yield ODD, value, value
@@ -185,11 +185,11 @@ class TestSideOutputsRefuse:
             job.run()
 
     @pytest.mark.parametrize("name", ["", None, 3])
-    def test_a_tag_without_a_name(self, name: Any) -> None:
+    def test_an_output_tag_without_a_name_is_refused(self, name: Any) -> None:
         with pytest.raises(PenstockError, match="non-empty string"):
             OutputTag(name)
 
-    def test_a_value_that_is_not_of_the_tag_s_type(self) -> None:
+    def test_a_side_output_of_the_wrong_type_is_refused(self) -> None:
         class Wrong(ProcessFunction):
             def process_element(self, value: Any, ctx: Any) -> Any:
                 yield BIG, "not a number"

@@ -1,4 +1,4 @@
-"""Type parameters are for type checkers: functions, tags and descriptors behave the same with and without them."""
+"""Type parameters are only for type checkers: functions, tags and descriptors behave the same without them."""
 
 from __future__ import annotations
 
@@ -47,18 +47,18 @@ def env() -> StreamExecutionEnvironment:
 
 
 @pytest.mark.parametrize("function", [Bare(), Parameterised()], ids=["bare", "parameterised"])
-def test_a_function_runs_the_same_with_and_without_parameters(env, function) -> None:
+def test_a_function_runs_the_same_with_and_without_type_parameters(env, function) -> None:
     assert isinstance(function, MapFunction)
     with JobHarness(env.from_collection([1, 2]).map(function)) as job:
         assert job.run() == [2, 3]
 
 
-def test_a_generic_class_of_the_program_is_a_function_too(env) -> None:
+def test_a_generic_user_class_is_a_valid_function(env) -> None:
     with JobHarness(env.from_collection([1, 2]).map(Own[int]())) as job:
         assert job.run() == [1, 2]
 
 
-def test_a_class_with_parameters_passes_by_value() -> None:
+def test_a_class_with_type_parameters_is_pickled_by_value() -> None:
     class Local(MapFunction[int, str]):
         def map(self, value: int) -> str:
             return str(value)
@@ -69,12 +69,12 @@ def test_a_class_with_parameters_passes_by_value() -> None:
     assert isinstance(there(), MapFunction)
 
 
-def test_a_function_of_the_wrong_kind_is_named_by_its_kind(env) -> None:
+def test_the_error_for_a_wrong_function_names_its_kind(env) -> None:
     with pytest.raises(GraphError, match="filter needs a FilterFunction or a function, not the MapFunction"):
         env.from_collection([1]).filter(Parameterised())
 
 
-def test_a_tag_with_a_parameter_is_the_same_side_output(env) -> None:
+def test_a_tag_with_a_type_parameter_reads_the_same_side_output(env) -> None:
     tag = OutputTag[str]("odd", Types.STRING())
 
     class Split(ProcessFunction[int, int]):
@@ -100,7 +100,7 @@ def test_a_pickled_descriptor_holds_no_type_parameters(descriptor) -> None:
     assert there.schema() == descriptor.schema()
 
 
-def test_state_is_the_same_with_and_without_parameters(env) -> None:
+def test_state_is_the_same_with_and_without_type_parameters(env) -> None:
     class Count(KeyedProcessFunction[str, str, tuple[str, int]]):
         def open(self, runtime_context: RuntimeContext) -> None:
             self.counted = runtime_context.get_state(ValueStateDescriptor[int]("count", Types.LONG()))

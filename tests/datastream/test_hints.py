@@ -1,5 +1,5 @@
-"""Types from annotations: what is read from them, and that no annotation ever changes what a program gives."""
-# ruff: noqa: UP007, UP045, RUF005 - users write unions in both ways
+"""Types derived from annotations. An annotation never changes the results of a program."""
+# ruff: noqa: UP007, UP045, RUF005 - users write unions in both styles
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Event:
 
 @dataclass
 class Click(Event):
-    """Has a field that an Event has not."""
+    """Has a field that Event does not have."""
 
     url: str = ""
 
@@ -140,15 +140,15 @@ class TestMap:
             (str, PICKLED),
         ],
     )
-    def test_the_return_annotation_is_the_type(self, function, expected):
+    def test_the_return_annotation_determines_the_type(self, function, expected):
         assert stream().map(function).get_type() == expected
         assert keyed().map(function).get_type() == expected
 
-    def test_a_given_type_wins(self):
+    def test_a_declared_type_overrides_the_annotation(self):
         assert stream().map(to_int, output_type=Types.SHORT()).get_type() == Types.SHORT()
         assert stream().map(to_int, output_type=PICKLED).get_type() == PICKLED
 
-    def test_what_cannot_be_written_is_no_type(self):
+    def test_an_annotation_without_a_serializer_determines_no_type(self):
         def anything(value) -> Any: ...
         def an_object(value) -> object: ...
         def bare(value) -> list: ...
@@ -165,12 +165,12 @@ class TestMap:
         for function in functions:
             assert stream().map(function).get_type() == PICKLED, function.__name__
 
-    def test_only_the_return_annotation_has_to_be_resolvable(self):
+    def test_unresolvable_parameter_annotations_do_not_matter(self):
         def function(value: Unknown) -> Optional[Event]: ...
 
         assert stream().map(function).get_type() == Optional[Event]
 
-    def test_names_of_the_surrounding_function_are_found(self):
+    def test_names_of_the_enclosing_function_are_resolved(self):
         @dataclass
         class Local:
             n: int
@@ -180,7 +180,7 @@ class TestMap:
 
         assert stream().map(function).get_type() is Local
 
-    def test_the_type_goes_on_through_filter_and_union(self):
+    def test_filter_and_union_keep_the_type(self):
         records = stream()
         ints = records.map(to_int)
         assert ints.filter(bool).get_type() is int
@@ -206,7 +206,7 @@ class KeyedSides(KeyedProcessFunction):
 
 
 class TestManyResults:
-    def test_the_element_of_the_annotation_is_the_type(self):
+    def test_the_element_type_of_the_annotation_determines_the_type(self):
         def iterator(value) -> Iterator[int]: ...
         def generator(value) -> Generator[int, None, None]: ...
         def a_list(value) -> list[int]: ...
@@ -218,7 +218,7 @@ class TestManyResults:
             assert keyed().flat_map(function).get_type() is int, function.__name__
         assert stream().flat_map(Words()).get_type() is str
 
-    def test_an_annotation_that_names_no_elements_is_no_type(self):
+    def test_an_annotation_without_an_element_type_determines_no_type(self):
         def text(value) -> str: ...
         def pair(value) -> tuple[int, str]: ...
         def element(value) -> list[int]:
@@ -231,7 +231,7 @@ class TestManyResults:
             assert stream().flat_map(function).get_type() == PICKLED, function.__name__
 
     @pytest.mark.parametrize("parallelism", [1, 2])
-    def test_side_outputs_are_left_out(self, parallelism):
+    def test_side_outputs_in_the_annotation_are_ignored(self, parallelism):
         for results in (stream(1, 2).process(Sides()), keyed(1, 2).process(KeyedSides())):
             assert results.get_type() is int
             main = results.map(lambda value: ("main", value)).set_parallelism(parallelism)
@@ -240,7 +240,7 @@ class TestManyResults:
                 job.epoch()
                 assert sorted(job.output) == [("late", "1"), ("late", "2"), ("main", 1), ("main", 2)]
 
-    def test_connected_streams_have_the_type_of_both_methods(self):
+    def test_connected_streams_have_a_type_if_both_methods_agree(self):
         class Same(CoMapFunction):
             def map1(self, value) -> int: ...
             def map2(self, value) -> int | None: ...
@@ -261,7 +261,7 @@ class TestManyResults:
 
 
 class TestWithState:
-    def test_result_and_state_come_from_the_annotation(self):
+    def test_the_annotation_determines_the_types_of_result_and_state(self):
         def count(value, n: int | None) -> tuple[str, int]:
             return f"{value}{n}", (n or 0) + 1
 
@@ -277,7 +277,7 @@ class TestWithState:
             assert job.output == ["a1", "a2", "a2"]
             assert job.state("_state", 0, "count") == 3
 
-    def test_the_parameter_tells_where_the_result_does_not(self):
+    def test_the_parameter_annotation_determines_the_state_type_otherwise(self):
         def fresh(value, seen: Optional[bool]):
             return not seen, True
 
@@ -286,11 +286,11 @@ class TestWithState:
             assert job.output == ["a"]
             assert job.state("_state", 0) is True
 
-    def test_without_annotation_the_type_must_be_given(self):
+    def test_a_state_type_is_required_without_an_annotation(self):
         with pytest.raises(GraphError, match=r"map_with_state needs the type of the state.*-> tuple\[Result, State\]"):
             keyed().map_with_state(lambda value, state: (value, state))
 
-    def test_a_state_of_another_type_is_refused_with_the_annotation_that_says_so(self):
+    def test_the_error_for_a_wrong_state_type_names_the_annotation(self):
         def wrong(value, n) -> tuple[str, int]:
             return value, "three"
 
@@ -310,7 +310,7 @@ def larger(first: Any, second: Any) -> Event:
 
 
 class TestReduce:
-    def test_the_type_of_the_stream_or_of_the_function(self):
+    def test_a_reduce_takes_its_type_from_the_stream_or_the_function(self):
         class Larger(ReduceFunction):
             def reduce(self, value1, value2) -> Event: ...
 
@@ -324,7 +324,7 @@ class TestReduce:
             job.epoch()
             return job.output, job.state("_reduce", 0)
 
-    def test_state_from_before_there_was_an_annotation_is_read(self, tmp_path):
+    def test_state_written_before_the_annotation_was_added_is_readable(self, tmp_path):
         def without(first, second):
             return larger(first, second)
 
@@ -333,11 +333,11 @@ class TestReduce:
         assert self.stored(storage, without, a) == ([a], a)
         assert self.stored(storage, larger, a, b) == ([a], a)
         assert self.stored(storage, larger, a, b, c) == ([c], c)
-        # The other way round would need the class to read it, which no annotation names any more.
+        # The reverse would need the class to read the state, but no annotation names the class any more.
         with pytest.raises(UserFunctionFailed, match=r"is stored as .* or any' but declared as 'value any'"):
             self.stored(storage, without, a, b, c, d)
 
-    def test_a_class_may_get_a_field_with_a_default(self, tmp_path):
+    def test_a_class_can_gain_a_field_with_a_default(self, tmp_path):
         def version(*fields):
             made = make_dataclass("Version", fields)
             made.__module__ = __name__
@@ -400,12 +400,12 @@ MISFITS = [
 
 
 def shown(value: Any) -> Any:
-    """Everything about a value that a program could see."""
+    """Return everything about a value that a program could observe."""
     return type(value), repr(value), repr(getattr(value, "__dict__", None)), getattr(value, "fold", None)
 
 
 def results(records, annotation, parallelism, **options):
-    """What a program gives whose functions are annotated so: through exchanges and state, in two epochs."""
+    """Return the results of a program with annotated functions, through exchanges and state, in two epochs."""
 
     def give(value):
         return value
@@ -427,7 +427,7 @@ def results(records, annotation, parallelism, **options):
 
 @pytest.mark.parametrize("backend", ["memory", "filesystem"])
 @pytest.mark.parametrize(("annotation", "value"), MISFITS)
-def test_what_does_not_fit_its_annotation_stays_as_it_is(annotation, value, backend):
+def test_a_value_that_violates_its_annotation_stays_unchanged(annotation, value, backend):
     for records in ([value], [value, Event("x"), value]):
         assert results(records, annotation, 2, backend=backend) == results(records, None, 2, backend=backend)
 
@@ -445,12 +445,12 @@ anything = small | tuples | events | moments | st.lists(events, max_size=2) | st
 
 @settings(max_examples=30, deadline=None)
 @given(st.lists(anything, min_size=1, max_size=6), annotations, st.integers(1, 2))
-def test_no_annotation_changes_what_a_program_gives(records, annotation, parallelism):
+def test_an_annotation_never_changes_the_results(records, annotation, parallelism):
     assert results(records, annotation, parallelism) == results(records, None, parallelism)
 
 
 def edge_types(annotation):
-    """Whether the records between two tasks are typed."""
+    """Return whether the records between two tasks are typed."""
 
     def give(value): ...
 
@@ -460,6 +460,6 @@ def edge_types(annotation):
     return [edge.pickled_type is not None for edge in graph.edges]
 
 
-def test_an_annotation_is_used_only_where_typed_records_are_cheaper():
+def test_an_annotation_is_used_only_if_typed_records_are_cheaper():
     assert [edge_types(hint) for hint in (Event, Point, list[Event], tuple[int, tuple[int, int]])] == [[True]] * 4
     assert [edge_types(hint) for hint in (int, tuple[str, int], list[int], dict[str, int])] == [[False]] * 4

@@ -1,4 +1,4 @@
-"""What a running job says: its start, its progress, its end."""
+"""The log lines of a running job: its start, progress and end."""
 
 import logging
 import queue
@@ -88,13 +88,13 @@ class TestTheStart:
         ],
         ids=["nothing", "a checkpoint", "a savepoint", "a checkpoint after a savepoint"],
     )
-    def test_is_one_line_with_what_the_job_goes_on_from(self, last, begins, caplog) -> None:
+    def test_the_start_line_says_where_the_job_resumes_from(self, last, begins, caplog) -> None:
         job = made_job(restore=SimpleNamespace(path="/saved") if last and last.id in (7, 8) else None)
         assert start_line(job, last, caplog) == (
             f"Job 'counts' ({ID}) {begins}, parallelism 4, checkpoints every 10 s in /var/checkpoints/counts."
         )
 
-    def test_names_the_page_of_spark(self, caplog) -> None:
+    def test_the_start_line_contains_the_spark_ui(self, caplog) -> None:
         line = start_line(made_job(web_ui="http://localhost:4040"), None, caplog)
         assert line.endswith(", Spark UI http://localhost:4040.")
 
@@ -105,10 +105,10 @@ class TestTheStart:
             ({"checkpoint_root": None}, "checkpoints every 10 s in the driver's memory"),
         ],
     )
-    def test_says_where_checkpoints_are(self, changes, checkpoints, caplog) -> None:
+    def test_the_start_line_says_where_checkpoints_are_stored(self, changes, checkpoints, caplog) -> None:
         assert f", {checkpoints}." in start_line(made_job(**changes), None, caplog)
 
-    def test_is_said_once_however_often_the_job_restarts(self, caplog) -> None:
+    def test_restarts_do_not_repeat_the_start_line(self, caplog) -> None:
         caplog.set_level(logging.INFO, "penstock")
         report = JobReport(made_job(), None)
         report.started(None)
@@ -128,12 +128,12 @@ class TestTheEnd:
         (record,) = caplog.records
         return record
 
-    def test_has_the_duration_the_epochs_and_the_records(self, clock, caplog) -> None:
+    def test_the_end_line_has_duration_epochs_and_records(self, clock, caplog) -> None:
         record = self.end_line(clock, caplog, status=lambda: JobStatus.FINISHED)
         assert record.getMessage() == "Job 'counts' finished after 1 min 15 s: 2 epochs, 1,234 records."
         assert record.levelno == logging.INFO
 
-    def test_of_a_failed_job_says_how_to_resume(self, clock, caplog) -> None:
+    def test_the_end_line_of_a_failed_job_says_how_to_resume(self, clock, caplog) -> None:
         driver = SimpleNamespace(last=checkpoint(12), flow=None)
         record = self.end_line(clock, caplog, status=lambda: JobStatus.FAILED, driver=driver)
         assert record.getMessage() == (
@@ -143,25 +143,25 @@ class TestTheEnd:
         assert record.levelno == logging.ERROR
 
     @pytest.mark.parametrize("changes", [{"checkpointing": False}, {"checkpoint_root": None}, {}])
-    def test_of_a_failed_job_without_a_checkpoint_says_so(self, changes, clock, caplog) -> None:
+    def test_the_end_line_of_a_failed_job_without_a_checkpoint_says_so(self, changes, clock, caplog) -> None:
         record = self.end_line(clock, caplog, status=lambda: JobStatus.FAILED, **changes)
         assert record.getMessage().endswith("the next start is from scratch.")
 
     @pytest.mark.parametrize(
         ("status", "did"), [(JobStatus.FINISHED, "stopped"), (JobStatus.CANCELED, "was cancelled")]
     )
-    def test_with_a_savepoint_says_how_to_resume_from_it(self, status, did, clock, caplog) -> None:
+    def test_the_end_line_says_how_to_resume_from_the_savepoint(self, status, did, clock, caplog) -> None:
         record = self.end_line(clock, caplog, status=lambda: status, savepoint_at_end="/saved/savepoint-1")
         assert record.getMessage().startswith(f"Job 'counts' {did} after")
         assert record.getMessage().endswith("Resume it with: penstock run -s /saved/savepoint-1 PROGRAM")
 
-    def test_of_a_cancelled_job_says_so(self, clock, caplog) -> None:
+    def test_the_end_line_of_a_cancelled_job_says_so(self, clock, caplog) -> None:
         record = self.end_line(clock, caplog, status=lambda: JobStatus.CANCELED)
         assert record.getMessage() == "Job 'counts' was cancelled after 1 min 15 s: 2 epochs, 1,234 records."
 
 
 class TestProgress:
-    def test_has_epoch_rate_and_state(self, clock) -> None:
+    def test_the_progress_line_has_epoch_rate_and_state(self, clock) -> None:
         report = JobReport(made_job(), None)
         clock(20)
         report.completed(epoch(1, 4_000_000))
@@ -171,14 +171,14 @@ class TestProgress:
         report.completed(epoch(3, 8_000, 2_345_678))
         assert report.figures() == "epoch 3, 2,000 records/s, state 2.35 MB"
 
-    def test_has_the_rate_of_a_job_that_stands_still(self, clock) -> None:
+    def test_the_rate_of_an_idle_job_drops_to_zero(self, clock) -> None:
         report = JobReport(made_job(), None)
         clock(1)
         report.completed(epoch(1, 100))
         clock(60)
         assert report.figures() == "epoch 1, 0 records/s, state 0 B"
 
-    def test_has_the_backlog_of_all_sources(self, clock) -> None:
+    def test_the_progress_line_has_the_backlog_of_all_sources(self, clock) -> None:
         flow = SimpleNamespace(gauges=lambda: {("a", BACKLOG): 1000, ("b", BACKLOG): 200, ("a", "credits"): 7})
         report = JobReport(made_job(driver=SimpleNamespace(last=None, flow=flow)), None)
         clock(1)
@@ -189,7 +189,7 @@ class TestProgress:
         ("least", "shown"),
         [(1_700_000_000_000, "watermark 2023-11-14 22:13:20"), (LEAST, None), (2**62, f"watermark {2**62}")],
     )
-    def test_has_the_watermark_that_is_furthest_behind(self, least, shown, clock) -> None:
+    def test_the_progress_line_has_the_lowest_watermark(self, least, shown, clock) -> None:
         last = checkpoint(
             1,
             source=OperatorTime(
@@ -208,14 +208,14 @@ class TestProgress:
         assert (shown or "state 0 B") in report.figures()
         assert ("watermark" in report.figures()) == (shown is not None)
 
-    def test_has_the_status_of_a_job_that_does_not_run(self, clock) -> None:
+    def test_the_progress_line_has_the_status_of_a_job_that_is_not_running(self, clock) -> None:
         report = JobReport(made_job(status=lambda: JobStatus.RESTARTING), None)
         assert report.figures() == "restarting, no epoch complete yet"
         clock(1)
         report.completed(epoch(1, 0))
         assert report.figures().endswith(", restarting")
 
-    def test_is_shown_on_a_terminal_until_the_end(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_progress_is_shown_on_a_terminal_until_the_end(self, monkeypatch: pytest.MonkeyPatch) -> None:
         shown: queue.Queue[str] = queue.Queue()
         monkeypatch.setattr(job_report, "_SECONDS_BETWEEN_STATUS", 0.001)
         report = JobReport(made_job(), SimpleNamespace(takes_status=True, show_status=shown.put))  # type: ignore[arg-type]
@@ -228,7 +228,7 @@ class TestProgress:
             pass
 
     @pytest.mark.parametrize("quiet", [False, True])
-    def test_is_a_line_now_and_then_without_a_terminal(self, quiet, monkeypatch, caplog) -> None:
+    def test_progress_is_logged_periodically_without_a_terminal(self, quiet, monkeypatch, caplog) -> None:
         said: queue.Queue[str] = queue.Queue()
         monkeypatch.setattr(job_report, "_SECONDS_BETWEEN_LINES", 0.001)
         monkeypatch.setattr(job_report._logger, "info", lambda text, *values: said.put(text % values))

@@ -1,4 +1,4 @@
-"""What a launcher such as `penstock run` passes to the environments of a program."""
+"""The launch context that a launcher such as `penstock run` passes to the environments of a program."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -13,7 +13,7 @@ from penstock.errors import SourceLocation
 
 @pytest.fixture(autouse=True)
 def _restored(launched: Callable[[dict[str, str]], None]) -> Iterator[None]:
-    """The fixture `launched` restores the context at the end of each test."""
+    """Rely on the fixture `launched`, which restores the context at the end of each test."""
     return None
 
 
@@ -26,11 +26,11 @@ class Inspected(BaseException):
 
 
 class TestSettings:
-    def test_reach_every_environment_of_the_program(self) -> None:
+    def test_launch_settings_reach_every_environment(self) -> None:
         launch(LaunchContext(settings={"parallelism.default": "5"}))
         assert [environment().get_parallelism() for _ in range(2)] == [5, 5]
 
-    def test_reach_environments_that_another_thread_makes(self) -> None:
+    def test_launch_settings_reach_environments_of_other_threads(self) -> None:
         launch(LaunchContext(settings={"parallelism.default": "5"}))
         found: list[int] = []
         thread = threading.Thread(target=lambda: found.append(environment().get_parallelism()))
@@ -38,21 +38,21 @@ class TestSettings:
         thread.join()
         assert found == [5]
 
-    def test_do_not_change_in_an_environment_that_exists(self) -> None:
+    def test_launch_settings_do_not_change_an_existing_environment(self) -> None:
         launch(LaunchContext(settings={"parallelism.default": "5"}))
         env = environment()
         launch(LaunchContext(settings={"parallelism.default": "6"}))
         assert (env.get_parallelism(), environment().get_parallelism()) == (5, 6)
 
-    def test_in_another_spelling_are_the_settings(self) -> None:
+    def test_launch_settings_accept_alternative_keys(self) -> None:
         launch(LaunchContext(settings={"execution.savepoint.path": "/saved"}))
         assert environment().get_configuration().get_string("execution.state-recovery.path", "") == "/saved"
 
-    def test_are_empty_where_no_launcher_is(self) -> None:
+    def test_launch_settings_are_empty_without_a_launcher(self) -> None:
         assert dict(LaunchContext().settings) == {}
 
 
-def test_a_job_that_is_inspected_does_not_run() -> None:
+def test_an_inspected_job_does_not_run() -> None:
     seen: list[Any] = []
 
     def inspect(*job: Any) -> NoReturn:
@@ -73,7 +73,7 @@ def test_a_job_that_is_inspected_does_not_run() -> None:
 
 
 class TestWhatWasNotExecuted:
-    def test_is_recorded_with_the_line_of_the_first_source(self) -> None:
+    def test_an_unexecuted_environment_is_recorded_with_its_first_source(self) -> None:
         not_executed: dict[int, SourceLocation | None] = {}
         launch(LaunchContext(not_executed=not_executed))
         env = environment()
@@ -82,7 +82,7 @@ class TestWhatWasNotExecuted:
         env.from_collection([2])
         assert list(not_executed.values()) == [first._node.location]
 
-    def test_is_recorded_for_each_environment(self) -> None:
+    def test_each_unexecuted_environment_is_recorded(self) -> None:
         not_executed: dict[int, SourceLocation | None] = {}
         launch(LaunchContext(not_executed=not_executed, inspect=_refuse))
         first, second = environment(), environment()
@@ -92,7 +92,7 @@ class TestWhatWasNotExecuted:
             first.execute()
         assert list(not_executed) == [id(second)]
 
-    def test_is_not_recorded_unless_the_launcher_asks(self) -> None:
+    def test_unexecuted_environments_are_recorded_only_on_request(self) -> None:
         launch(LaunchContext())
         environment().from_collection([1]).print()
         assert launch_context().not_executed is None

@@ -1,4 +1,4 @@
-"""Names that users give: what cannot be one is refused where it is given, with the reason."""
+"""Names that users choose: invalid ones are refused where they are set, with the reason."""
 
 import pytest
 
@@ -35,7 +35,7 @@ def env():
         lambda stream, name: MapStateDescriptor(name, int, int),
     ],
 )
-def test_what_cannot_be_a_name_is_refused_where_it_is_given(env, give, name):
+def test_an_invalid_name_is_refused_where_it_is_set(env, give, name):
     reason = "half of a surrogate pair" if name == HALF else "non-empty string"
     with pytest.raises(PenstockError, match=reason) as raised:
         give(env.from_collection([1]), name)
@@ -43,7 +43,7 @@ def test_what_cannot_be_a_name_is_refused_where_it_is_given(env, give, name):
 
 
 @pytest.mark.parametrize("end", ["map", "print"])
-def test_a_slot_sharing_group_with_half_a_pair_is_refused(env, end):
+def test_a_slot_sharing_group_with_half_a_surrogate_pair_is_refused(env, end):
     stream = env.from_collection([1])
     node = stream.map(str) if end == "map" else stream.print()
     with pytest.raises(PenstockError, match=r"A slot sharing group.*half of a surrogate pair"):
@@ -52,7 +52,7 @@ def test_a_slot_sharing_group_with_half_a_pair_is_refused(env, end):
 
 @pytest.mark.parametrize("name", [HALF, "tab\there", "nul\0", "line\nbreak", "\x7f", "\x85", "next\x85line"])
 @pytest.mark.parametrize("given", ["argument", "setting"])
-def test_what_cannot_be_the_name_of_a_job_is_refused_before_it_starts(name, given):
+def test_an_invalid_job_name_is_refused_before_the_job_starts(name, given):
     configuration = Configuration()
     if given == "setting":
         configuration.set_string("pipeline.name", name)
@@ -64,7 +64,7 @@ def test_what_cannot_be_the_name_of_a_job_is_refused_before_it_starts(name, give
 
 
 @pytest.mark.parametrize("name", [HALF, "", 7])
-def test_what_cannot_be_the_name_of_a_metric_is_refused_with_the_operator(name):
+def test_the_error_for_an_invalid_metric_name_names_the_operator(name):
     class Counting(KeyedProcessFunction):
         def open(self, runtime_context):
             runtime_context.get_metrics_group().add_group("group").counter(name)
@@ -76,7 +76,7 @@ def test_what_cannot_be_the_name_of_a_metric_is_refused_with_the_operator(name):
         job.push(1).epoch()
 
 
-def test_any_other_name_is_taken(env):
+def test_any_other_name_is_accepted(env):
     class Kept(KeyedProcessFunction):
         def open(self, runtime_context):
             self.state = runtime_context.get_state(ValueStateDescriptor("Zustand 状態 🙂\n" + "x" * 300, int))

@@ -1,4 +1,4 @@
-"""What a program is warned of: streams without a sink, settings that have no effect, other drivers of its job."""
+"""Warnings to a program: streams without a sink, settings without effect, other drivers of its job."""
 
 import logging
 import sys
@@ -26,7 +26,7 @@ from penstock.testing import JobHarness
 
 
 def line_of(function: Callable[[], object]) -> tuple[str, int, str]:
-    """Where the one warning of this call points, and its text."""
+    """Return the location of the call's only warning, and its text."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         function()
@@ -41,17 +41,17 @@ def env(launched: Callable[[dict[str, str]], None]) -> StreamExecutionEnvironmen
 
 
 class TestAStreamWithoutASink:
-    def test_is_warned_of_at_the_users_line_with_the_line_that_declared_it(self, env) -> None:
+    def test_a_stream_without_a_sink_causes_a_warning_at_the_users_line(self, env) -> None:
         env.from_collection([1]).map(str).name("text")
         declared = sys._getframe().f_lineno - 1
         called = lambda: warn_of_missing_sinks(env._graph)  # noqa: E731
         file, line, text = line_of(called)
         assert (file, line) == (__file__, called.__code__.co_firstlineno)
         assert text.startswith(
-            f"The results of these operators go nowhere, for no sink reads them: 'text' (line {declared})."
+            f"No sink reads the results of these operators, so they are discarded: 'text' (line {declared})."
         )
 
-    def test_is_any_branch_that_ends_in_none(self, env) -> None:
+    def test_a_branch_without_a_sink_causes_a_warning(self, env) -> None:
         numbers = env.from_collection([1])
         numbers.map(str).name("shown").print()
         numbers.map(str).name("forgotten")
@@ -59,7 +59,7 @@ class TestAStreamWithoutASink:
         assert "'forgotten'" in text
         assert "'shown'" not in text
 
-    def test_is_none_whose_ends_are_read(self, env) -> None:
+    def test_a_stream_whose_branches_all_have_sinks_causes_no_warning(self, env) -> None:
         numbers = env.from_collection([1])
         numbers.map(str).sink_to(DiscardingSink())
         numbers.add_sink(print)
@@ -70,8 +70,8 @@ class TestAStreamWithoutASink:
 
 
 class TestAWarning:
-    def test_in_a_thread_of_penstock_is_logged(self, caplog, tmp_path: Path) -> None:
-        """It has no line of the user's that it could point to."""
+    def test_a_warning_in_a_penstock_thread_is_logged(self, caplog, tmp_path: Path) -> None:
+        """Such a warning has no user line to point to."""
         import threading
 
         with warnings.catch_warnings():
@@ -81,7 +81,7 @@ class TestAWarning:
             thread.join()
         assert caplog.messages == ["Careful."]
 
-    def test_of_a_savepoint_points_to_the_line_that_makes_it(self, tmp_path: Path) -> None:
+    def test_a_savepoint_warning_points_to_the_line_that_takes_it(self, tmp_path: Path) -> None:
         class Count(KeyedProcessFunction):
             def open(self, runtime_context: Any) -> None:
                 self.count = runtime_context.get_state(ValueStateDescriptor("count", int))
@@ -103,7 +103,7 @@ class TestASettingOfTheCommandLine:
     def overridden(self, env: StreamExecutionEnvironment) -> list[str]:
         return [str(each) for each in env._configuration.overridden()]  # type: ignore[attr-defined]
 
-    def test_that_the_program_changes_is_named_with_both_values_and_the_line(self, env) -> None:
+    def test_an_overridden_setting_is_reported_with_both_values_and_the_line(self, env) -> None:
         env.set_parallelism(4)
         line = sys._getframe().f_lineno - 1
         assert self.overridden(env) == [
@@ -118,31 +118,31 @@ class TestASettingOfTheCommandLine:
             lambda env: env.get_config().set_parallelism(4),
         ],
     )
-    def test_is_noticed_however_it_is_changed(self, env, change) -> None:
+    def test_every_way_to_override_a_setting_is_reported(self, env, change) -> None:
         change(env)
         (text,) = self.overridden(env)
         assert f"to 4 ({__file__}:{change.__code__.co_firstlineno})" in text
 
-    def test_that_the_program_removes_is_named(self, env) -> None:
+    def test_a_removed_setting_is_reported(self, env) -> None:
         env.get_config().set_parallelism(-1)
         (text,) = self.overridden(env)
         assert text.startswith("The program removes parallelism.default (")
 
-    def test_that_may_be_a_secret_is_not_shown(self, env) -> None:
+    def test_the_value_of_a_possible_secret_is_hidden(self, env) -> None:
         env.get_configuration().set_string("state.checkpoints.fs.key", "mine")
         (text,) = self.overridden(env)
         assert "to *** (" in text
         assert "hidden" not in text
 
-    def test_that_ends_as_it_was_is_not_named(self, env) -> None:
+    def test_a_setting_restored_to_its_value_is_not_reported(self, env) -> None:
         env.set_parallelism(4).set_parallelism(8).set_max_parallelism(64)
         assert self.overridden(env) == []
 
-    def test_wins_over_the_programs_configuration_without_a_notice(self, env) -> None:
+    def test_a_command_line_setting_silently_overrides_the_configuration(self, env) -> None:
         env = StreamExecutionEnvironment(Configuration.from_dict({"parallelism.default": "4"}))
         assert (env.get_parallelism(), self.overridden(env)) == (8, [])
 
-    def test_is_noticed_for_the_name_of_the_job(self, launched, caplog) -> None:
+    def test_an_overridden_job_name_is_reported(self, launched, caplog) -> None:
         launched({"pipeline.name": "theirs"})
         env = StreamExecutionEnvironment.get_execution_environment()
         for name in ("theirs", None, "mine"):
@@ -151,17 +151,17 @@ class TestASettingOfTheCommandLine:
         assert text.startswith(f"The program sets pipeline.name to mine ({__file__}:")
 
     @pytest.mark.parametrize("of_the_program", [True, False])
-    def test_is_noticed_for_a_session_that_the_program_started(self, of_the_program, launched, caplog) -> None:
+    def test_a_setting_ignored_by_the_programs_session_is_reported(self, of_the_program, launched, caplog) -> None:
         launched({"spark.executor.memory": "4g", "spark.app.name": "x"})
         env = StreamExecutionEnvironment.get_execution_environment()
         conf = {"spark.app.name": "x"}
         env._spark = SimpleNamespace(sparkContext=SimpleNamespace(getConf=lambda: conf))  # type: ignore[assignment]
         env._session_is_the_programs = of_the_program
         log_overridden(env, None)
-        expected = "The program started Spark itself. The spark.executor.memory=4g of the command line has no effect."
+        expected = "The program started Spark itself, so spark.executor.memory=4g on the command line has no effect."
         assert caplog.messages == ([expected] if of_the_program else [])
 
-    def test_is_found_in_a_copy_of_the_settings_too(self) -> None:
+    def test_overridden_settings_survive_a_copy_of_the_configuration(self) -> None:
         settings = ProgramConfiguration({"a": "1", "b": "2"}, {"a": "1"})
         settings.add_all(Configuration.from_dict({"a": "3"}))
         assert Configuration(settings).to_dict() == {"a": "3", "b": "2"}
@@ -196,16 +196,18 @@ class TestAnotherDriverOfTheJob:
         warn_of_other_drivers("counts", checkpoints, Configuration.from_dict(settings))
         return caplog.messages
 
-    def test_is_warned_of_if_it_has_the_same_checkpoints(self, running, directory, caplog) -> None:
+    def test_another_driver_with_the_same_checkpoints_causes_a_warning(self, running, directory, caplog) -> None:
         (text,) = self.warned("/checkpoints/counts", caplog, **{"penstock.control.dir": directory})
         assert text.startswith("Another driver of job 'counts' is running: process ")
         assert text.endswith(f"Stop one of them: penstock stop {'77' * 16}")
         assert caplog.records[0].levelno == logging.WARNING
 
-    def test_is_not_one_with_other_checkpoints(self, running, directory, caplog) -> None:
+    def test_a_driver_with_other_checkpoints_causes_no_warning(self, running, directory, caplog) -> None:
         assert self.warned("/checkpoints/other", caplog, **{"penstock.control.dir": directory}) == []
 
-    def test_is_not_looked_for_where_there_is_no_way_to(self, running, directory, tmp_path, caplog) -> None:
+    def test_other_drivers_are_not_searched_without_a_control_directory(
+        self, running, directory, tmp_path, caplog
+    ) -> None:
         (tmp_path / "file").touch()
         assert self.warned("/checkpoints/counts", caplog, **{"penstock.control.dir": str(tmp_path / "file")}) == []
         settings = {"penstock.control.dir": directory, "penstock.control.enabled": "false"}
@@ -238,18 +240,18 @@ class TestAnOpenThatCannotBeCalled:
             (OpenWithMore(), "OpenWithMore.open"),
         ],
     )
-    def test_is_refused_where_the_function_is_given(self, env, function, problem) -> None:
+    def test_an_invalid_open_is_refused_where_the_function_is_passed(self, env, function, problem) -> None:
         with pytest.raises(GraphError) as caught:
             env.from_collection([1]).map(function)
         assert caught.value.problem.startswith(problem)
         assert "def open(self, runtime_context)" in caught.value.fix
 
-    def test_is_not_one_that_takes_the_context_in_its_own_way(self, env) -> None:
+    def test_an_open_with_other_parameter_names_is_accepted(self, env) -> None:
         env.from_collection([1]).map(OpenWithADefault())
 
 
 class TestASavepointIntoABadDirectory:
-    def test_is_refused_before_the_input_is_ended(self) -> None:
+    def test_a_bad_savepoint_directory_is_refused_before_the_input_ends(self) -> None:
         from penstock.savepoint.format import SavepointError
 
         stream = StreamExecutionEnvironment.get_execution_environment().from_collection([]).uid("n")

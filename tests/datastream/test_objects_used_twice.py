@@ -1,4 +1,4 @@
-"""One source, function or descriptor used by several operators: each has its own positions and state."""
+"""One source, function or descriptor used by several operators: each operator has its own positions and state."""
 
 import json
 
@@ -15,7 +15,7 @@ POINTS = [f"driver.{point}" for point in ("triggered", "collected", "published",
 
 
 class Count(KeyedProcessFunction):
-    """Gives each record with how many of its key have come."""
+    """Emits each record with the number of records of its key so far."""
 
     def __init__(self, name):
         self.name = name
@@ -46,7 +46,7 @@ VALUES = ListStateDescriptor("values", Types.LONG())
 
 
 class Numbers(Source[int]):
-    """0, 1, 2, ... 19, of which every fifth cannot be decoded."""
+    """The numbers 0 to 19, of which every fifth cannot be decoded."""
 
     def start(self, parallelism):
         return {"all": 0}
@@ -60,7 +60,7 @@ class Numbers(Source[int]):
 
 
 class Shelf(Sink):
-    """Keeps what a subtask wrote in an epoch, once."""
+    """Stores the records of each subtask and epoch once."""
 
     def __init__(self):
         self.epochs = {}
@@ -89,7 +89,7 @@ class ShelfWriter(SinkWriter):
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_a_function_that_is_used_twice_counts_for_each_operator(point):
+def test_a_function_used_twice_counts_separately_for_each_operator(point):
     env = StreamExecutionEnvironment.get_execution_environment()
     numbers, count = env.from_collection(range(20)).uid("numbers"), Count("count")
     first = numbers.key_by(lambda n: n % 2).process(count).uid("first")
@@ -103,7 +103,7 @@ def test_a_function_that_is_used_twice_counts_for_each_operator(point):
         assert [job.state("count", key, operator="second") for key in (0, 1)] == [5, 5]
 
 
-def test_a_descriptor_that_two_operators_share_names_the_state_of_each():
+def test_a_shared_descriptor_creates_separate_state_for_each_operator():
     env = StreamExecutionEnvironment.get_execution_environment()
     keyed = env.from_collection(range(20)).uid("numbers").key_by(lambda n: 0)
     with JobHarness(keyed.process(Count("count")).uid("count").union(keyed.process(List()).uid("list"))) as job:
@@ -114,7 +114,7 @@ def test_a_descriptor_that_two_operators_share_names_the_state_of_each():
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_a_source_that_is_used_twice_is_read_by_each_operator_with_its_own_dead_letters(point):
+def test_a_source_used_twice_is_read_separately_with_separate_dead_letters(point):
     env = StreamExecutionEnvironment.get_execution_environment()
     source, broken, other = Numbers(), OutputTag("broken"), OutputTag("other")
     first = env.from_source(source, source_name="first", dead_letters=broken).uid("first")

@@ -1,4 +1,4 @@
-"""Where records go: every way of partitioning, in the harness."""
+"""All partitionings, in the harness."""
 
 from collections import Counter
 from typing import Any
@@ -12,7 +12,7 @@ from penstock.testing import JobHarness
 
 
 class Where(ProcessFunction):
-    """(record, subtask that saw it)."""
+    """Emits (record, index of the subtask that received it)."""
 
     def open(self, runtime_context: RuntimeContext) -> None:
         self.subtask = runtime_context.get_index_of_this_subtask()
@@ -30,19 +30,19 @@ def seen(stream: Any, parallelism: int) -> list[tuple[int, int]]:
         return sorted(job.run())
 
 
-def test_rebalance_gives_every_subtask_the_same_share() -> None:
+def test_rebalance_distributes_records_evenly() -> None:
     assert Counter(subtask for _, subtask in seen(numbers(12).rebalance(), 3)) == {0: 4, 1: 4, 2: 4}
 
 
-def test_broadcast_gives_every_record_to_every_subtask() -> None:
+def test_broadcast_sends_every_record_to_every_subtask() -> None:
     assert seen(numbers(2).broadcast(), 3) == [(n, subtask) for n in range(2) for subtask in range(3)]
 
 
-def test_global_gives_all_to_the_first() -> None:
+def test_global_sends_all_records_to_the_first_subtask() -> None:
     assert seen(numbers(5).global_(), 3) == [(n, 0) for n in range(5)]
 
 
-def test_shuffle_spreads_evenly_and_the_same_at_each_attempt() -> None:
+def test_shuffle_distributes_evenly_and_deterministically() -> None:
     first, second = seen(numbers(3000).shuffle(), 3), seen(numbers(3000).shuffle(), 3)
     assert first == second
     assert all(900 < count < 1100 for count in Counter(subtask for _, subtask in first).values())
@@ -50,7 +50,7 @@ def test_shuffle_spreads_evenly_and_the_same_at_each_attempt() -> None:
 
 
 @pytest.mark.parametrize("partitioner", [lambda key, count: key % count, "object"])
-def test_a_partitioner_decides(partitioner: Any) -> None:
+def test_a_custom_partitioner_chooses_the_subtask(partitioner: Any) -> None:
     class ByRemainder(Partitioner):
         def partition(self, key: int, num_partitions: int) -> int:
             return key % num_partitions
@@ -60,14 +60,14 @@ def test_a_partitioner_decides(partitioner: Any) -> None:
 
 
 @pytest.mark.parametrize("wrong", [3, -1, "0", None, True])
-def test_a_partition_that_is_none_is_refused_by_name(wrong: Any) -> None:
+def test_the_error_for_an_invalid_partition_names_the_partitioner(wrong: Any) -> None:
     stream = numbers(1).partition_custom(lambda key, count: wrong, lambda n: n).process(Where()).name("where")
     with JobHarness(stream.set_parallelism(3)) as job, pytest.raises(PenstockError, match="partitioner of where"):
         job.run()
 
 
 @pytest.mark.parametrize(("before", "after"), [(2, 4), (4, 2), (2, 3), (3, 2), (3, 3)])
-def test_rescale_keeps_each_producer_to_its_share(before: int, after: int) -> None:
+def test_rescale_limits_each_producer_to_its_share_of_subtasks(before: int, after: int) -> None:
     first = numbers(60).process(Where()).set_parallelism(before)
     with JobHarness(first.rescale().process(Where()).set_parallelism(after)) as job:
         pairs = Counter((producer, subtask) for (_, producer), subtask in job.run())
@@ -76,7 +76,7 @@ def test_rescale_keeps_each_producer_to_its_share(before: int, after: int) -> No
     assert len(pairs) == max(before, after)
 
 
-def test_forward_keeps_the_subtask() -> None:
+def test_forward_keeps_the_subtask_index() -> None:
     first = numbers(10).process(Where()).set_parallelism(2).disable_chaining()
     with JobHarness(first.forward().process(Where()).set_parallelism(2)) as job:
         assert all(before == after for (_, before), after in job.run())
@@ -89,13 +89,13 @@ def test_forward_to_another_parallelism_is_refused() -> None:
 
 
 @pytest.mark.parametrize("method", ["rebalance", "rescale", "shuffle", "forward", "broadcast", "global_"])
-def test_a_keyed_stream_is_not_partitioned_again(method: str) -> None:
+def test_a_keyed_stream_refuses_another_partitioning(method: str) -> None:
     with pytest.raises(PenstockError, match="partitioned by its key"):
         getattr(numbers(1).key_by(lambda n: n), method)()
 
 
 @pytest.mark.parametrize(("call", "chains"), [("disable_chaining", 3), ("start_new_chain", 2), (None, 1)])
-def test_chains_are_cut_where_the_user_says(call: str | None, chains: int) -> None:
+def test_chaining_calls_split_the_chain(call: str | None, chains: int) -> None:
     env = StreamExecutionEnvironment.get_execution_environment()
     first = env.from_collection([1]).map(lambda n: n).set_parallelism(2)
     second = first.map(lambda n: n).set_parallelism(2)
@@ -114,13 +114,13 @@ def test_a_slot_sharing_group_is_shown_in_the_plan() -> None:
 
 
 class TestProjection:
-    def test_picks_fields_in_order(self) -> None:
+    def test_project_selects_fields_in_order(self) -> None:
         env = StreamExecutionEnvironment.get_execution_environment()
         records = [(1, "a", True), [2, "b", False], Row(x=3, y="c", z=True)]
         with JobHarness(env.from_collection(records).project(2, 0)) as job:
             assert job.run() == [(True, 1), (False, 2), Row(z=True, x=3)]
 
     @pytest.mark.parametrize("fields", [(), (-1,), ("a",)])
-    def test_needs_positions(self, fields: Any) -> None:
+    def test_project_requires_field_positions(self, fields: Any) -> None:
         with pytest.raises(PenstockError, match="positions of fields"):
             numbers(1).project(*fields)

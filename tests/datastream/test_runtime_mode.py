@@ -1,4 +1,4 @@
-"""The runtime mode: what a keyed reduce gives as a stream, and what it gives as a batch."""
+"""The runtime mode: the results of a keyed reduce as a stream and as a batch."""
 
 import pytest
 
@@ -44,21 +44,21 @@ class TestAReduceOfBoundedInput:
             return sorted(text for text, _ in job.run(records))
 
     @pytest.mark.parametrize("mode", [None, STREAMING])
-    def test_gives_every_value_as_a_stream(self, mode, parallelism, records, backend):
+    def test_a_streaming_reduce_emits_every_value(self, mode, parallelism, records, backend):
         assert self.texts(mode, parallelism, records, backend) == ["a", "ab", "c", "cd", "cde"]
 
     @pytest.mark.parametrize("mode", [BATCH, AUTOMATIC])
-    def test_gives_the_last_value_of_each_key_as_a_batch(self, mode, parallelism, records, backend):
+    def test_a_batch_reduce_emits_the_last_value_of_each_key(self, mode, parallelism, records, backend):
         assert self.texts(mode, parallelism, records, backend) == ["ab", "cde"]
 
-    def test_with_event_time_gives_it_once_too(self, parallelism, records, backend):
+    def test_a_batch_reduce_with_event_time_emits_each_value_once(self, parallelism, records, backend):
         strategy = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(lambda pair, timestamp: 0)
         letters = make_env(BATCH).from_collection(LETTERS).assign_timestamps_and_watermarks(strategy)
         texts = letters.key_by(lambda pair: pair[1]).reduce(lambda one, two: (one[0] + two[0], one[1]))
         with JobHarness(texts.key_by(lambda pair: 0).map(lambda pair: pair), parallelism=parallelism) as job:
             assert sorted(text for text, _ in job.run(records)) == ["ab", "cde"]
 
-    def test_feeds_another_reduce_in_the_epoch_that_ends(self, parallelism, records, backend):
+    def test_a_batch_reduce_feeds_another_reduce_in_the_final_epoch(self, parallelism, records, backend):
         numbers = make_env(BATCH).from_collection([(n % 7, n) for n in range(40)])
         per_seven = numbers.key_by(lambda pair: pair[0]).sum(1)
         largest = per_seven.key_by(lambda pair: pair[0] % 2).max_by(1)
@@ -74,13 +74,13 @@ class TestAReduceOfBoundedInput:
     ("method", "expected"),
     [("sum", [("a", 6), ("b", 9)]), ("min", [("a", 1), ("b", 4)]), ("max", [("a", 3), ("b", 5)])],
 )
-def test_the_aggregations_are_reduces(method, expected):
+def test_batch_aggregations_behave_like_reduces(method, expected):
     pairs = make_env(BATCH).from_collection([("a", 3), ("b", 4), ("a", 1), ("b", 5), ("a", 2)])
     with JobHarness(getattr(pairs.key_by(lambda pair: pair[0]), method)(1), parallelism=2) as job:
         assert sorted(job.run(2)) == expected
 
 
-def test_keys_that_were_changed_long_ago_and_those_of_the_last_epoch_come_once_each_in_one_order():
+def test_a_batch_emits_old_and_recent_keys_once_each_in_order():
     typed = Types.TUPLE([Types.STRING(), Types.INT()])
     stream = make_env(BATCH).from_collection([], typed).key_by(lambda pair: pair[0]).sum(1)
     with JobHarness(stream) as job:
@@ -97,7 +97,7 @@ def test_keys_that_were_changed_long_ago_and_those_of_the_last_epoch_come_once_e
 
 
 @pytest.mark.parametrize("point", ["level1.processed", "driver.collected"])
-def test_a_crash_while_it_ends_takes_nothing_and_doubles_nothing(point):
+def test_a_crash_in_the_final_epoch_loses_and_duplicates_nothing(point):
     with JobHarness(joined(make_env(BATCH)), parallelism=2) as job:
         job.epochs(2)
         job.crash_at(point)
@@ -105,13 +105,13 @@ def test_a_crash_while_it_ends_takes_nothing_and_doubles_nothing(point):
         assert sorted(job.output) == [("ab", 0), ("cde", 1)]
 
 
-def test_a_key_whose_reduce_gave_none_has_no_value():
+def test_a_key_whose_reduce_returned_none_emits_nothing():
     stream = make_env(BATCH).from_collection([1, 2, 3]).key_by(lambda n: n % 2).reduce(lambda one, two: None)
     with JobHarness(stream) as job:
         assert job.run() == [2]
 
 
-def test_the_mode_may_be_set_after_the_stream_and_by_a_setting():
+def test_the_mode_can_be_set_late_and_by_a_setting():
     env = make_env()
     stream = joined(env)
     env.set_runtime_mode(BATCH)
@@ -125,7 +125,7 @@ def test_the_mode_may_be_set_after_the_stream_and_by_a_setting():
 
 
 class Remembering(KeyedProcessFunction, CheckpointedFunction):
-    """Counts per key; a snapshot of it would fail."""
+    """Counts per key. A snapshot of it would fail."""
 
     def initialize_state(self, context):
         self.seen = context.get_operator_state_store().get_list_state(ListStateDescriptor("seen", int))
@@ -143,11 +143,11 @@ class Remembering(KeyedProcessFunction, CheckpointedFunction):
 
 
 class TestAWholeBatch:
-    """`run()` without a number of records: as on Spark, where a batch is one job."""
+    """`run()` without a record limit. As on Spark, a batch is one job."""
 
     @pytest.mark.parametrize("partitions", [1, 3])
     @pytest.mark.parametrize("overlay", [1, 1 << 20])
-    def test_is_one_epoch_and_no_checkpoint_however_large_its_state(self, partitions, overlay):
+    def test_a_batch_is_one_epoch_without_checkpoints_even_with_large_state(self, partitions, overlay):
         numbers = make_env(BATCH).from_sequence(0, 4999)
         stream = numbers.key_by(lambda n: n % 10).process(Remembering())
         with JobHarness(stream, parallelism=2, settings=Settings(overlay_bytes=overlay)) as job:
@@ -157,13 +157,13 @@ class TestAWholeBatch:
             assert job.storage.list("manifests/") == job.storage.list("deltas/") == []
 
     @pytest.mark.parametrize("point", ["source.processed", "level1.processed", "level1.reported", "driver.collected"])
-    def test_begins_again_after_a_crash(self, point):
+    def test_a_batch_starts_from_scratch_after_a_crash(self, point):
         with JobHarness(joined(make_env(BATCH)), parallelism=2) as job:
             job.crash_at(point)
             assert sorted(job.run()) == [("ab", 0), ("cde", 1)]
             assert job.epochs_run == 1
 
-    def test_has_no_late_records(self):
+    def test_a_batch_has_no_late_records(self):
         strategy = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(lambda pair, _: pair[1])
 
         def sums(mode):
@@ -177,7 +177,7 @@ class TestAWholeBatch:
         assert sums(STREAMING) == [("a", 25)]
 
 
-def test_watermarks_of_the_source_itself_count_for_nothing_in_a_batch():
+def test_a_batch_ignores_the_watermarks_of_its_source():
     windows = make_env(BATCH).from_collection([]).key_by(lambda pair: pair[0])
     sums = windows.window(TumblingEventTimeWindows.of(Time.milliseconds(10))).reduce(lambda one, two: one + two[1:])
     with JobHarness(sums) as job:
@@ -190,20 +190,20 @@ def endless(env):
 
 
 class TestASourceWithoutEnd:
-    def test_is_refused_in_a_batch_by_its_name_and_line(self):
+    def test_an_unbounded_source_in_a_batch_is_refused_with_name_and_line(self):
         env = make_env(BATCH)
         endless(env)
-        with pytest.raises(GraphError, match=r"BATCH, but source 'Ticks' has no end.*STREAMING") as raised:
+        with pytest.raises(GraphError, match=r"BATCH, but source 'Ticks' is unbounded.*STREAMING") as raised:
             env.get_execution_plan()
         assert raised.value.locations[0].function == "endless"
 
-    def test_makes_automatic_a_stream(self):
+    def test_an_unbounded_source_makes_automatic_mode_streaming(self):
         with JobHarness(endless(make_env(AUTOMATIC))) as job:
             job.push(1, 1).epoch()
             assert job.output == [1, 2]
 
 
-def test_a_mode_that_is_none_is_refused():
+def test_an_unknown_mode_is_refused():
     with pytest.raises(BadSetting, match=r"execution\.runtime-mode is 'fast'.*AUTOMATIC"):
         StreamExecutionEnvironment.get_execution_environment(
             Configuration.from_dict({"execution.runtime-mode": "fast"})
@@ -217,12 +217,12 @@ def test_an_error_in_a_batch_reduce_names_the_record():
     assert raised.value.failures[0].record == "'x'"
 
 
-def test_the_mode_is_where_pyflink_has_it():
+def test_the_mode_is_importable_from_pyflinks_module():
     assert SameMode is RuntimeExecutionMode
     assert [mode.name for mode in SameMode] == ["STREAMING", "BATCH", "AUTOMATIC"]
 
 
-def test_an_overlay_lists_the_keys_of_some_key_groups_only():
+def test_an_overlay_lists_only_the_keys_of_the_given_key_groups():
     overlay = Overlay(128)
     state = overlay.register(ValueStateDescriptor("n", int))
     keys = [encode_key(n) for n in range(50)]

@@ -1,4 +1,4 @@
-"""A stream that is used again after `execute` is run again, with all it reads from, and nothing else is."""
+"""A stream used after `execute` joins the next program together with its inputs, and nothing else does."""
 
 import json
 
@@ -14,7 +14,7 @@ def env():
 
 
 def executed(env):
-    """What `execute` leaves behind, without Spark."""
+    """Do what `execute` does to the environment, without Spark."""
     env._graph = env._graph.following()
 
 
@@ -22,7 +22,7 @@ def uids(env):
     return [node["uid"] for node in json.loads(env.get_execution_plan())["nodes"]]
 
 
-def test_only_what_is_used_again_runs_again(env):
+def test_a_reused_stream_runs_again_without_other_streams(env):
     numbers = env.from_collection([1, 2, 3]).uid("numbers")
     numbers.map(lambda n: n + 1).uid("first").print()
     executed(env)
@@ -32,7 +32,7 @@ def test_only_what_is_used_again_runs_again(env):
     assert "first" not in uids(env)
 
 
-def test_a_union_and_a_keyed_stream_can_be_used_again(env):
+def test_a_union_and_a_keyed_stream_can_be_reused(env):
     left, right = env.from_collection([1, 2]).uid("left"), env.from_collection([3, 4]).uid("right")
     both = left.union(right)
     odd = both.key_by(lambda n: n % 2)
@@ -42,7 +42,7 @@ def test_a_union_and_a_keyed_stream_can_be_used_again(env):
         assert sorted(job.run()) == [-4, -3, -2, -1, 1, 2, 4, 6]
 
 
-def test_streams_of_before_and_after_meet(env):
+def test_streams_from_before_and_after_execute_can_be_merged(env):
     before = env.from_collection([1]).map(lambda n: n + 1)
     executed(env)
     after = env.from_collection([5])
@@ -50,7 +50,7 @@ def test_streams_of_before_and_after_meet(env):
         assert sorted(job.run()) == [2, 5]
 
 
-def test_what_is_said_of_an_operator_later_is_not_said_of_the_job_before(env):
+def test_renaming_an_operator_later_does_not_affect_the_previous_job(env):
     doubled = env.from_collection([1]).map(lambda n: 2 * n).name("double")
     first = env._graph
     executed(env)

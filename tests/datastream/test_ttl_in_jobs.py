@@ -1,4 +1,4 @@
-"""Time to live in whole jobs: by the epoch's clock or by watermarks, over crashes, restarts and rescales."""
+"""Time to live in complete jobs: by the epoch's clock or by watermarks, across crashes, restarts and rescales."""
 
 import pytest
 
@@ -28,7 +28,7 @@ def ttl(milliseconds=TTL):
 
 
 class Commands(KeyedProcessFunction):
-    """A record is (key, command, argument...); what is read is given."""
+    """A record is (key, command, argument...). Emits the values that it reads."""
 
     def __init__(self, config):
         self.config = config
@@ -89,7 +89,7 @@ class Jobs:
         return self.job
 
     def at(self, clock, *records):
-        """One epoch at this time; what it gave."""
+        """Run one epoch at this time and return its results."""
         before = len(self.job.output)
         self.job.set_clock(clock)
         self.job.push(*records)
@@ -97,7 +97,7 @@ class Jobs:
         return self.job.output[before:]
 
     def stored(self, name):
-        """The keys that storage has, expired or not."""
+        """Return the keys in storage, including expired ones."""
         with self.job.committed().reading(name, None) as (overlay, replicas):
             readers = ((group, replicas.reader(group)) for group in range(overlay.max_parallelism))
             return {
@@ -137,10 +137,10 @@ RESTORES = {
 
 @pytest.mark.parametrize("restore", RESTORES.values(), ids=RESTORES)
 class TestBetweenAnyTwoSteps:
-    def test_values_live_for_their_ttl(self, jobs, restore):
+    def test_values_expire_after_their_ttl(self, jobs, restore):
         config = ttl().build()
         jobs.start(config)
-        told = []
+        emitted = []
         for clock, record in [
             (0, ("k", "write", 1)),
             (50, ("k", "write", 2)),
@@ -150,9 +150,9 @@ class TestBetweenAnyTwoSteps:
             (270, ("other", "read")),
             (270, ("k", "read")),
         ]:
-            told += jobs.at(clock, record)
+            emitted += jobs.at(clock, record)
             restore(jobs, config)
-        assert told == [
+        assert emitted == [
             ("k", 2, [2], {"m2": 2}, 3),
             ("k", *EMPTY),
             ("other", *EMPTY),
@@ -161,16 +161,16 @@ class TestBetweenAnyTwoSteps:
         assert jobs.stored("value") == set()
         assert jobs.job.states("value") == {}
 
-    def test_reads_prolong_life_where_they_count(self, jobs, restore):
+    def test_reads_extend_the_ttl_if_configured(self, jobs, restore):
         config = ttl().update_ttl_on_read_and_write().build()
         jobs.start(config)
-        told = jobs.at(0, ("k", "write", 1))
+        emitted = jobs.at(0, ("k", "write", 1))
         for clock in (50, 120, 250):
             restore(jobs, config)
-            told += jobs.at(clock, ("k", "read"))
-        assert told == [("k", 1, [1], {"m1": 1}, 1)] * 2 + [("k", *EMPTY)]
+            emitted += jobs.at(clock, ("k", "read"))
+        assert emitted == [("k", 1, [1], {"m1": 1}, 1)] * 2 + [("k", *EMPTY)]
 
-    def test_timers_wake_the_job_and_no_function_sees_them(self, jobs, restore):
+    def test_ttl_timers_wake_the_job_and_stay_hidden_from_functions(self, jobs, restore):
         config = ttl().cleanup_by_timers().build()
         jobs.start(config)
         jobs.at(0, ("a", "write", 1), ("b", "write", 1))
@@ -188,23 +188,23 @@ class TestBetweenAnyTwoSteps:
         assert jobs.job.next_wakeup is None
         assert jobs.job.output == []
 
-    def test_it_may_be_turned_on_and_off(self, jobs, restore):
+    def test_ttl_can_be_enabled_and_disabled_between_restarts(self, jobs, restore):
         jobs.start(None)
         jobs.at(0, ("k", "write", 1))
         jobs.start(ttl().build())
         restored = ttl().build()
-        told = jobs.at(1000, ("k", "read"))
+        emitted = jobs.at(1000, ("k", "read"))
         restore(jobs, restored)
-        told += jobs.at(1050, ("k", "write", 2))
+        emitted += jobs.at(1050, ("k", "write", 2))
         restore(jobs, restored)
-        told += jobs.at(1120, ("k", "read"))
+        emitted += jobs.at(1120, ("k", "read"))
         jobs.start(None)
-        told += jobs.at(5000, ("k", "read"))
+        emitted += jobs.at(5000, ("k", "read"))
         restore(jobs, None)
         jobs.at(5000, ("k", "write", 3))
         restore(jobs, None)
-        told += jobs.at(9000, ("k", "read"))
-        assert told == [
+        emitted += jobs.at(9000, ("k", "read"))
+        assert emitted == [
             ("k", 1, [1], {"m1": 1}, 1),
             ("k", 2, [2], {"m2": 2}, 3),
             ("k", 2, [2], {"m2": 2}, 3),
@@ -212,15 +212,15 @@ class TestBetweenAnyTwoSteps:
         ]
 
 
-def test_the_end_of_the_input_comes_with_its_last_record(jobs):
-    """However late the epoch for it: a timer that fires then finds what a timer of Flink would."""
+def test_the_final_epoch_uses_the_time_of_the_last_record(jobs):
+    """However late the final epoch runs, a timer that fires in it sees the same state as in Flink."""
     job = jobs.start(ttl().build())
     jobs.at(0, ("k", "write", 1), ("k", "timer", 10**6))
     job.set_clock(10**9)
     assert job.end().output == [("timer", 10**6, 1, [1], {"m1": 1}, 1)]
 
 
-def test_the_state_a_test_looks_at_is_that_of_now(jobs):
+def test_inspected_state_hides_values_expired_by_now(jobs):
     job = jobs.start(ttl().build())
     jobs.at(0, ("k", "write", 1))
     assert (job.state("value", "k"), job.states("list")) == (1, {"k": [1]})
@@ -230,16 +230,16 @@ def test_the_state_a_test_looks_at_is_that_of_now(jobs):
     assert read_values(job.storage, "commands", "value", int) == {"k": 1}
 
 
-def test_the_driver_leaves_out_of_bases_what_has_expired(monkeypatch):
+def test_the_driver_omits_expired_values_from_bases(monkeypatch):
     monkeypatch.setattr(housekeeping, "LONGEST_WALK", 0)
     jobs = Jobs("memory")
-    # All keys in one block: a base is made only of blocks that have changed.
+    # All keys are in one block, because a base is built only from changed blocks.
     jobs.start(ttl().cleanup_full_snapshot().build(), key_groups=1)
     jobs.at(50, ("id1", "write", 1))
     jobs.at(170, ("id2", "write", 2))
     jobs.at(230, ("id3", "write", 3))
     jobs.at(231)
-    # A longer time to live, as if the clock went back: only what is not stored any more does not come back.
+    # A longer TTL works like setting the clock back: only values already removed from storage stay expired.
     jobs.start(ttl(10_000).build(), key_groups=1)
     assert jobs.at(231, ("id1", "read"), ("id2", "read")) == [
         ("id1", *EMPTY),
@@ -248,7 +248,7 @@ def test_the_driver_leaves_out_of_bases_what_has_expired(monkeypatch):
     jobs.close()
 
 
-def test_clean_up_in_the_background_goes_through_all_subtasks(jobs):
+def test_background_cleanup_visits_all_subtasks(jobs):
     jobs.start(StateTtlConfig.new_builder(Time.milliseconds(TTL)).build(), parallelism=3)
     jobs.at(0, *[(f"old {n}", "write", n) for n in range(40)])
     assert len(jobs.stored("value")) == 40
@@ -264,7 +264,7 @@ class ByFirst(TimestampAssigner):
 
 
 class OfEvents(Commands):
-    """As its base, for records of (key, time, command, argument...)."""
+    """Like its base class, for records of (key, time, command, argument...)."""
 
     def process_element(self, record, ctx):
         yield from super().process_element((record[0], *record[2:]), ctx)
@@ -280,7 +280,7 @@ class TestEventTime:
             strategy.with_timestamp_assigner(ByFirst())
         )
         with JobHarness(stream.key_by(lambda record: record[0]).process(OfEvents(config)), backend=backend) as job:
-            # By the clock everything would expire between any two epochs.
+            # By the clock, everything would expire between two epochs.
             clock = 0
             while per_epoch is not None and job._feed.anything_waits(per_epoch):
                 clock += 10**6
@@ -289,8 +289,8 @@ class TestEventTime:
                 job.crash()
             return job.end().output
 
-    def test_values_age_by_the_watermark(self, backend, per_epoch):
-        # The watermark is a millisecond behind the greatest time, and stands behind the record that moved it.
+    def test_values_expire_by_the_watermark(self, backend, per_epoch):
+        # The watermark is one millisecond behind the highest timestamp and follows the record that advanced it.
         output = self.run(
             backend,
             per_epoch,
@@ -309,7 +309,7 @@ class TestEventTime:
             ("k", *EMPTY),
         ]
 
-    def test_a_timer_at_the_end_of_the_input_finds_what_lives_at_its_time(self, backend, per_epoch):
+    def test_a_timer_at_the_end_of_the_input_sees_values_alive_at_its_time(self, backend, per_epoch):
         output = self.run(
             backend,
             per_epoch,

@@ -1,4 +1,4 @@
-"""Values of every declared type, through an exchange and through state; and what is refused on the way."""
+"""Values of every declared type through an exchange and through state, and the values that are refused."""
 
 import math
 from dataclasses import dataclass
@@ -60,7 +60,7 @@ VALUES = [
 
 
 class Held(KeyedProcessFunction):
-    """Keeps each record in state of every kind, and gives what they held before."""
+    """Stores each record in state of every kind, and emits the previous contents."""
 
     def __init__(self, declared):
         self.declared = declared
@@ -84,20 +84,20 @@ def stream(*records):
 
 
 def same(given, expected):
-    """Equal, of equal class, and with equal signs, digits and kinds."""
+    """Return whether two values are equal, including class, sign, digits and row kind."""
     return given == expected and type(given) is type(expected) and repr(given) == repr(expected)
 
 
 @pytest.mark.parametrize(("declared", "values"), VALUES)
 class TestEveryType:
-    def test_through_an_exchange(self, declared, values):
+    def test_every_type_passes_through_an_exchange(self, declared, values):
         given = stream(*values).map(lambda value: value, output_type=declared).rebalance()
         with JobHarness(given.map(lambda value: value).set_parallelism(1)) as job:
             job.epoch()
             assert len(job.output) == len(values)
             assert all(map(same, job.output, values))
 
-    def test_through_state(self, declared, values):
+    def test_every_type_passes_through_state(self, declared, values):
         for value in values:
             if value is None:
                 continue  # a state without a value
@@ -135,7 +135,7 @@ class TestEveryType:
         (Types.PRIMITIVE_ARRAY(Types.INT()), [None], "element 0 of the list"),
     ],
 )
-def test_what_is_not_of_the_type_is_refused_in_exchange_and_state(declared, bad, words):
+def test_a_value_of_another_type_is_refused_in_exchange_and_state(declared, bad, words):
     given = stream(bad).map(lambda value: value, output_type=declared).name("give").rebalance()
     held = stream(bad).key_by(lambda value: 0).process(Held(declared))
     for program, place in ((given.map(str).set_parallelism(2), "give"), (held, "State 'value'")):
@@ -145,7 +145,7 @@ def test_what_is_not_of_the_type_is_refused_in_exchange_and_state(declared, bad,
         assert place in str(failed.value)
 
 
-def test_a_float_is_rounded_to_32_bits_wherever_it_goes():
+def test_a_declared_float_is_always_rounded_to_32_bits():
     rounded = stream(0.1).map(lambda value: value, output_type=Types.FLOAT())
     for program in (rounded.map(lambda value: value), rounded.rebalance().map(lambda value: value).set_parallelism(1)):
         with JobHarness(program) as job:
@@ -153,7 +153,7 @@ def test_a_float_is_rounded_to_32_bits_wherever_it_goes():
             assert job.output == [0.10000000149011612]
 
 
-def test_decimals_are_exact_whatever_the_precision_in_force():
+def test_decimals_are_exact_regardless_of_the_context_precision():
     with localcontext(prec=3):
         given = stream(LONG).map(lambda value: value, output_type=Types.BIG_DEC()).rebalance()
         with JobHarness(given.map(lambda value: value).set_parallelism(2)) as job:
@@ -161,7 +161,7 @@ def test_decimals_are_exact_whatever_the_precision_in_force():
             assert job.output == [LONG]
 
 
-def test_an_aware_timestamp_comes_back_as_the_same_moment_in_utc():
+def test_an_aware_timestamp_returns_as_the_same_moment_in_utc():
     moment = datetime(2024, 1, 1, 12, tzinfo=timezone(timedelta(hours=2)))
     given = stream(moment).map(lambda value: value, output_type=Types.SQL_TIMESTAMP()).map(lambda value: value)
     with JobHarness(given) as job:
@@ -169,8 +169,8 @@ def test_an_aware_timestamp_comes_back_as_the_same_moment_in_utc():
         assert repr(job.output) == repr([datetime(2024, 1, 1, 10, tzinfo=UTC)])
 
 
-def test_declared_as_pickled_is_as_not_declared():
-    """So that an annotation can be switched off at no cost."""
+def test_declaring_pickled_equals_declaring_no_type():
+    """This lets a program disable an annotation at no cost."""
 
     def give(value) -> Order:
         return value

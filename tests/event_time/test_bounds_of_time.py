@@ -117,7 +117,9 @@ class TestLengths:
             use(length)
 
     def test_the_error_for_a_lateness_out_of_range_names_it(self, env):
-        with pytest.raises(PenstockError, match=r"^The allowed lateness: A length of time of 9223372036854775808 ms"):
+        with pytest.raises(
+            PenstockError, match=r"^The allowed lateness is invalid: A length of time of 9223372036854775808 ms"
+        ):
             keyed(env).window(TumblingEventTimeWindows.of(5)).allowed_lateness(2**63)
 
     def test_a_length_at_the_bound_is_accepted(self, env):

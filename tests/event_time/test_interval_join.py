@@ -489,16 +489,20 @@ class TestMistakes:
             assert "assign_timestamps_and_watermarks" in str(caught.value)
 
     def test_an_interval_that_ends_before_it_starts_is_refused(self, env):
-        with pytest.raises(GraphError, match=r"lower bound .* is 5 ms and the upper one -5 ms") as caught:
+        with pytest.raises(
+            GraphError, match=r"lower bound .* \(5 ms\) is greater than the upper bound \(-5 ms\)"
+        ) as caught:
             joined(env, 5, -5)
         assert "between(-5, 5)" in caught.value.fix
 
     def test_an_empty_interval_is_refused(self, env):
-        with pytest.raises(GraphError, match="pairs nothing"):
+        with pytest.raises(GraphError, match="exclusive bounds is empty"):
             joined(env, 5, 6).lower_bound_exclusive().upper_bound_exclusive().process(Pair())
 
     def test_a_bound_that_is_not_a_duration_is_refused(self, env):
-        with pytest.raises(GraphError, match="The upper bound of an interval join: Expected a length of time"):
+        with pytest.raises(
+            GraphError, match="The upper bound of the interval join is invalid: Expected a length of time"
+        ):
             joined(env, 5, "an hour")
 
     def test_a_stream_without_a_key_is_refused(self, env):
@@ -508,12 +512,12 @@ class TestMistakes:
         assert "key_by" in caught.value.fix
         with pytest.raises(GraphError, match="The right stream of an interval join is not keyed"):
             left_source.key_by(first).interval_join(right_source)
-        with pytest.raises(GraphError, match="The right stream of an interval join is no stream but list"):
+        with pytest.raises(GraphError, match="The right stream of an interval join is not a stream but list"):
             left_source.key_by(first).interval_join([1])
 
     def test_streams_of_two_environments_are_refused(self, env):
         other = StreamExecutionEnvironment()
-        with pytest.raises(GraphError, match="of one environment"):
+        with pytest.raises(GraphError, match="of the same environment"):
             env.from_collection([]).key_by(first).interval_join(other.from_collection([]).key_by(first))
 
     def test_process_without_bounds_is_refused(self, env):
@@ -528,7 +532,9 @@ class TestMistakes:
     def test_a_function_of_another_kind_is_refused(self, env):
         with pytest.raises(GraphError, match="process needs a ProcessJoinFunction or a function, not"):
             joined(env, 0, 0).process(Parse())
-        with pytest.raises(GraphError, match=r"got the class Pair; it needs an object\. Write process\(Pair\(\)\)"):
+        with pytest.raises(
+            GraphError, match=r"received the class Pair instead of an instance\. Write process\(Pair\(\)\)"
+        ):
             joined(env, 0, 0).process(Pair)
 
     def test_a_late_output_that_is_not_a_tag_is_refused(self, env):

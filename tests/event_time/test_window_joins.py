@@ -423,7 +423,7 @@ class TestMistakes:
     def test_an_invalid_stream_is_refused(self, env):
         with pytest.raises(GraphError, match="joined with another stream, not with list"):
             env.from_collection([]).join([1])
-        with pytest.raises(GraphError, match="of one environment"):
+        with pytest.raises(GraphError, match="of the same environment"):
             env.from_collection([]).co_group(StreamExecutionEnvironment().from_collection([]))
 
     def test_a_result_that_cannot_be_iterated_is_refused(self, env):

@@ -436,10 +436,13 @@ class TestMistakes:
 
         windows = keyed(env).time_window(10)
         for call, message in [
-            (lambda: windows.process(Applied()), "process needs a ProcessWindowFunction or a function, not Applied"),
-            (lambda: windows.apply(OfAll()), "apply needs a WindowFunction or a function, not OfAll"),
-            (lambda: windows.apply(Applied), r"got the class Applied.*Write apply\(Applied\(\)\)"),
-            (lambda: windows.reduce(add, lambda *given: []), "must be a WindowFunction or a ProcessWindowFunction"),
+            (lambda: windows.process(Applied()), "process needs a function or an instance of ProcessWindowFunction"),
+            (lambda: windows.apply(OfAll()), "apply needs a function or an instance of WindowFunction, not OfAll"),
+            (lambda: windows.apply(Applied), r"received the class Applied.*Write apply\(Applied\(\)\)"),
+            (
+                lambda: windows.reduce(add, lambda *given: []),
+                "must be an instance of WindowFunction or ProcessWindowFunction",
+            ),
             (lambda: windows.reduce(Applied()), "reduce needs a ReduceFunction or a function, not Applied"),
             (
                 lambda: windows.aggregate(add),
@@ -447,12 +450,12 @@ class TestMistakes:
             ),
             (lambda: windows.trigger(CountTrigger), "needs a Trigger, not CountTrigger"),
             (lambda: windows.evictor(3), "needs an Evictor, not int"),
-            (lambda: windows.allowed_lateness(-1), "cannot be -1 ms"),
+            (lambda: windows.allowed_lateness(-1), "must not be negative, but is -1 ms"),
             (lambda: windows.side_output_late_data("late"), "needs an OutputTag, not str"),
             (lambda: keyed(env).window(10), "needs a WindowAssigner, not int"),
             (
                 lambda: keyed(env).window(EventTimeSessionWindows.with_gap(5)).trigger(DeltaTrigger.of(1, max)),
-                "DeltaTrigger cannot be the trigger of EventTimeSessionWindows",
+                "DeltaTrigger cannot merge, but the windows of EventTimeSessionWindows",
             ),
         ]:
             with pytest.raises(GraphError, match=message):

@@ -1,4 +1,4 @@
-"""What each example must give, for the tests in the harness and on Spark."""
+"""The expected output of each example, for the tests in the harness and on Spark."""
 
 import importlib
 from datetime import date
@@ -6,15 +6,11 @@ from types import ModuleType
 from typing import Any
 
 CASES: dict[str, list[Any]] = {
-    # F2
     "consumer_lag": ['{"timestamp":1555516800,"lag":{"consumer0":5,"consumer1":8,"consumer2":3}}'],
-    # F4: host-2 is in X, where e does not fit.
+    # host-2 is in state X, which does not accept e.
     "state_machine": [("host-2", "X", "e")],
-    # F15
     "least_value": [(2, 21, 21), (2, 30, 21), (2, 7, 7), (4, 1, 1), (5, 4, 4)],
-    # F16
     "count_with_state": [(2, 0), (2, 2), (4, 0), (5, 0)],
-    # F5
     "deduplicate": [("order-1", 30), ("order-2", 12), ("order-3", 7)],
     "compare_yesterday": [
         ("north", date(2024, 3, 1), 100, None),
@@ -23,7 +19,7 @@ CASES: dict[str, list[Any]] = {
         ("south", date(2024, 3, 2), 80, None),
     ],
     "event_pattern": [("card-1", [0.5, 0.2, 0.9], 650.0)],
-    # The press is silent from 50 on, and both at the end; what comes a minute late is still in time.
+    # The press is silent after 50, and both machines at the end. Reports up to a minute late are still in time.
     "silent_machine": [("press", 110), ("lathe", 180), ("press", 290)],
     "views_per_minute": [
         ("/", 0, 3),
@@ -56,11 +52,11 @@ CASES: dict[str, list[Any]] = {
         ("bob", 5, ["/buy"]),
         ("bob", 50, ["/", "/help"]),
     ],
-    # F24: the same payment of 80 is within the limit at 10 and over it at 40.
+    # The same payment of 80 is within the limit at time 10 and over it at time 40.
     "payment_limits": [("card-2", 120, 100), ("card-1", 80, 50)],
-    # The order of 120 came before every rule, and is checked by the rule for its country all the same.
+    # The order of 120 arrives before all rules and is still checked by the rule for its country.
     "rules_first": [("de", 120, 100), ("fr", 95, 80)],
-    # o-2 left 61 minutes after it was ordered; a truck that left before the order of o-3 cannot have carried it.
+    # o-2 left 61 minutes after its order. A truck that left before the order of o-3 cannot have carried it.
     "shipped_orders": [("o-1", "lamp", "truck 7", 40), ("o-3", "chair", "truck 2", 60)],
 }
 

@@ -1,4 +1,4 @@
-"""The example of asynchronous calls, in process; on Spark it is in tests/spark."""
+"""The example of asynchronous calls, in process. The test on Spark is in tests/spark."""
 
 import pytest
 from enrich_async import SAMPLE, build, price_server

@@ -1,4 +1,4 @@
-"""Every example, in process, in one epoch and record by record."""
+"""Every example in process, in one epoch and record by record."""
 
 from typing import Any
 
@@ -19,12 +19,12 @@ def run(name: str, records: list[Any] | None = None, per_epoch: int | None = Non
 
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("per_epoch", [None, 1], ids=["one epoch", "an epoch each"])
-def test_an_example_gives_what_it_says(name: str, per_epoch: int | None) -> None:
+def test_an_example_produces_its_documented_output(name: str, per_epoch: int | None) -> None:
     assert sorted(run(name, per_epoch=per_epoch, parallelism=2)) == sorted(CASES[name])
 
 
-def test_a_session_of_the_state_machine_that_ends_begins_anew() -> None:
-    """F4: after g the state is cleared, so a fits again; after an alert it stays."""
+def test_a_finished_session_of_the_state_machine_starts_over() -> None:
+    """After g the state is cleared, so a is valid again. After an alert the state stays."""
     events = [("s", event) for event in "aabeggca"]
     alerts = [("s", "W", "a"), ("s", "Initial", "g"), ("s", "X", "a")]
     assert run("state_machine", events) == alerts
@@ -40,7 +40,7 @@ def test_a_pattern_is_forgotten_after_a_payment_in_between() -> None:
     assert run("event_pattern", payments, per_epoch=1) == []
 
 
-def test_pending_totals_survive_crashes_and_another_parallelism() -> None:
+def test_pending_totals_survive_crashes_and_rescaling() -> None:
     example = load_example("sales_by_period")
     env = StreamExecutionEnvironment.get_execution_environment()
     with JobHarness(example.build(env.from_collection(example.SAMPLE)), parallelism=2) as job:
@@ -52,7 +52,7 @@ def test_pending_totals_survive_crashes_and_another_parallelism() -> None:
 
 @pytest.mark.parametrize("order", ["orders first", "rules first", "announcement last"])
 @pytest.mark.parametrize("per_epoch", [None, 1, 3])
-def test_orders_wait_for_the_whole_set_of_rules(order: str, per_epoch: int | None) -> None:
+def test_orders_wait_for_the_complete_set_of_rules(order: str, per_epoch: int | None) -> None:
     example = load_example("rules_first")
     kinds = {"orders first": ("order", "rules", "rule"), "rules first": ("rules", "rule", "order")}
     of = kinds.get(order, ("rule", "order", "rules"))
@@ -67,5 +67,5 @@ def test_orders_wait_for_the_whole_set_of_rules(order: str, per_epoch: int | Non
         assert sorted(job.run()) == sorted(CASES["rules_first"])
 
 
-def test_an_order_is_checked_by_no_rule_of_a_set_that_is_not_complete() -> None:
+def test_an_incomplete_set_of_rules_checks_no_order() -> None:
     assert run("rules_first", [("rules", "", 2), ("rule", "de", 100), ("order", "de", 120)], per_epoch=1) == []

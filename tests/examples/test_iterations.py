@@ -1,4 +1,4 @@
-"""Iterations in supersteps: the examples, how they end, and what is refused."""
+"""Iterations in supersteps: the examples, the end conditions, and invalid arguments."""
 
 from collections.abc import Callable
 from typing import Any
@@ -25,17 +25,17 @@ def iterate(records: list[Any], body: Any, supersteps: int = 20, parallelism: in
 
 
 @pytest.mark.parametrize("parallelism", [1, 3])
-def test_connected_components(parallelism: int) -> None:
+def test_the_connected_components_example_finds_all_components(parallelism: int) -> None:
     example = load_example("connected_components")
     found = iterate(example.vertices(), example.superstep, parallelism=parallelism)
     components = {vertex: component for vertex, component, _ in found.records}
     assert components == {1: 1, 2: 1, 3: 1, 4: 1, 5: 5, 6: 5, 7: 5, 8: 8}
-    # The label 1 is three edges from vertex 4; one superstep more finds that nothing changes.
+    # Label 1 is three edges away from vertex 4. One more superstep detects that nothing changes.
     assert (found.supersteps, found.converged) == (4, True)
 
 
 @pytest.mark.parametrize("parallelism", [1, 3])
-def test_k_means(parallelism: int) -> None:
+def test_the_k_means_example_converges_to_the_cluster_centers(parallelism: int) -> None:
     example = load_example("k_means")
     found = iterate(example.CENTRES, example.superstep, 50, parallelism)
     assert found.converged
@@ -48,20 +48,20 @@ def halved(numbers: DataStream, number: int) -> Superstep:
     return Superstep(after, after.filter(lambda n: n > 1))
 
 
-def test_it_ends_when_no_record_comes_on_the_criteria() -> None:
+def test_an_iteration_ends_when_its_criteria_are_empty() -> None:
     assert iterate([40, 7, 3], halved) == ([1, 0, 0], 5, True)
 
 
-def test_it_ends_when_nothing_is_fed_back() -> None:
+def test_an_iteration_ends_without_feedback() -> None:
     found = iterate([1, 2, 3, 4], lambda numbers, number: Superstep(numbers.filter(lambda n: n > number)))
     assert found == ([], 4, True)
 
 
-def test_it_ends_after_so_many_supersteps_and_says_that_it_has_not_converged() -> None:
+def test_an_iteration_that_reaches_its_limit_has_not_converged() -> None:
     assert iterate([40, 7], halved, supersteps=2) == ([10, 1], 2, False)
 
 
-def test_state_is_empty_in_each_superstep() -> None:
+def test_each_superstep_starts_with_empty_state() -> None:
     def counted(numbers: DataStream, number: int) -> Superstep:
         return Superstep(numbers.key_by(lambda n: 0).map_with_state(lambda n, seen: (1 if seen is None else 2, n), int))
 
@@ -70,8 +70,8 @@ def test_state_is_empty_in_each_superstep() -> None:
 
 @pytest.mark.parametrize(
     ("body", "supersteps", "said"),
-    [(lambda stream, number: stream, 3, "Return Superstep"), (halved, 0, "Allow at least one")],
+    [(lambda stream, number: stream, 3, "Return Superstep"), (halved, 0, "Allow at least 1")],
 )
-def test_what_is_no_iteration_is_refused(body: Any, supersteps: int, said: str) -> None:
+def test_an_invalid_iteration_is_refused(body: Any, supersteps: int, said: str) -> None:
     with pytest.raises(PenstockError, match=said):
         iterate([1], body, supersteps)

@@ -1,8 +1,8 @@
-"""Common mistakes, each a program as a user would run it, and what is printed: the user's file and line first, the fix
-last, at most fifteen lines, and nothing of Penstock's or Spark's own frames.
+"""Common mistakes, each as a user's program, and the error output of each.
 
-`programs/` holds the programs, `inputs/` what they read, and `golden/` what each prints; MISTAKES says what the mistake
-is.
+The output starts with the user's file and line and ends with the fix. It has at most fifteen lines and no frames of
+Penstock or Spark. `programs/` holds the programs, `inputs/` their input, and `golden/` their expected output. MISTAKES
+describes each mistake.
 """
 
 import os
@@ -24,44 +24,44 @@ PROGRAMS, GOLDEN = HERE / "programs", HERE / "golden"
 ROOT = str(Path(penstock.__file__).parent.parent)
 
 MISTAKES = {
-    "keyed_state_without_key_by": "state is asked for on a stream that has no keys",
-    "function_that_holds_a_lock": "a function uses a lock of the driver, which cannot travel",
-    "unknown_setting": "the name of a setting is misspelled",
-    "same_uid_twice": "two operators have one uid",
+    "keyed_state_without_key_by": "a function uses keyed state on a stream without keys",
+    "function_that_holds_a_lock": "a function uses a lock of the driver, which cannot be pickled",
+    "unknown_setting": "the key of a setting is misspelled",
+    "same_uid_twice": "two operators have the same uid",
     "class_instead_of_an_object": "map(Double) instead of map(Double())",
     "parallelism_of_zero": "set_parallelism(0)",
-    "forward_to_another_parallelism": "forward() between operators of different parallelism",
-    "remote_checkpoint_directory": "checkpoints on an object store whose package is not installed",
-    "unwritable_checkpoint_directory": "a checkpoint directory below something that is no directory",
-    "store_without_conditional_puts": "checkpoints on a store that cannot refuse to put an object over another",
+    "forward_to_another_parallelism": "forward() connects operators of different parallelism",
+    "remote_checkpoint_directory": "checkpoints go to an object store whose package is not installed",
+    "unwritable_checkpoint_directory": "the checkpoint directory is below a path that is not a directory",
+    "store_without_conditional_puts": "checkpoints go to a store without conditional puts",
     "delta_that_is_missing": "a file of a checkpoint was deleted",
-    "delta_that_is_damaged": "a file of a checkpoint was cut off",
-    "manifest_of_a_newer_version": "a checkpoint was written by a newer Penstock",
-    "manifest_that_is_damaged": "a manifest was cut off",
-    "async_function_in_map": "an async function in map",
-    "union_of_two_environments": "streams of two environments are united",
-    "program_without_a_source": "execute() of an environment in which nothing was declared",
+    "delta_that_is_damaged": "a file of a checkpoint was truncated",
+    "manifest_of_a_newer_version": "a newer version of Penstock wrote the checkpoint",
+    "manifest_that_is_damaged": "a manifest was truncated",
+    "async_function_in_map": "an async function is passed to map",
+    "union_of_two_environments": "streams of two environments are merged",
+    "program_without_a_source": "execute() is called on an environment without streams",
     "flat_map_that_returns_a_string": "flat_map returns a string instead of a list or a generator",
-    "exception_in_a_function": "the user's own function raises for one record",
+    "exception_in_a_function": "the user's function raises for one record",
     "another_output_type": "a result is not of the declared output_type",
     "dict_as_a_key": "the key is a dict",
-    "state_of_another_type": "a state is declared with another type than its checkpoint has",
-    "operator_state_of_another_kind": "an operator state is asked for as another kind than its checkpoint has",
-    "rule_written_by_a_record": "broadcast state is written where it may only be read",
-    "join_without_times": "an interval join of streams to which no timestamps were assigned",
-    "join_without_windows": "apply of a join that was given no windows",
-    "windows_without_times": "windows of event time over a stream to which no timestamps were assigned",
-    "windows_of_no_size": "sliding windows that begin every 0 seconds",
-    "broken_line_of_json": "a file has a line that is no JSON",
-    "dead_letters_that_nobody_reads": "dead letters are asked for and read nowhere",
-    "savepoint_into_a_bad_directory": "a savepoint below something that is not a directory",
-    "open_that_is_misspelled": "open() has another name, so that it never runs",
+    "state_of_another_type": "a state is declared with another type than in its checkpoint",
+    "operator_state_of_another_kind": "an operator state is declared as another kind than in its checkpoint",
+    "rule_written_by_a_record": "broadcast state is written where it is read-only",
+    "join_without_times": "an interval join reads streams without timestamps",
+    "join_without_windows": "apply is called on a join without windows",
+    "windows_without_times": "event-time windows group a stream without timestamps",
+    "windows_of_no_size": "sliding windows have a slide of 0 seconds",
+    "broken_line_of_json": "a file has a line of invalid JSON",
+    "dead_letters_that_nobody_reads": "dead letters are enabled but never read",
+    "savepoint_into_a_bad_directory": "a savepoint is taken below a path that is not a directory",
+    "open_that_is_misspelled": "open() is misspelled and never runs",
     "open_without_the_context": "open() does not take the runtime context",
     "sys_exit_in_a_function": "a function calls sys.exit()",
     "function_that_holds_the_session": "a function uses the Spark session",
-    "value_of_another_type_than_its_state": "a state is given a value of another type than it was declared with",
+    "value_of_another_type_than_its_state": "a state is updated with a value of another type than declared",
 }
-ON_SPARK = {"exception_on_spark": "the user's own function raises in a Spark worker"}
+ON_SPARK = {"exception_on_spark": "the user's function raises in a Spark worker"}
 
 NOT_FOR_USERS = re.compile(r"Traceback|py4j|org\.apache|java\.lang|site-packages|/penstock/|\tat ")
 
@@ -79,7 +79,7 @@ def run(program: str, *command: str, **variables: str) -> subprocess.CompletedPr
 
 def check(program: str, printed: str) -> None:
     printed = printed.replace(f"{HERE}/", "/data/")
-    # Names by content change with the content's layout.
+    # Content-addressed names change with the layout of the content.
     printed = re.sub(r"\b[0-9a-f]{32}\b", "0123abcd", printed)
     assert printed == (GOLDEN / f"{program}.txt").read_text()
     lines = printed.splitlines()
@@ -90,7 +90,7 @@ def check(program: str, printed: str) -> None:
 
 
 @pytest.mark.parametrize("program", MISTAKES)
-def test_a_mistake_is_shown_by_the_users_line_and_the_fix(program):
+def test_a_mistake_is_reported_with_the_users_line_and_a_fix(program):
     done = run(program)
     assert (done.returncode, done.stdout) == (1, "")
     check(program, done.stderr)
@@ -98,40 +98,40 @@ def test_a_mistake_is_shown_by_the_users_line_and_the_fix(program):
 
 @pytest.mark.spark
 @pytest.mark.parametrize("program", ON_SPARK)
-def test_a_mistake_in_a_spark_worker_is_shown_the_same_way(program):
+def test_a_mistake_in_a_spark_worker_is_reported_the_same_way(program):
     done = run(program)
     assert (done.returncode, done.stdout) == (1, "")
     check(program, without_job_lines(done.stderr))
 
 
-def test_every_program_is_run_and_every_golden_file_is_one_programs():
+def test_every_program_has_a_test_and_a_golden_file():
     assert {path.stem for path in PROGRAMS.glob("*.py")} == {*MISTAKES, *ON_SPARK}
     assert {path.stem for path in GOLDEN.glob("*.txt")} == {*MISTAKES, *ON_SPARK}
 
 
 @pytest.mark.parametrize("program", ["class_instead_of_an_object", "exception_in_a_function"])
-def test_penstock_run_shows_the_same(program):
+def test_penstock_run_prints_the_same_error(program):
     done = run(program, "-m", "penstock.cli.main", "run")
     assert done.returncode == 1
     check(program, done.stderr)
 
 
 @pytest.mark.parametrize("command", [(), ("-m", "penstock.cli.main", "run")])
-def test_the_whole_traceback_is_there_for_who_asks(command):
+def test_the_full_traceback_is_printed_on_request(command):
     done = run("parallelism_of_zero", *command, PENSTOCK_TRACEBACK="full")
     assert done.stderr.startswith("Traceback (most recent call last):\n")
     assert "logical.py" in done.stderr
     assert done.stderr.endswith("at least 1, not 0. Pass such a number, or remove the call.\n")
 
 
-def test_other_exceptions_are_printed_as_ever():
+def test_other_exceptions_are_printed_as_usual():
     text = "from penstock.datastream import StreamExecutionEnvironment as E; E(); sys = 1 / 0"
     done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True)
     assert done.stderr.startswith("Traceback (most recent call last):\n")
     assert done.stderr.endswith("ZeroDivisionError: division by zero\n")
 
 
-def test_the_hook_that_was_there_still_gets_other_exceptions():
+def test_a_previously_installed_hook_still_receives_other_exceptions():
     text = (
         "import sys; sys.excepthook = lambda *error: print('theirs', error[1])\n"
         "from penstock.datastream import StreamExecutionEnvironment as E\n"
@@ -154,7 +154,7 @@ class TestTheShortForm:
             raise error
         self.deep(depth - 1, error)
 
-    def test_stays_short_however_deep_the_calls_and_long_the_message(self):
+    def test_the_short_form_limits_deep_stacks_and_long_messages(self):
         lines = self.raised(100, GraphError("\n".join(f"line {n}" for n in range(100)), fix="Do\nthis."))
         assert len(lines) <= 15
         assert lines[0].endswith(": GraphError: line 0")
@@ -166,8 +166,8 @@ class TestTheShortForm:
         lines = self.raised(0, GraphError("first\nsecond"))
         assert lines[-1] == "second"
 
-    def test_an_error_that_never_was_raised_has_no_line(self):
+    def test_an_error_that_was_never_raised_has_no_line(self):
         assert short_form(GraphError("wrong", fix="Right it.")) == "GraphError: wrong\nFix: Right it."
 
-    def test_those_who_catch_it_read_the_whole_message(self):
+    def test_str_returns_the_complete_message(self):
         assert str(GraphError("It is wrong.", fix="Right it.")) == "It is wrong. Right it."

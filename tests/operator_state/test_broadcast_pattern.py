@@ -501,13 +501,13 @@ class Versioned(KeyedBroadcastProcessFunction):
 class TestMistakes:
     def test_a_function_for_the_other_kind_of_stream_is_refused(self, env):
         stream, rules = env.from_collection([1]), env.from_collection([1]).broadcast(RULES)
-        with pytest.raises(GraphError, match="needs a BroadcastProcessFunction, for the stream is not keyed"):
+        with pytest.raises(GraphError, match="needs a BroadcastProcessFunction because the stream is not keyed"):
             stream.connect(rules).process(Limits())
-        with pytest.raises(GraphError, match="needs a KeyedBroadcastProcessFunction, for the stream is keyed"):
+        with pytest.raises(GraphError, match="needs a KeyedBroadcastProcessFunction because the stream is keyed"):
             stream.key_by(lambda n: n).connect(rules).process(Weigh())
 
     def test_a_descriptor_that_is_not_of_a_map_is_refused(self, env):
-        with pytest.raises(GraphError, match="each a MapStateDescriptor"):
+        with pytest.raises(GraphError, match="needs a MapStateDescriptor for each state"):
             env.from_collection([1]).broadcast(ValueStateDescriptor("rules", int))
 
     def test_two_states_with_the_same_name_are_refused(self, env):
@@ -520,7 +520,7 @@ class TestMistakes:
 
     def test_streams_of_two_environments_are_refused(self, env):
         other = StreamExecutionEnvironment.get_execution_environment()
-        with pytest.raises(GraphError, match="one environment"):
+        with pytest.raises(GraphError, match="same environment"):
             env.from_collection([1]).connect(other.from_collection([1]).broadcast(RULES))
 
 

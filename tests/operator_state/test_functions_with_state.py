@@ -490,7 +490,7 @@ class TestKindsOfFunctions:
         ],
     )
     def test_a_function_that_is_not_an_operator_cannot_hold_operator_state(self, env, add):
-        with pytest.raises(GraphError, match=r"Counting.* holds operator state, and no checkpoint has a place for it"):
+        with pytest.raises(GraphError, match=r"Counting.* holds operator state, but it is not an operator"):
             add(env.from_collection([1]))
 
 

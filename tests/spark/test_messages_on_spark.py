@@ -76,7 +76,7 @@ def test_a_job_reports_a_killed_jvm_and_how_to_resume(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert not re.search(r"Traceback|py4j|Py4J|ConnectionRefused|\tat ", done.stderr), done.stderr
     expected = [
-        rf"{path}:19: UserWarning: The results of these operators go nowhere.*'forgotten' \(line 10\)",
+        rf"{path}:19: UserWarning: No sink reads the results of these operators.*'forgotten' \(line 10\)",
         r'  env.execute\("mortal"\)',
         rf"The program sets execution.checkpointing.interval to 200 ms \({path}:7\). The 1 min of the command line",
         rf"The program sets pipeline.name to mortal \({path}:19\). The other of the command line has no effect.",

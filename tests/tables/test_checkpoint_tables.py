@@ -150,7 +150,7 @@ class TestTheCommandLine:
         shown = json.loads(command("get", directory / "checkpoints" / "job", "all", "values", "a", "--json"))
         assert shown == [{"key": "a", "index": index, "value": value} for index, value in enumerate([1, 3, 4])]
         assert "There are more than 1 rows" in command("get", last, "all", "count", "--limit", 1)
-        assert "has nothing in this state" in command("get", last, "all", "count", "nobody", code=1)
+        assert "has no value in this state" in command("get", last, "all", "count", "nobody", code=1)
 
     def test_shows_the_history_of_a_key(self, run):
         job = run[0] / "checkpoints" / "job"

@@ -1,4 +1,4 @@
-"""Flow control in whole jobs: sources are held back by what the stages behind them can do. Time is the test's own."""
+"""Flow control in complete jobs: slow stages throttle the sources. The test controls the clock."""
 
 from typing import Any
 
@@ -23,13 +23,13 @@ def one_source(**settings: str) -> JobHarness:
 
 
 def run(job: JobHarness, epochs: int) -> tuple[list[int], list[float]]:
-    """Records and seconds of so many epochs."""
+    """Run some epochs and return the records and seconds of each."""
     ran = [job.epoch() for _ in range(epochs)]
     assert None not in ran
     return [each.records for each in ran if each], [each.duration_ms / 1000 for each in ran if each]
 
 
-def test_a_stage_slowed_tenfold_is_given_less_and_epochs_take_their_time_again() -> None:
+def test_a_slow_stage_gets_fewer_records_until_epochs_meet_their_target() -> None:
     with one_source() as job:
         job.set_pace(0.001, "work")
         _, before = run(job, 8)
@@ -40,13 +40,13 @@ def test_a_stage_slowed_tenfold_is_given_less_and_epochs_take_their_time_again()
         assert took[0] > 5
         assert job.metrics()["numbers.credits"] < credits / 5
         assert took[-1] <= 1.5
-        # And more again, when it has recovered.
+        # Once the stage recovers, it gets more records again.
         job.set_pace(0.001, "work")
         run(job, 10)
         assert job.metrics()["numbers.credits"] > 0.9 * credits
 
 
-def test_no_epoch_has_more_records_than_credits() -> None:
+def test_an_epoch_never_exceeds_its_credits() -> None:
     with one_source() as job:
         job.set_pace(0.0005, "work")
         for _ in range(10):
@@ -56,7 +56,7 @@ def test_no_epoch_has_more_records_than_credits() -> None:
 
 
 class SlowTable(Sink):
-    """Takes so many seconds for a record, beside the next epoch."""
+    """A sink that takes a fixed time per record and commits concurrently with the next epoch."""
 
     concurrent_commit = True
 
@@ -85,7 +85,7 @@ class CountedRecords(SinkWriter):
         return b"%d" % self.records if self.records else None
 
 
-def test_a_slow_sink_holds_sources_back_though_it_commits_beside_the_next_epoch() -> None:
+def test_a_slow_concurrent_sink_throttles_the_sources() -> None:
     table = SlowTable(0.001)
     env = environment(penstock__flow__target_epoch_time="1 s")
     numbers = env.from_source(DataGeneratorSource(lambda n: n, 10**9)).uid("numbers")
@@ -94,12 +94,12 @@ def test_a_slow_sink_holds_sources_back_though_it_commits_beside_the_next_epoch(
         table.wait = job.clock.wait
         job.set_pace(0.00001, "work")
         records, took = run(job, 12)
-        # No more than at first until something is known of the sink, and then what it can take.
+        # The initial credits apply until the sink's speed is known, then the credits follow it.
         assert max(records) == records[0] == 10_000
         assert max(records[2:]) <= 1100
         assert min(records[4:]) >= 700
         assert max(took[4:]) <= 1.2
-        # Slower still.
+        # The sink becomes even slower.
         table.seconds = 0.005
         records, took = run(job, 12)
         assert max(records[2:]) <= 220
@@ -112,11 +112,11 @@ def test_the_slowest_stage_has_the_least_capacity() -> None:
         job.set_pace(0.001, "work").set_pace(0.0001, "numbers")
         run(job, 5)
         assert job.metrics()["numbers.capacity"] == pytest.approx(10_000)
-        # Two subtasks share seven keys: the stage does more than one could, and less than both.
+        # Two subtasks share seven keys, so the stage is faster than one subtask and slower than two.
         assert 1000 < job.metrics()["work.capacity"] < 2000
 
 
-def test_a_burst_of_a_hundred_times_the_rate_is_worked_off_in_epochs_of_the_same_length() -> None:
+def test_a_hundredfold_burst_is_processed_in_epochs_of_constant_length() -> None:
     env = environment(penstock__flow__enabled="true")
     with JobHarness(env.from_collection([]).uid("in").map(lambda v: v).uid("work")) as job:
         job.set_pace(0.001, "work")
@@ -147,7 +147,7 @@ def two_sources() -> JobHarness:
     return JobHarness(both.map(lambda v: v).rebalance().map(lambda v: v).uid("work"))
 
 
-def test_the_fuller_source_is_given_more_and_the_other_does_not_starve() -> None:
+def test_a_larger_backlog_gets_more_credits_without_starving_others() -> None:
     with two_sources() as job:
         job.set_pace(0.001, "work")
         job.push(*range(40_000), source="full")
@@ -162,7 +162,7 @@ def test_the_fuller_source_is_given_more_and_the_other_does_not_starve() -> None
         assert metrics["full.backPressure"] > 0.5
 
 
-def test_max_records_is_the_most_whatever_there_is_time_for() -> None:
+def test_max_records_limits_an_epoch_even_with_time_left() -> None:
     with one_source(penstock__epoch__max_records="300") as job:
         job.set_pace(0.001, "work")
         assert run(job, 4)[0] == [300] * 4
@@ -171,7 +171,7 @@ def test_max_records_is_the_most_whatever_there_is_time_for() -> None:
         assert run(job, 1)[0][0] < 50
 
 
-def test_credits_begin_anew_with_a_driver_and_records_stay_what_they_are() -> None:
+def test_a_new_driver_resets_credits_without_affecting_results() -> None:
     env = environment(penstock__flow__target_epoch_time="1 s")
     with JobHarness(env.from_source(NumberSequenceSource(1, 30_000)).uid("numbers")) as job:
         job.set_pace(0.001, "numbers")
@@ -184,7 +184,7 @@ def test_credits_begin_anew_with_a_driver_and_records_stay_what_they_are() -> No
         assert sorted(job.output) == list(range(1, 30_001))
 
 
-def test_without_being_asked_for_the_harness_takes_what_waits() -> None:
+def test_an_epoch_without_flow_control_takes_all_waiting_records() -> None:
     env = environment(execution__checkpointing__interval="1 s")
     with JobHarness(env.from_collection([]).uid("in")) as job:
         job.push(*range(20_000))
@@ -192,7 +192,7 @@ def test_without_being_asked_for_the_harness_takes_what_waits() -> None:
         assert "in.credits" not in job.metrics()
 
 
-def test_credits_are_no_accumulators() -> None:
+def test_credits_are_not_accumulators() -> None:
     with one_source() as job:
         run(job, 1)
         assert type(job.metrics()["numbers.credits"]) is int
@@ -200,7 +200,7 @@ def test_credits_are_no_accumulators() -> None:
         assert "numbers.numRecordsIn" in job.metrics().counters()
 
 
-def test_a_function_cannot_take_the_names_of_flow_control() -> None:
+def test_a_function_cannot_register_flow_control_metric_names() -> None:
     from penstock.datastream import MapFunction
 
     class Greedy(MapFunction):

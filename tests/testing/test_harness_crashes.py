@@ -1,4 +1,4 @@
-"""What a simulated crash leaves in the process of the test: nothing."""
+"""A simulated crash leaves no threads or files in the test process."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def asking(**options: Any) -> JobHarness:
 
 
 def threads() -> set[threading.Thread]:
-    # The server of a driver's memory ends by itself when it is closed, a moment later.
+    # The server of the driver's memory ends shortly after it is closed.
     return {thread for thread in threading.enumerate() if thread.name != "penstock-objects"}
 
 
@@ -64,7 +64,7 @@ def threads() -> set[threading.Thread]:
         "driver.committed",
     ],
 )
-def test_no_thread_is_left_and_no_function_is_closed(backend: str, point: str) -> None:
+def test_a_crash_leaves_no_threads_and_closes_no_function(backend: str, point: str) -> None:
     CLOSED.clear()
     before = threads()
     with asking(backend=backend, parallelism=2) as job:
@@ -85,19 +85,19 @@ def test_no_thread_is_left_and_no_function_is_closed(backend: str, point: str) -
     assert CLOSED
 
 
-def test_no_thread_is_left_by_a_crash_without_an_epoch_after_it() -> None:
+def test_a_crash_without_a_following_epoch_leaves_no_threads() -> None:
     before = threads()
     job = asking(backend="filesystem")
     job.push(1).epoch()
     assert threads() > before
     job.crash()
-    # What makes bases is a thread of the driver; none of a task is there before it runs.
+    # The thread that builds bases belongs to the driver. Tasks have no threads before they run.
     assert not [thread for thread in threads() - before if thread.name.startswith("async")]
     job.close()
     assert threads() <= before
 
 
-def test_no_thread_is_left_by_a_rescale_or_a_restart() -> None:
+def test_a_rescale_or_restart_leaves_no_threads() -> None:
     before = threads()
     with asking(parallelism=2) as job:
         job.push(1, 2).epoch()
@@ -124,7 +124,7 @@ def test_no_thread_is_left_by_a_rescale_or_a_restart() -> None:
         ("fs", LmdbEngine, LocalStorage),
     ],
 )
-def test_the_backend_is_named_as_in_a_configuration(name: str, engine: type, storage: type) -> None:
+def test_the_backend_accepts_the_names_of_the_configuration(name: str, engine: type, storage: type) -> None:
     with asking(backend=name) as job:
         assert type(job.storage) is storage
         assert type(job._engine._replicas.opener("lineage")("count", 0)) is engine
@@ -134,7 +134,7 @@ def test_the_backend_is_named_as_in_a_configuration(name: str, engine: type, sto
         assert job.state("n", 1, operator="count") == 3
 
 
-def test_a_backend_that_no_configuration_knows_is_refused() -> None:
+def test_an_unknown_backend_is_refused() -> None:
     with pytest.raises(BadSetting, match=r"state\.backend is 'hashmaps'") as caught:
         asking(backend="hashmaps")
     assert "hashmap" in str(caught.value.fix)

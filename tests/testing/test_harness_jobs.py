@@ -1,4 +1,4 @@
-"""Whole programs in the harness: results, state and output whatever the parallelism, the epochs and the crashes."""
+"""Complete programs in the harness: the same results, state and output for any parallelism, epochs and crashes."""
 
 import gc
 import pickle
@@ -37,7 +37,7 @@ def env():
 
 
 class Count(KeyedProcessFunction):
-    """(key, running count) for every record."""
+    """Emits (key, running count) for every record."""
 
     def open(self, runtime_context):
         self.n = runtime_context.get_state(ValueStateDescriptor("n", int))
@@ -49,7 +49,7 @@ class Count(KeyedProcessFunction):
 
 
 class Sum(KeyedProcessFunction):
-    """(key, running sum) over the second field."""
+    """Emits (key, running sum) over the second field."""
 
     def open(self, runtime_context):
         self.total = runtime_context.get_state(ValueStateDescriptor("total", int))
@@ -68,14 +68,14 @@ LEFT, RIGHT = letters(200, 3), letters(100, 5)
 
 
 def two_stages(env):
-    """Words of two sources, counted by word; the counts summed by first letter."""
+    """Count the words of two sources, then sum the counts by first letter."""
     left, right = env.from_collection(LEFT).uid("left"), env.from_collection(RIGHT).uid("right")
     counted = left.union(right.map(str.lower).uid("lower")).key_by(lambda word: word).process(Count()).uid("count")
     return counted.key_by(lambda pair: pair[0][0]).process(Sum()).uid("sum")
 
 
 def oracle():
-    """The final states of `two_stages`: counts by word, sums by letter."""
+    """Return the final states of `two_stages`: counts by word, sums by letter."""
     counts = Counter(LEFT + RIGHT)
     sums = Counter()
     for word, n in counts.items():
@@ -93,9 +93,9 @@ class TestTheSameResults:
     @pytest.mark.parametrize("backend", BACKENDS)
     @pytest.mark.parametrize("per_epoch", [None, 4], ids=["1 epoch", "50 epochs"])
     @pytest.mark.parametrize("parallelism", [1, 2, 5])
-    def test_at_any_parallelism_in_any_epochs_on_both_backends(self, env, parallelism, per_epoch, backend):
-        # The order in which the counts of a letter's words arrive is not fixed, so the running sums are not either:
-        # what is, are the counts, and the last sum of each letter, which is the largest.
+    def test_results_do_not_depend_on_parallelism_epochs_or_backend(self, env, parallelism, per_epoch, backend):
+        # Counts of a letter's words arrive in no fixed order, so the running sums vary. The counts and the last (and
+        # largest) sum of each letter do not.
         with JobHarness(two_stages(env), parallelism=parallelism, backend=backend) as job:
             output = job.run(per_epoch)
             assert job.epochs_run == (2 if per_epoch is None else 51)
@@ -104,36 +104,36 @@ class TestTheSameResults:
         assert {letter: max(n for key, n in output if key == letter) for letter, _ in output} == oracle()[1]
 
     @pytest.mark.parametrize("backend", BACKENDS)
-    def test_as_a_multiset(self, backend):
-        """With sums that do not depend on the order between words, the whole output is the same."""
+    def test_the_complete_output_is_the_same_multiset(self, backend):
+        """With sums that do not depend on the order between words, the complete output is the same."""
         outputs = []
         for parallelism in (1, 2, 5):
             for per_epoch in (None, 4):
                 env = StreamExecutionEnvironment.get_execution_environment()
                 words = env.from_collection(LEFT).union(env.from_collection(RIGHT))
                 counted = words.key_by(lambda word: word).process(Count()).uid("count")
-                # Keyed by count: every record of a key is the same, so any order gives the same running sums.
+                # Keyed by count, all records of a key are equal, so any order yields the same running sums.
                 stream = counted.key_by(lambda pair: pair[1]).process(Sum()).uid("sum")
                 with JobHarness(stream, parallelism=parallelism, backend=backend) as job:
                     outputs.append(Counter(job.run(per_epoch)))
         assert all(output == outputs[0] for output in outputs)
         assert outputs[0].total() == 300
 
-    def test_with_more_input_partitions(self, env):
+    def test_results_do_not_depend_on_input_partitions(self, env):
         with JobHarness(two_stages(env), parallelism=2) as job:
             for source in ("left", "right"):
                 job.set_partitions(3, source=source)
             job.run(10)
             assert states_of(job) == oracle()
 
-    def test_with_chaining_off(self, env):
+    def test_results_do_not_depend_on_chaining(self, env):
         env.disable_operator_chaining()
         with JobHarness(two_stages(env), parallelism=3) as job:
             job.run(50)
             assert states_of(job) == oracle()
 
     @pytest.mark.parametrize("backend", BACKENDS)
-    def test_when_replicas_are_lost_between_epochs(self, env, backend):
+    def test_results_survive_the_loss_of_replicas(self, env, backend):
         with JobHarness(two_stages(env), parallelism=2, backend=backend) as job:
             for _ in range(20):
                 job.epoch(10)
@@ -141,8 +141,8 @@ class TestTheSameResults:
             assert states_of(job) == oracle()
 
     @pytest.mark.parametrize(("before", "after"), [(4, 2), (2, 4), (1, 5), (15, 77), (77, 15)])
-    def test_when_the_parallelism_changes_on_the_way(self, before, after):
-        """42 keys, 1000 each; then 500 more each at another parallelism."""
+    def test_results_survive_a_change_of_parallelism(self, before, after):
+        """42 keys with 1000 records each, then 500 more each at another parallelism."""
 
         def stream():
             env = StreamExecutionEnvironment.get_execution_environment()
@@ -163,7 +163,7 @@ def without(rows, place):
 
 
 class TestWhatTheShuffleLoses:
-    """Rows change on their way to the second level, in the first attempt of an epoch."""
+    """Rows are damaged on their way to the second level, in the first attempt of an epoch."""
 
     @pytest.mark.parametrize(
         "harm",
@@ -172,12 +172,12 @@ class TestWhatTheShuffleLoses:
             lambda rows: without(rows, [row.kind for row in rows].index(BARRIER)),
             lambda rows: [*rows, rows[[row.kind for row in rows].index(DATA)]],
             lambda rows: [*rows, rows[[row.kind for row in rows].index(BARRIER)]],
-            # All that a partition of a source sent: no task can miss it, but the coordinator counts.
+            # All rows of a source partition: tasks cannot notice the loss, but the coordinator counts them.
             lambda rows: [row for row in rows if row.channel != rows[0].channel or row.kind not in (DATA, BARRIER)],
         ],
-        ids=["a buffer", "a barrier", "a buffer doubled", "a barrier doubled", "a whole channel"],
+        ids=["lost buffer", "lost barrier", "duplicate buffer", "duplicate barrier", "lost channel"],
     )
-    def test_is_noticed_and_the_epoch_run_again(self, env, harm, monkeypatch):
+    def test_lost_or_duplicate_rows_are_detected_and_the_epoch_is_retried(self, env, harm, monkeypatch):
         harmed = []
 
         def over_rows(task, epoch, rows):
@@ -220,7 +220,7 @@ def test_an_operator_that_feeds_two_others_runs_once_per_record(env):
 
 
 class Ledger(Sink):
-    """A durable sink: what a subtask wrote in an epoch is one page, and a page committed again is the same page."""
+    """A durable sink. Each subtask writes one page per epoch, and committing a page again is idempotent."""
 
     def __init__(self):
         self.pages = {}
@@ -271,7 +271,7 @@ class TestCrashes:
 
     @pytest.mark.parametrize("backend", BACKENDS)
     @pytest.mark.parametrize("point", POINTS)
-    def test_at_any_point_lose_and_double_nothing(self, env, point, backend):
+    def test_a_crash_at_any_point_loses_and_duplicates_nothing(self, env, point, backend):
         job, ledger = self.job(env, backend)
         with job:
             for crashing in (True, False, True):
@@ -285,7 +285,7 @@ class TestCrashes:
         assert {letter: max(n for key, n in ledger.records if key == letter) for letter in "abcdefg"} == oracle()[1]
 
     @pytest.mark.parametrize("point", POINTS)
-    def test_while_the_input_ends(self, env, point):
+    def test_a_crash_in_the_final_epoch_loses_and_duplicates_nothing(self, env, point):
         job, ledger = self.job(env, "memory")
         with job:
             job.epochs(60)
@@ -296,15 +296,15 @@ class TestCrashes:
             assert len(ledger.records) == before == 300
             assert job._driver.last.ended
 
-    def test_between_manifest_and_sinks_the_new_driver_commits(self, env):
+    def test_a_new_driver_commits_after_a_crash_between_manifest_and_sinks(self, env):
         job, ledger = self.job(env, "memory")
         with job:
             job.crash_at("driver.published")
             assert job.epoch() is None
-            assert len(ledger.records) == 300, "committed by the recovery, without another epoch"
+            assert len(ledger.records) == 300, "the recovery commits without another epoch"
             assert job.checkpoint == 1
 
-    def test_after_the_sinks_the_new_driver_commits_once_more(self, env):
+    def test_a_new_driver_commits_again_after_a_crash_behind_the_sinks(self, env):
         job, ledger = self.job(env, "memory")
         with job:
             job.crash_at("driver.committed")
@@ -313,8 +313,8 @@ class TestCrashes:
             assert len(ledger.records) == 300
 
     @pytest.mark.parametrize("point", POINTS)
-    def test_leave_the_state_right_where_the_output_is_not_kept(self, env, point):
-        # What is only collected goes with the driver that dies after the manifest, as a console would.
+    def test_state_is_correct_after_a_crash_that_loses_collected_output(self, env, point):
+        # Collected output is lost with a driver that dies after the manifest, like console output.
         with JobHarness(two_stages(env), parallelism=2) as job:
             job.crash_at(point)
             job.epoch(60)
@@ -323,7 +323,7 @@ class TestCrashes:
             lost = 120 if point == "driver.published" else 0
             assert len(job.output) == 300 - lost
 
-    def test_take_back_what_no_checkpoint_holds(self, env):
+    def test_a_crash_rolls_back_to_the_last_checkpoint(self, env):
         with keyed_harness(Count()) as job:
             job.push("a", "a").epoch()
             job.crash()
@@ -335,17 +335,17 @@ class TestCrashes:
             job.epoch()
             assert job.states("n") == {"a": 3}
 
-    def test_asked_for_where_no_epoch_comes_are_an_error(self):
+    def test_a_crash_point_that_is_never_reached_is_an_error(self):
         with keyed_harness(Count()) as job:
             job.crash_at("level3.snapshot")
             with pytest.raises(
-                PenstockError, match=r"to crash at 'level3.snapshot', but passed only driver.triggered, so"
+                PenstockError, match=r"the crash point 'level3.snapshot'. It reached only driver.triggered, so"
             ):
                 job.push("a").epoch()
 
 
 class Flush(Operator):
-    """Passes records on, and at the end of input tells what it has seen."""
+    """Passes records on, and at the end of input emits what it has seen."""
 
     def __init__(self, label, keyed=False):
         super().__init__()
@@ -374,7 +374,7 @@ class ReadsStateAtTheEnd(Flush):
 
 
 class TestTheEndOfInput:
-    def test_flushes_operators_in_order_through_chains_and_exchanges(self, env):
+    def test_the_end_of_input_flushes_operators_in_order(self, env):
         first = env.from_collection(["a"])._add("first", Flush("first"), None)
         second = first._add("second", Flush("second"), None)
         third = second.key_by(lambda value: 1)._add("third", Flush("third", keyed=True), None)
@@ -385,23 +385,23 @@ class TestTheEndOfInput:
         from_third = ("third", ["a", from_first, from_second])
         assert output == ["a", from_first, from_second, from_third]
 
-    def test_comes_once_after_the_last_record_however_many_epochs(self, env):
+    def test_the_end_of_input_arrives_once_after_the_last_record(self, env):
         with JobHarness(env.from_collection(["a", "b", "c"])._add("first", Flush("first"), None)) as job:
             assert job.run(1) == ["a", "b", "c", ("first", ["a", "b", "c"])]
             assert job.epochs_run == 4
 
-    def test_comes_to_every_subtask_also_to_one_without_records(self, env):
+    def test_the_end_of_input_reaches_subtasks_without_records(self, env):
         flushing = env.from_collection(["a"])._add("flush", Flush("flush"), None).set_parallelism(3)
         with JobHarness(flushing) as job:
             output = job.run()
         assert sorted(record for record in output if record != "a") == [("flush", []), ("flush", []), ("flush", ["a"])]
 
-    def test_comes_to_a_program_without_records(self, env):
+    def test_the_end_of_input_reaches_a_program_without_records(self, env):
         with JobHarness(env.from_collection([])._add("flush", Flush("flush"), None)) as job:
             assert job.run() == [("flush", [])]
 
-    def test_has_no_current_key(self, env):
-        # Not even that of the record which came in the same epoch, from the end of the operator before.
+    def test_the_end_of_input_has_no_current_key(self, env):
+        # Not even the key of a record that the preceding operator emitted at its end in the same epoch.
         before = env.from_collection(["a"])._add("before", Flush("before"), None)
         stream = before.key_by(lambda value: 1)._add("end", ReadsStateAtTheEnd("end", keyed=True), None)
         with JobHarness(stream) as job, pytest.raises(UserFunctionFailed, match="State 'n' was used without a current"):
@@ -427,7 +427,7 @@ class TestKeys:
     @pytest.mark.parametrize("backend", BACKENDS)
     @pytest.mark.parametrize("parallelism", [1, 3])
     @pytest.mark.parametrize("per_epoch", [None, 1], ids=["1 epoch", "an epoch each"])
-    def test_are_the_same_or_different_as_documented(self, backend, parallelism, per_epoch):
+    def test_keys_are_equal_or_different_as_documented(self, backend, parallelism, per_epoch):
         records = [(name, key) for name, keys in self.CLASSES.items() for key in keys]
         options = {"key": lambda record: record[1], "backend": backend, "parallelism": parallelism}
         with keyed_harness(Named(), **options) as job:
@@ -435,14 +435,14 @@ class TestKeys:
             counts = Counter()
             for name, n in job.output:
                 counts[name] = max(counts[name], n)
-            # Every record of a class raised the same count, and no record of another class did.
+            # Every record of an equivalence class incremented the same count, and no other record did.
             assert counts == {name: len(keys) for name, keys in self.CLASSES.items()}
             for name, keys in self.CLASSES.items():
                 assert [job.state("n", key) for key in keys] == [len(keys)] * len(keys), name
-            with pytest.raises(PenstockError, match="8 keys of 'n' are equal in Python, as 1 and True: ask for each"):
+            with pytest.raises(PenstockError, match="8 keys of 'n' are equal in Python, such as 1 and True"):
                 job.states("n")
 
-    def test_come_back_as_pythons(self):
+    def test_keys_return_as_python_objects(self):
         with keyed_harness(Count(), key=lambda value: value) as job:
             job.push(self.np.int64(1), (self.np.float64(2.5), "x"), None).epoch()
             keys = [key for key, _ in job.output]
@@ -451,7 +451,7 @@ class TestKeys:
 
     @pytest.mark.parametrize("backend", BACKENDS)
     @pytest.mark.parametrize(("key", "advice"), [([1], "tuple"), ({"id": 1}, "lambda r: r"), ({1}, "sorted tuple")])
-    def test_that_change_are_refused_with_advice(self, key, advice, backend):
+    def test_mutable_keys_are_refused_with_advice(self, key, advice, backend):
         with keyed_harness(Count(), key=lambda value: value, backend=backend) as job:
             with pytest.raises(
                 UserFunctionFailed, match=rf"(?s)key selector of Keyed Process.*cannot be a key.*{advice}"
@@ -459,7 +459,7 @@ class TestKeys:
                 job.push(key).epoch()
             assert job.checkpoint == 0
 
-    def test_of_a_declared_type_are_brought_to_it(self, env):
+    def test_keys_are_converted_to_their_declared_type(self, env):
         stream = env.from_collection([[1], (1,)]).key_by(lambda value: value, key_type=Types.TUPLE([Types.LONG()]))
         with JobHarness(stream.process(Count())) as job:
             assert job.run() == [((1,), 1), ((1,), 2)]
@@ -472,7 +472,7 @@ class Named(Count):
 
 
 class Remember(KeyedProcessFunction):
-    """Adds to a list of any length and looks at its first element."""
+    """Adds to a list of any length and reads its first element."""
 
     def open(self, runtime_context):
         self.items = runtime_context.get_list_state(ListStateDescriptor("items", list[int]))
@@ -486,7 +486,7 @@ class Remember(KeyedProcessFunction):
 
 
 class Counting:
-    """How often the serializer and the engines were asked."""
+    """Counts the calls to the serializer and the engines."""
 
     def __init__(self, monkeypatch):
         self.encoded = self.decoded = self.scans = self.scanned = self.gets = 0
@@ -517,8 +517,8 @@ class Counting:
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_a_hot_key_and_long_lists_take_no_quadratic_time(backend, monkeypatch):
-    """100,000 records, 90 % of them for one key, over lists of 10,000 entries: work grows as the input does."""
+def test_a_hot_key_and_long_lists_take_linear_time(backend, monkeypatch):
+    """100,000 records, 90 % of them for one key, with lists of 10,000 entries: work grows linearly with the input."""
     keys, entries, per_epoch = 10, 10_000, 10_000
     work = {}
     for records in (50_000, 100_000):
@@ -526,14 +526,14 @@ def test_a_hot_key_and_long_lists_take_no_quadratic_time(backend, monkeypatch):
             counting = Counting(patch)
             job.push(*((key, range(entries)) for key in range(keys))).epoch()
             assert counting.encoded == keys * entries
-            # Nine of ten for key 0, the others in turn.
+            # Nine of ten records have key 0, the rest rotate through the other keys.
             job.push(*((0 if number % 10 else 1 + number // 10 % (keys - 1), number) for number in range(records)))
             deltas = [statistics.delta_entries for statistics in iter(lambda: next_epoch(job, per_epoch), None)]
             epochs = records // per_epoch
-            # Each element is encoded when it is added and never again, and decoded when it is looked at.
+            # Each element is encoded once, when it is added, and decoded when it is read.
             assert counting.encoded == keys * entries + records
             assert counting.decoded == records
-            # In an epoch a key's list is read once, by its chunks: one per epoch in which it grew.
+            # Each epoch reads a key's list once, in chunks: one for each epoch in which the list grew.
             assert counting.scans == epochs * keys
             assert counting.scanned == keys * sum(range(1, epochs + 1))
             assert deltas == [keys] * epochs
@@ -552,14 +552,14 @@ class Concatenate(ReduceFunction):
 
 
 class TestRolling:
-    """As PyFlink's: one result per record; the other fields are those of the first."""
+    """As in PyFlink, each record has one result, and the other fields are those of the first record."""
 
     def run(self, env, records, apply, key=lambda record: record[0], type_info=None, per_epoch=None):
         with JobHarness(apply(env.from_collection(records, type_info).key_by(key))) as job:
             return job.run(per_epoch)
 
     @pytest.mark.parametrize("per_epoch", [None, 1])
-    def test_reduce(self, env, per_epoch):
+    def test_a_rolling_reduce_emits_one_result_per_record(self, env, per_epoch):
         records = [("a", 0), ("c", 1), ("d", 1), ("b", 0), ("e", 1)]
         output = self.run(
             env, records, lambda keyed: keyed.reduce(Concatenate()), lambda record: record[1], per_epoch=per_epoch
@@ -568,7 +568,7 @@ class TestRolling:
         assert [text for text, key in output if key == 1] == ["c", "cd", "cde"]
         assert [text for text, _ in output] == ["a", "c", "cd", "ab", "cde"]
 
-    def test_reduce_with_a_plain_function_and_a_declared_type(self, env):
+    def test_a_rolling_reduce_accepts_a_plain_function_and_a_declared_type(self, env):
         declared = Types.TUPLE([Types.STRING(), Types.INT()])
         output = self.run(
             env, [("a", 1), ("a", 2)], lambda keyed: keyed.reduce(lambda x, y: (x[0], x[1] + y[1])), type_info=declared
@@ -579,34 +579,34 @@ class TestRolling:
     @pytest.mark.parametrize(
         ("method", "expected"), [("sum", [5, 7, 8, 4]), ("min", [5, 2, 1, 4]), ("max", [5, 5, 5, 4])]
     )
-    def test_sum_min_max_of_a_field(self, env, method, expected, per_epoch):
+    def test_rolling_sum_min_and_max_change_only_their_field(self, env, method, expected, per_epoch):
         records = [("a", 5, "first"), ("a", 2, "second"), ("a", 1, "third"), ("b", 4, "other")]
         output = self.run(env, records, lambda keyed: getattr(keyed, method)(1), per_epoch=per_epoch)
-        # min and max give the least and largest value, not the record that had it.
+        # min and max return the smallest and largest value, not the record that contains it.
         assert output == [(key, n, "other" if key == "b" else "first") for (key, _, _), n in zip(records, expected)]
 
-    def test_of_lists(self, env):
+    def test_rolling_aggregates_accept_lists(self, env):
         assert self.run(env, [["a", 1], ["a", 2]], lambda keyed: keyed.sum(1)) == [["a", 1], ["a", 3]]
 
     @pytest.mark.parametrize("position", [1, "n"])
-    def test_of_rows_by_position_and_name(self, env, position):
+    def test_rolling_aggregates_accept_rows_by_position_and_name(self, env, position):
         rows = [Row(key="a", n=1), Row(key="a", n=2)]
         assert self.run(env, rows, lambda keyed: keyed.sum(position)) == [Row(key="a", n=1), Row(key="a", n=3)]
 
     @pytest.mark.parametrize(
         "values", [[1, 2, 3], [1.5, 2.5, 3.0], [Decimal("0.1"), Decimal("0.2"), Decimal(3)], ["x", "y", "z"]], ids=str
     )
-    def test_of_plain_values(self, env, values):
+    def test_rolling_aggregates_accept_plain_values(self, env, values):
         output = self.run(env, values, lambda keyed: keyed.sum(), key=lambda value: "all")
         assert output == [values[0], values[0] + values[1], values[0] + values[1] + values[2]]
         assert self.run(env_again(), values, lambda keyed: keyed.max(), key=lambda value: 0) == values
 
-    def test_of_a_field_that_the_records_do_not_have(self, env):
-        with pytest.raises(UserFunctionFailed, match=r"sum\('n'\) takes a field of tuples, lists, Rows.*given a int"):
+    def test_a_rolling_aggregate_of_a_missing_field_fails(self, env):
+        with pytest.raises(UserFunctionFailed, match=r"sum\('n'\) needs tuples.*a record of type int"):
             self.run(env, [1, 2], lambda keyed: keyed.sum("n"), key=lambda value: 0)
 
-    def test_of_something_that_is_no_field(self, env):
-        with pytest.raises(PenstockError, match="sum takes a field's position or name, not float"):
+    def test_a_rolling_aggregate_refuses_an_invalid_field(self, env):
+        with pytest.raises(PenstockError, match="sum needs the position or name of a field, not float"):
             env.from_collection([1]).key_by(lambda value: 0).sum(1.5)
 
 
@@ -628,7 +628,7 @@ class Where(MapFunction):
 
 
 class OpensLate(MapFunction):
-    """Hides the question from the graph, so it is asked in a source's chain."""
+    """Hides the call from the graph, so that it runs in a source's chain."""
 
     def open(self, runtime_context):
         getattr(runtime_context, "get_index_of_this_subtask")()  # noqa: B009
@@ -638,7 +638,7 @@ class OpensLate(MapFunction):
 
 
 class UpToNow(Source):
-    """Numbers up to one that the outside world sets."""
+    """Numbers up to a limit that the test sets."""
 
     now = 0
 
@@ -651,14 +651,14 @@ class UpToNow(Source):
 
 
 class TestTheHarness:
-    def test_in_its_own_words(self, env):
+    def test_the_harness_runs_its_documented_example(self, env):
         job = JobHarness(env.from_collection([]).key_by(lambda v: v).process(Count()))
         job.push("a", "b", "a")
         job.epoch()
         assert job.output == [("a", 1), ("b", 1), ("a", 2)]
         job.close()
 
-    def test_takes_records_from_where_the_last_checkpoint_left_off(self):
+    def test_the_harness_resumes_from_the_last_checkpoint(self):
         with keyed_harness(Count()) as job:
             job.push("a", "b", "c")
             job.epoch(2)
@@ -667,7 +667,7 @@ class TestTheHarness:
             job.epoch(2)
             assert job.output[2:] == [("c", 1)]
 
-    def test_reads_no_further_than_its_checkpoint_when_it_starts_again(self, env, tmp_path):
+    def test_a_restarted_harness_reads_only_up_to_its_checkpoint(self, env, tmp_path):
         UpToNow.now = 100
         storage = LocalStorage(tmp_path)
         with JobHarness(env.from_source(UpToNow()), storage=storage) as job:
@@ -678,7 +678,7 @@ class TestTheHarness:
             UpToNow.now = 50
             assert job.run(20) == list(range(40, 50))
 
-    def test_takes_a_plain_generator_function(self):
+    def test_the_harness_accepts_a_plain_generator_function(self):
         def twice(value, context):
             yield value
             yield context.get_current_key()
@@ -686,25 +686,25 @@ class TestTheHarness:
         with keyed_harness(twice, key=len) as job:
             assert job.push("abc").run() == ["abc", 3]
 
-    def test_names_sources(self, env):
+    def test_the_harness_identifies_sources_by_uid_or_name(self, env):
         left, right = env.from_collection([]).uid("l"), env.from_collection([]).name("right")
         with JobHarness(left.union(right).map(str)) as job:
             job.push("a", source="l").push("b", source="right").epoch()
             assert sorted(job.output) == ["a", "b"]
-            with pytest.raises(PenstockError, match="The program has 2 sources: say which"):
+            with pytest.raises(PenstockError, match="The program has 2 sources"):
                 job.push("c")
             with pytest.raises(PenstockError, match="has no source 'x'"):
                 job.push("c", source="x")
 
-    def test_names_states(self, env):
+    def test_the_error_for_an_unknown_state_lists_the_known_ones(self, env):
         with JobHarness(two_stages(env)) as job:
             job.epoch()
             assert job.state("n", LEFT[0]) == oracle()[0][LEFT[0]]
             assert job.state("n", "never seen") is None
-            with pytest.raises(PenstockError, match=r"0 operators hold a state 'm'; there are .*'count': \['n'\]"):
+            with pytest.raises(PenstockError, match=r"0 operators hold a state 'm' \(known: .*'count': \['n'\]"):
                 job.state("m", "a")
 
-    def test_does_not_guess_between_operators(self, env):
+    def test_the_harness_refuses_an_ambiguous_state(self, env):
         words = env.from_collection(["a"])
         stream = words.key_by(len).process(Count()).uid("x").union(words.key_by(len).process(Count()).uid("y")).map(str)
         with JobHarness(stream) as job:
@@ -713,38 +713,38 @@ class TestTheHarness:
                 job.state("n", 1)
             assert job.state("n", 1, operator="y") == 1
 
-    def test_shows_lists_as_lists(self):
+    def test_the_harness_returns_list_state_as_a_list(self):
         with keyed_harness(Remember(), key=lambda pair: pair[0]) as job:
             job.push(("a", range(3)), ("a", 7)).epoch()
             assert job.state("items", "a") == [[0], [1], [2], [7]]
             assert job.states("items") == {"a": [[0], [1], [2], [7]]}
 
-    def test_runs_functions_as_subtasks(self, env):
+    def test_the_harness_runs_functions_as_subtasks(self, env):
         with JobHarness(env.from_collection([0, 0]).map(Where()).name("where").set_parallelism(2)) as job:
             assert sorted(job.run()) == [("where (1/2)", 0, 2, 128), ("where (2/2)", 1, 2, 128)]
 
-    def test_knows_no_subtask_in_a_sources_chain(self, env):
+    def test_a_source_chain_has_no_subtask_index(self, env):
         message = r"'late' .* first chain of a source.*set_parallelism\(n\)"
         stream = env.from_collection([0]).map(OpensLate()).name("late")
         with JobHarness(stream) as job, pytest.raises(UserFunctionFailed, match=message):
             job.run()
 
-    def test_obeys_the_environment(self, env):
+    def test_the_harness_uses_the_settings_of_the_environment(self, env):
         env.set_parallelism(3).set_max_parallelism(64).disable_operator_chaining()
         with JobHarness(env.from_collection([1]).map(str).map(str)) as job:
             assert [(chain.parallelism, chain.max_parallelism) for chain in job._graph.chains[1:]] == [(3, 64)] * 3
 
-    def test_gives_records_of_a_declared_type_as_an_exchange_would(self, env):
+    def test_records_of_a_declared_type_are_converted_as_in_an_exchange(self, env):
         with JobHarness(env.from_collection([1, 2], Types.DOUBLE()).map(lambda value: type(value).__name__)) as job:
             assert job.run() == ["float", "float"]
 
-    def test_state_is_there_right_after_a_crash(self):
+    def test_state_is_readable_right_after_a_crash(self):
         with keyed_harness(Count()) as job:
             job.push("a").epoch()
             job.crash()
             assert job.state("n", "a") == 1
 
-    def test_a_uid_may_be_any_text(self, env):
+    def test_a_uid_can_be_any_text(self, env):
         stream = env.from_collection(["a"]).key_by(len).process(Count()).uid("../a/b: " + "x" * 300)
         with JobHarness(stream, backend="filesystem") as job:
             job.run()
@@ -753,14 +753,14 @@ class TestTheHarness:
 
 class TestAStateWhoseTypeChanged:
     @pytest.mark.parametrize("backend", ["memory", "filesystem"])
-    def test_is_refused_before_a_record_is_touched(self, backend):
+    def test_a_changed_state_type_is_refused_before_any_record_is_processed(self, backend):
         def remember(kind):
             class Remember(KeyedProcessFunction):
                 def open(self, runtime_context):
                     self.last = runtime_context.get_state(ValueStateDescriptor("last", kind))
 
                 def process_element(self, value, ctx):
-                    assert kind is int, "a record was touched"
+                    assert kind is int, "a record was processed"
                     self.last.update(value)
 
             return Remember()
@@ -782,7 +782,7 @@ class Last(KeyedProcessFunction):
         self.last.update(value)
 
 
-def test_a_harness_that_is_gone_leaves_its_checkpoints_to_the_one_that_goes_on_from_them():
+def test_checkpoints_outlive_their_harness_for_the_next_one():
     job = keyed_harness(Last(), backend="filesystem")
     job.push(1).epoch()
     storage = job.storage

@@ -1,4 +1,4 @@
-"""Metrics of functions and exchanges, in the harness: what completed epochs counted, once each."""
+"""Metrics of functions and exchanges in the harness: completed epochs count once."""
 
 import gc
 
@@ -22,7 +22,7 @@ def env():
 
 
 class Measure(KeyedProcessFunction):
-    """Passes words on; measures them in every way."""
+    """Passes words on and measures them with every kind of metric."""
 
     def open(self, runtime_context):
         group = runtime_context.get_metrics_group()
@@ -61,7 +61,7 @@ def measured(env, **options):
 
 
 @pytest.mark.parametrize("parallelism", [1, 3])
-def test_all_kinds_add_up_over_epochs_and_subtasks(env, parallelism):
+def test_all_kinds_of_metrics_aggregate_over_epochs_and_subtasks(env, parallelism):
     with measured(env, parallelism=parallelism) as job:
         job.push(*WORDS).epochs(records=2)
         metrics = job.metrics()
@@ -79,7 +79,7 @@ def test_all_kinds_add_up_over_epochs_and_subtasks(env, parallelism):
         assert sum(by_subtask.values()) == len(WORDS)
 
 
-def test_the_last_epoch_alone_can_be_read(env):
+def test_the_metrics_of_the_last_epoch_can_be_read_separately(env):
     with measured(env, parallelism=2) as job:
         job.push("a", "bb", "ccc").epoch()
         job.push("dddd").epoch()
@@ -93,7 +93,7 @@ def test_the_last_epoch_alone_can_be_read(env):
         assert job.metrics()["measure.lengths"] == DistributionValue(4, 10, 1, 4)
 
 
-def test_what_was_read_does_not_change(env):
+def test_a_metrics_reading_does_not_change_later(env):
     with measured(env) as job:
         job.push("a").epoch()
         before = job.metrics()
@@ -102,12 +102,12 @@ def test_what_was_read_does_not_change(env):
         assert (before.subtasks("measure.seen"), before["measure.last"]) == ({0: 1}, {0: 1})
 
 
-def test_before_the_first_epoch_there_is_nothing(env):
+def test_metrics_are_empty_before_the_first_epoch(env):
     with measured(env) as job:
         assert (job.metrics().epoch, dict(job.metrics())) == (0, {})
 
 
-def test_an_operator_is_found_by_uid_or_name(env):
+def test_metrics_of_an_operator_are_found_by_uid_or_name(env):
     with measured(env) as job:
         job.push("a").epoch()
         metrics = job.metrics()
@@ -118,7 +118,7 @@ def test_an_operator_is_found_by_uid_or_name(env):
 
 
 @pytest.mark.parametrize("partitions", [1, 3])
-def test_chained_operators_of_a_source_s_first_chain_count_each_for_itself(env, partitions):
+def test_chained_operators_of_a_source_count_separately(env, partitions):
     stream = env.from_collection([]).uid("words")
     stream = stream.map(CountMap()).uid("first").filter(lambda word: word != "a").map(CountMap()).uid("second")
     with JobHarness(stream.key_by(len).map(CountMap()).uid("third").map(CountMap()).uid("fourth")) as job:
@@ -132,7 +132,7 @@ def test_chained_operators_of_a_source_s_first_chain_count_each_for_itself(env, 
 
 
 def fail_once(job, monkeypatch, point):
-    """Lose the next task that reaches `point`, as Spark loses one with its worker; the driver stays."""
+    """Lose the next task that reaches `point`, as Spark does when a worker dies. The driver stays."""
     lost = []
     probe = job._engine._probe
 
@@ -151,7 +151,7 @@ def fail_once(job, monkeypatch, point):
     "point",
     ["source.snapshot", "source.reported", "level1.received", "level1.snapshot", "level1.reported"],
 )
-def test_an_epoch_that_is_run_again_counts_once(env, monkeypatch, parallelism, point):
+def test_a_retried_epoch_counts_once(env, monkeypatch, parallelism, point):
     stream = env.from_collection([]).uid("words").map(CountMap()).uid("first")
     stream = stream.key_by(lambda word: word).process(Measure()).uid("measure")
     with JobHarness(stream, parallelism=parallelism) as job:
@@ -166,7 +166,7 @@ def test_an_epoch_that_is_run_again_counts_once(env, monkeypatch, parallelism, p
         assert metrics["measure.rate"].count == 6 * len(WORDS)
 
 
-def test_a_task_that_spark_runs_twice_counts_once(env, monkeypatch):
+def test_a_task_that_runs_twice_counts_once(env, monkeypatch):
     with measured(env, parallelism=3) as job:
         execute = job._driver.execute
         monkeypatch.setattr(job._driver, "execute", lambda parameters: [*(rows := execute(parameters)), *rows[-4:]])
@@ -174,7 +174,7 @@ def test_a_task_that_spark_runs_twice_counts_once(env, monkeypatch):
         assert job.metrics()["measure.seen"] == job.metrics()["words.numRecordsOut"] == len(WORDS)
 
 
-def test_what_the_tasks_of_earlier_epochs_measured_is_let_go(env):
+def test_measurements_of_earlier_epochs_are_released(env):
     gc.collect()
     of_others = held_metrics()
     with measured(env) as job:
@@ -188,7 +188,7 @@ def held_metrics():
     return [each for each in gc.get_objects() if isinstance(each, TaskMetrics)]
 
 
-def test_an_epoch_that_fails_counts_nothing(env):
+def test_a_failed_epoch_counts_nothing(env):
     class Fussy(CountMap):
         def map(self, value):
             if super().map(value) == "bad":
@@ -204,14 +204,14 @@ def test_an_epoch_that_fails_counts_nothing(env):
 
 
 @pytest.mark.parametrize("point", ["level1.reported", "driver.collected", "driver.committed"])
-def test_counters_restart_with_the_driver_and_count_what_it_completes(env, point):
+def test_counters_restart_with_each_driver(env, point):
     with measured(env) as job:
         job.push("a", "a").epoch()
         job.crash_at(point)
         job.push("a", "a", "a").epoch()
         assert dict(job.metrics()) == {}
         job.push("a").epoch()
-        # What was not published is read again; what was published belongs to the driver before.
+        # Unpublished records are read again; published ones belong to the previous driver.
         assert job.metrics()["measure.seen"] == (1 if point == "driver.committed" else 4)
 
 
@@ -236,7 +236,7 @@ def test_metrics_can_be_registered_at_any_time_and_twice(env):
         assert (job.metrics()["late.word.a.seen"], job.metrics()["late.word.b.seen"]) == (3, 1)
 
 
-def test_what_is_counted_while_opening_belongs_to_the_first_epoch(env):
+def test_counts_made_in_open_belong_to_the_first_epoch(env):
     class Opened(MapFunction):
         def open(self, runtime_context):
             runtime_context.get_metrics_group().counter("opened").inc()
@@ -250,7 +250,7 @@ def test_what_is_counted_while_opening_belongs_to_the_first_epoch(env):
         assert job.metrics()["opened.opened"] == 3
 
 
-def test_numbers_of_numpy_are_numbers(env):
+def test_numpy_numbers_are_accepted_as_metric_values(env):
     numpy = pytest.importorskip("numpy")
 
     class Numpy(MapFunction):
@@ -286,7 +286,7 @@ def failure(env, register):
     return str(caught.value)
 
 
-def test_one_name_for_two_kinds_is_refused(env):
+def test_a_metric_name_used_for_two_kinds_is_refused(env):
     def register(group):
         group.add_group("x").counter("n")
         group.add_group("x").meter("n")
@@ -300,11 +300,11 @@ def test_one_name_for_two_kinds_is_refused(env):
 @pytest.mark.parametrize(
     "register", [lambda group: group.counter("numRecordsIn"), lambda group: group.add_group("to").counter("n")]
 )
-def test_penstock_s_own_names_are_refused(env, register):
+def test_reserved_metric_names_are_refused(env, register):
     assert "is reserved for one of Penstock's own metrics" in failure(env, register)
 
 
-def test_a_gauge_that_raises_fails_the_job_with_its_name(env):
+def test_a_failing_gauge_fails_the_job_with_the_gauges_name(env):
     text = failure(env, lambda group: group.gauge("ratio", lambda: 1 // 0))
     assert "ZeroDivisionError" in text
     assert "while reading gauge 'ratio' at the end of the epoch" in text
@@ -323,11 +323,11 @@ def test_a_gauge_that_raises_fails_the_job_with_its_name(env):
         (lambda group: group.add_group("").counter("c"), "names of metrics and groups are texts"),
     ],
 )
-def test_what_is_no_metric_is_said(env, register, words):
+def test_the_error_for_an_invalid_metric_explains_it(env, register, words):
     assert words in failure(env, register)
 
 
-def test_exchanges_tell_records_buffers_bytes_and_fill(env):
+def test_exchanges_report_records_buffers_bytes_and_fill(env):
     words = env.from_collection([]).uid("words")
     upper = words.map(str.upper).uid("upper")
     upper.key_by(lambda word: word).process(Measure()).uid("measure").sink_to(DiscardingSink()).uid("out")
@@ -355,7 +355,7 @@ def test_an_edge_that_sent_nothing_has_no_fill(env):
         assert job.metrics()["words.bufferFill"] == 0
 
 
-def test_a_job_without_metrics_sends_a_few_bytes_per_task(env, monkeypatch):
+def test_a_job_without_metrics_sends_only_a_few_bytes_per_task(env, monkeypatch):
     sizes = []
     made = TaskEpoch.__init__
 
@@ -370,7 +370,7 @@ def test_a_job_without_metrics_sends_a_few_bytes_per_task(env, monkeypatch):
     assert max(sizes) < 50
 
 
-def test_metrics_whose_full_names_are_the_same_are_not_mixed(env):
+def test_metrics_with_the_same_full_name_stay_separate(env):
     class Counted(MapFunction):
         def __init__(self, name, step):
             self.name, self.step = name, step

@@ -1,4 +1,4 @@
-"""A program that fails under a restart strategy: it goes on from its last checkpoint, in the same driver."""
+"""A program that fails under a restart strategy resumes from its last checkpoint in the same driver."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ from penstock.state.storage import StorageError
 from penstock.testing import JobHarness
 
 FAILURES: list[str] = []
-"""What the next calls of `Count` raise; outside the function, which is made anew at every restart."""
+"""The errors of the next calls of `Count`. Global, because every restart creates a new function."""
 OPENED: list[str] = []
 
 
@@ -50,7 +50,7 @@ THREE_TIMES = RestartStrategies.fixed_delay_restart(3, 1000)
 
 
 @pytest.mark.parametrize("backend", ["memory", "filesystem"])
-def test_nothing_is_lost_or_twice(backend: str) -> None:
+def test_a_restart_loses_and_duplicates_nothing(backend: str) -> None:
     with counting(THREE_TIMES, backend=backend) as job:
         job.push("a", "!").epoch()
         FAILURES.extend(["first", "second"])
@@ -65,7 +65,7 @@ def test_nothing_is_lost_or_twice(backend: str) -> None:
         assert "first" in str(job.last_failure)
 
 
-def test_the_delay_passes_on_the_clock_of_the_job() -> None:
+def test_the_restart_delay_advances_the_clock_of_the_job() -> None:
     with counting(THREE_TIMES) as job:
         FAILURES.extend(["once", "twice"])
         job.push("!").epoch()
@@ -73,7 +73,7 @@ def test_the_delay_passes_on_the_clock_of_the_job() -> None:
         assert job._driver.last.timestamp == 2000
 
 
-def test_all_functions_are_opened_anew() -> None:
+def test_a_restart_opens_all_functions_again() -> None:
     with counting(THREE_TIMES, parallelism=2) as job:
         job.push("a", "!").epoch()
         before = len(OPENED)
@@ -102,7 +102,7 @@ def test_the_fourth_failure_in_ten_seconds_ends_the_job() -> None:
         assert job.restarts == 4
 
 
-def test_delays_grow_while_it_fails() -> None:
+def test_restart_delays_grow_with_repeated_failures() -> None:
     with counting(RestartStrategies.exponential_delay_restart(4, 1000, 2.3, 60_000, 0)) as job:
         FAILURES.extend(["no"] * 3)
         job.push("!").epoch()
@@ -110,14 +110,14 @@ def test_delays_grow_while_it_fails() -> None:
         assert job._driver.last.timestamp == 4 + 9 + 21
 
 
-def test_without_a_strategy_the_first_failure_ends_the_job() -> None:
+def test_the_first_failure_ends_a_job_without_a_strategy() -> None:
     with counting(None) as job:
         FAILURES.append("once")
         with pytest.raises(UserFunctionFailed):
             job.push("!").epoch()
 
 
-def test_what_comes_again_for_sure_is_not_tried_again() -> None:
+def test_a_failure_that_is_not_retryable_ends_the_job() -> None:
     before = counting(None)
     before.push("a").epoch()
 
@@ -136,7 +136,7 @@ def test_what_comes_again_for_sure_is_not_tried_again() -> None:
 
 
 class FragileSink(Sink):
-    """Its first commit fails half-way."""
+    """A sink whose first commit fails halfway."""
 
     def __init__(self) -> None:
         self.shown: dict[tuple[int, int], bytes] = {}
@@ -168,7 +168,7 @@ class Line(SinkWriter):
         return line.encode()
 
 
-def test_a_sink_that_failed_commits_again() -> None:
+def test_a_failed_sink_commits_again() -> None:
     env = StreamExecutionEnvironment.get_execution_environment()
     env.set_restart_strategy(THREE_TIMES)
     sink = FragileSink()
@@ -182,16 +182,16 @@ def test_a_sink_that_failed_commits_again() -> None:
 
 
 class ForgetfulStorage(DriverStorage):
-    """Publishes the second manifest, but the answer is lost."""
+    """Publishes the second manifest, but loses the response."""
 
     def publish(self, name: str, data: bytes) -> None:
         super().publish(name, data)
-        if name.endswith("2") and not self.exists("told"):
-            self.write("told", b"")
+        if name.endswith("2") and not self.exists("answered"):
+            self.write("answered", b"")
             raise StorageError("The connection was reset.")
 
 
-def test_a_checkpoint_that_was_published_after_all_counts() -> None:
+def test_a_checkpoint_whose_response_was_lost_still_counts() -> None:
     with counting(THREE_TIMES, storage=ForgetfulStorage()) as job:
         job.push("a").epoch()
         job.push("a").epoch()
@@ -206,21 +206,21 @@ class TestUnderTheDefaultStrategy:
         job.crash()
         return job
 
-    def test_an_error_that_is_there_from_the_start_ends_the_job_the_fifth_time(self) -> None:
+    def test_an_error_from_the_start_ends_the_job_at_the_fifth_failure(self) -> None:
         with self.counting(parallelism=2) as job:
             FAILURES.extend(["wrong address"] * 9)
             with pytest.raises(UserFunctionFailed, match="wrong address"):
                 job.push("a", "!").epoch()
             assert (job.restarts, len(FAILURES)) == (4, 4)
 
-    def test_an_error_that_comes_later_is_tried_more_often(self) -> None:
+    def test_a_later_error_is_retried_more_often(self) -> None:
         with self.counting() as job:
             job.push("a").epoch()
             FAILURES.extend(["out of order"] * 9)
             job.push("!").epoch()
             assert (job.restarts, job.output) == (9, [("a", 1), ("!", 1)])
 
-    def test_a_resumed_job_has_come_further_before(self) -> None:
+    def test_a_resumed_job_counts_as_having_made_progress(self) -> None:
         with counting(None) as first:
             first.push("a").epoch()
             with self.counting(storage=first.storage) as job:

@@ -1,4 +1,4 @@
-"""How large the state of a program may be that names no backend and no directory."""
+"""The state size limit of a program without a backend and a checkpoint directory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from penstock.state.backend_settings import backend_settings
 from penstock.testing import JobHarness
 
 KEYS = [f"user-{n:0300d}" for n in range(20_000)]
-"""More than the five mebibytes that checkpoints in the driver's memory take."""
+"""More than the limit of five MiB for checkpoints in the driver's memory."""
 
 
 def counted(env: StreamExecutionEnvironment) -> JobHarness:
@@ -21,7 +21,7 @@ def counted(env: StreamExecutionEnvironment) -> JobHarness:
     return JobHarness(stream.map_with_state(lambda user, n: (n or 0, (n or 0) + 1), int).uid("count"))
 
 
-def test_without_checkpoints_there_is_no_limit() -> None:
+def test_a_job_without_checkpoints_has_unlimited_state() -> None:
     with counted(StreamExecutionEnvironment.get_execution_environment()) as job:
         for _ in range(2):
             job.push(*KEYS)
@@ -31,7 +31,7 @@ def test_without_checkpoints_there_is_no_limit() -> None:
         assert Counter(job.output) == {0: 20_000, 1: 20_000, 2: 10}
 
 
-def test_with_checkpoints_in_memory_the_message_names_the_directory_first() -> None:
+def test_the_error_for_large_state_in_memory_suggests_a_directory_first() -> None:
     env = StreamExecutionEnvironment.get_execution_environment()
     env.enable_checkpointing(1000)
     with counted(env) as job:
@@ -52,5 +52,5 @@ def test_with_checkpoints_in_memory_the_message_names_the_directory_first() -> N
         ({"state.backend": "hashmap"}, "memory"),
     ],
 )
-def test_the_backend_that_is_not_named_depends_on_checkpoints(settings: dict[str, str], name: str) -> None:
+def test_the_default_backend_depends_on_checkpointing(settings: dict[str, str], name: str) -> None:
     assert backend_settings(Configuration.from_dict(settings))[0].name == name

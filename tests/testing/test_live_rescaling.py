@@ -1,4 +1,4 @@
-"""A running job gets other numbers of subtasks between two epochs; nobody can tell from what it gives."""
+"""A running job changes its parallelism between two epochs without changing its results."""
 
 from collections import Counter, defaultdict
 from typing import Any
@@ -20,7 +20,7 @@ KEYS = 42
 
 
 class Sums(KeyedProcessFunction):
-    """The running sum of a key, all its values and how often each came, and its sum when its timer fires."""
+    """Emits the running sum of a key, all its values with their counts, and the sum when the key's timer fires."""
 
     def open(self, runtime_context: RuntimeContext) -> None:
         self.total = runtime_context.get_state(ValueStateDescriptor("total", int))
@@ -59,7 +59,7 @@ def job(storage: Storage | None = None, parallelism: int = 2) -> JobHarness:
 
 
 def oracle(values: list[tuple[int, int, int]]) -> Counter[Any]:
-    """What the job gives when its input has ended; times ascend."""
+    """Return the results of the job after its input has ended. Timestamps ascend."""
     given: Counter[Any] = Counter()
     totals: dict[int, int] = defaultdict(int)
     windows: dict[tuple[int, int], int] = defaultdict(int)
@@ -90,7 +90,7 @@ _STEPS = st.lists(
 
 @settings(max_examples=30, deadline=None)
 @given(_STEPS)
-def test_any_sequence_of_rescales_gives_what_plain_python_gives(steps: list[tuple[str, Any]]) -> None:
+def test_any_sequence_of_rescales_matches_plain_python(steps: list[tuple[str, Any]]) -> None:
     values: list[tuple[int, int, int]] = []
     harness = job()
     output: list[Any] = []
@@ -107,7 +107,7 @@ def test_any_sequence_of_rescales_gives_what_plain_python_gives(steps: list[tupl
             harness.crash_at(what)
             harness.epoch()
         else:
-            # The same program, started again with another parallelism of its own.
+            # The same program, restarted with another parallelism.
             harness.epoch()
             output += harness.output
             harness = job(harness.storage, what)
@@ -121,7 +121,7 @@ def test_any_sequence_of_rescales_gives_what_plain_python_gives(steps: list[tupl
     harness.close()
 
 
-def test_every_key_is_with_its_owner_and_nowhere_else_after_15_to_77_to_15() -> None:
+def test_every_key_has_one_owner_after_rescaling_from_15_to_77_to_15() -> None:
     with job(parallelism=15) as harness:
         for number, parallelism in enumerate([15, 77, 15, 4, 2, 4]):
             harness.rescale(parallelism)
@@ -129,7 +129,7 @@ def test_every_key_is_with_its_owner_and_nowhere_else_after_15_to_77_to_15() -> 
             assert harness.states("total") == dict.fromkeys(range(KEYS), number + 1)
 
 
-def test_a_rescale_outlives_the_driver_until_the_program_itself_comes_with_another_parallelism() -> None:
+def test_a_rescale_outlives_the_driver_until_the_program_changes_its_parallelism() -> None:
     with job() as harness:
         harness.push((1, 1, 1)).epoch()
         harness.rescale({"sums": 5})
@@ -143,7 +143,7 @@ def test_a_rescale_outlives_the_driver_until_the_program_itself_comes_with_anoth
             assert changed.states("total") == {1: 4}
 
 
-def test_a_rescale_before_the_first_checkpoint_is_for_the_first_epoch() -> None:
+def test_a_rescale_before_the_first_checkpoint_applies_to_the_first_epoch() -> None:
     with job() as harness:
         harness.rescale(7)
         harness.push((1, 1, 1)).epoch()
@@ -161,11 +161,11 @@ def parallelism_of(harness: JobHarness, uid: str) -> int:
     [
         (0, "'sums'.*cannot have a parallelism of 0.*128 key groups.*from 1 to 128"),
         (129, "cannot have a parallelism of 129"),
-        ({"nobody": 2}, "no operator 'nobody'.*'sums', 'windows', 'named'"),
+        ({"missing": 2}, "no operator 'missing'.*'sums', 'windows', 'named'"),
         ({"records": 2}, "'records' runs in the chain of source.*set_parallelism"),
     ],
 )
-def test_what_cannot_be_is_refused_and_the_job_goes_on(wanted: Any, text: str) -> None:
+def test_an_invalid_rescale_is_refused_and_the_job_continues(wanted: Any, text: str) -> None:
     with job() as harness:
         with pytest.raises(CannotRescale, match=f"(?s){text}"):
             harness.rescale(wanted)

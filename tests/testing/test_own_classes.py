@@ -1,4 +1,4 @@
-"""Classes of the program's own file in the harness, which ships them as Spark does."""
+"""Classes from the program's own file, which the harness ships as Spark does."""
 
 import enum
 import sys
@@ -28,7 +28,7 @@ from penstock.testing import JobHarness
 
 @pytest.fixture
 def as_main(monkeypatch):
-    """Runs a text as the file of a program: its classes are those of `__main__`."""
+    """Run a text as the file of a program, whose classes then belong to `__main__`."""
 
     def run(text):
         module = ModuleType("__main__")
@@ -60,7 +60,7 @@ class TestAProgramOfItsOwnClasses:
         assert program.largest(texts) == program.expected()
 
     @pytest.mark.parametrize("records", [None, 7])
-    def test_gives_the_driver_objects_of_its_own_classes(self, as_main, tmp_path, records):
+    def test_the_driver_receives_objects_of_the_programs_classes(self, as_main, tmp_path, records):
         program = as_main(PROGRAM)
         with self.run(program, tmp_path) as job:
             self.check(program, job.run(records))
@@ -69,7 +69,7 @@ class TestAProgramOfItsOwnClasses:
             assert {type(visit) for visit in job.state("visits", "b")} == {program.Visit}
             assert [type(rules["all"]) for rules in job.operator_state("limits")] == [program.Limit] * 2
 
-    def test_survives_crashes_restarts_and_rescaling(self, as_main, tmp_path):
+    def test_a_program_with_its_own_classes_survives_crashes_and_rescaling(self, as_main, tmp_path):
         program = as_main(PROGRAM)
         with self.run(program, tmp_path) as job:
             job.epoch(5)
@@ -82,7 +82,7 @@ class TestAProgramOfItsOwnClasses:
             job.lose_replicas()
             self.check(program, job.run(5))
 
-    def test_goes_on_in_a_new_process_whose_classes_are_new(self, as_main, tmp_path):
+    def test_a_program_resumes_in_a_new_process_with_new_classes(self, as_main, tmp_path):
         storage = DriverStorage()
         first = as_main(PROGRAM)
         with self.run(first, tmp_path, storage=storage) as job:
@@ -97,7 +97,7 @@ class TestAProgramOfItsOwnClasses:
                 assert len(before) + len(again.output) == 60
                 assert {type(order) for order in again.output} == {second.Order}
 
-    def test_starts_from_a_savepoint_with_new_classes(self, as_main, tmp_path):
+    def test_a_program_starts_from_a_savepoint_with_new_classes(self, as_main, tmp_path):
         first = as_main(PROGRAM)
         with self.run(first, tmp_path) as job:
             job.epoch(7)
@@ -107,12 +107,12 @@ class TestAProgramOfItsOwnClasses:
             assert type(again.state("anything", "a")["order"]) is second.Order
             assert type(again.state("last", "a")) is second.Order
 
-    def test_can_be_imported_and_still_be_shipped_as_the_programs_file(self, tmp_path):
+    def test_an_imported_program_can_be_shipped_as_main(self, tmp_path):
         with self.run(own_classes, tmp_path, main=own_classes) as job:
             self.check(own_classes, job.run(7))
 
 
-def test_tasks_have_copies_of_the_classes_of_the_programs_file(as_main, env):
+def test_tasks_have_copies_of_the_programs_classes(as_main, env):
     program = as_main("class Order: made = []\ndef note(order): Order.made.append(order); return len(Order.made)")
     with JobHarness(env.from_collection([program.Order(), program.Order()]).map(program.note)) as job:
         assert job.run() == [1, 2]
@@ -128,7 +128,7 @@ def test_a_module_given_as_main_is_shipped_by_value(env, monkeypatch):
     assert module.seen == []
 
 
-def test_what_would_not_ship_from_the_programs_file_fails_in_a_test_too(env, monkeypatch):
+def test_an_object_that_cannot_be_shipped_fails_in_a_test_as_well(env, monkeypatch):
     module = ModuleType("a_job")
     monkeypatch.setitem(sys.modules, "a_job", module)
     exec("import threading\nlock = threading.Lock()\ndef guard(value):\n    with lock: return value", vars(module))
@@ -138,7 +138,7 @@ def test_what_would_not_ship_from_the_programs_file_fails_in_a_test_too(env, mon
 
 
 class TestOneClassForAllOperators:
-    def test_of_a_local_class(self, env):
+    def test_operators_share_one_copy_of_a_local_class(self, env):
         @dataclass
         class Reading:
             value: int
@@ -167,7 +167,7 @@ class TestOneClassForAllOperators:
             assert sorted(reading.value for reading in job.output) == [2, 3, 4, 5, 6, 7]
             assert type(job.state("last", 0)) is Reading
 
-    def test_of_two_classes_of_one_name(self, env):
+    def test_operators_distinguish_two_classes_of_the_same_name(self, env):
         def make():
             @dataclass
             class Reading:
@@ -182,7 +182,7 @@ class TestOneClassForAllOperators:
             job.run()
             assert sorted(job.output, key=str) == [(left(1), True, False), (right(2), False, True)]
 
-    def test_of_a_class_that_only_records_have(self, as_main, env):
+    def test_operators_share_one_copy_of_a_class_used_only_in_records(self, as_main, env):
         program = as_main("class Card:\n    def __init__(self, number): self.number = number")
         records = [program.Card(1), (program.Card(2), [program.Card(3)])]
         stream = env.from_collection(records).rebalance().map(lambda value: value)
@@ -190,14 +190,14 @@ class TestOneClassForAllOperators:
             card, (second, (third,)) = sorted(job.run(), key=lambda value: isinstance(value, tuple))
             assert {type(card), type(second), type(third)} == {program.Card}
 
-    def test_of_a_class_that_was_defined_again(self, as_main, env):
-        """As in a notebook, whose cell was run twice."""
+    def test_operators_accept_a_redefined_class(self, as_main, env):
+        """As in a notebook whose cell ran twice."""
         program = as_main("class Card:\n    number = 1\nold = Card\nclass Card:\n    number = 2")
         stream = env.from_collection([program.old(), program.Card()]).map(lambda card: (card, card.number))
         with JobHarness(stream) as job:
             assert [(type(card), number) for card, number in job.run()] == [(program.old, 1), (program.Card, 2)]
 
-    def test_of_a_class_that_a_task_defines(self, env):
+    def test_operators_share_a_class_defined_by_a_task(self, env):
         def define(value):
             return type("Made", (), {"value": value})()
 
@@ -205,7 +205,7 @@ class TestOneClassForAllOperators:
         with JobHarness(stream, parallelism=2) as job:
             assert sorted(job.run()) == [1, 2]
 
-    def test_of_functions_in_records(self, as_main, env):
+    def test_operators_share_functions_in_records(self, as_main, env):
         program = as_main("def double(value): return helper(value)\ndef helper(value): return 2 * value")
         stream = env.from_collection([program.double, lambda value: -value]).rebalance().map(lambda rule: rule(4))
         with JobHarness(stream, parallelism=2) as job:
@@ -328,7 +328,7 @@ FUTURE = "from __future__ import annotations\n"
 class TestEveryKindOfClass:
     @pytest.mark.parametrize("future", ["", FUTURE], ids=["", "postponed annotations"])
     @pytest.mark.parametrize("kind", KINDS)
-    def test_is_the_same_in_tasks(self, as_main, env, kind, future):
+    def test_every_kind_of_class_behaves_the_same_in_tasks(self, as_main, env, kind, future):
         for name in ("attrs", "pydantic"):
             if kind == name:
                 pytest.importorskip(name)
@@ -349,7 +349,7 @@ class TestEveryKindOfClass:
 
     @pytest.mark.parametrize("future", ["", FUTURE], ids=["", "postponed annotations"])
     @pytest.mark.parametrize("kind", [kind for kind in KINDS if "struct" in kind or "dataclass" in kind])
-    def test_is_read_and_written_as_json_in_tasks(self, as_main, env, kind, future):
+    def test_every_kind_of_class_is_read_and_written_as_json_in_tasks(self, as_main, env, kind, future):
         program = as_main(f"{future}{IMPORTS}{KINDS[kind]}\n")
         schema = JsonSchema(program.T)
         texts = [schema.serialize(program.T(a=number)) for number in (1, 2)]
@@ -359,7 +359,7 @@ class TestEveryKindOfClass:
 
 
 class TestFormats:
-    """Formats are built on the driver, with the program's class, and used in the tasks."""
+    """Formats are created in the driver with the program's class and used in the tasks."""
 
     @pytest.fixture(params=["", FUTURE], ids=["", "postponed annotations"])
     def program(self, request, as_main):
@@ -368,7 +368,7 @@ class TestFormats:
             "def check(value):\n    assert type(value) is Txn, type(value)\n    return value\n"
             "def make(pair): return Txn(*pair)\n"
         )
-        # From now on the class holds what msgspec keeps on it.
+        # From now on msgspec's cached data is stored on the class.
         msgspec.json.decode(b'{"card": "a", "amount": 1}', type=program.Txn)
         return program
 
@@ -379,24 +379,24 @@ class TestFormats:
         assert read == [program.Txn("a", 1.0), program.Txn("b", 2.5)]
         assert {type(txn) for txn in read} == {program.Txn}
 
-    def test_csv_is_read_as_a_class_of_the_programs_file(self, program, env, tmp_path):
+    def test_csv_is_read_as_a_class_of_the_program(self, program, env, tmp_path):
         (tmp_path / "cards.csv").write_text("card,amount\na,1.0\nb,2.5\n")
         csv = StreamFormat.csv(value_type=program.Txn, header=True)
         self.read(program, env, FileSource.for_record_stream_format(csv, str(tmp_path)).build())
 
-    def test_parquet_is_read_as_a_class_of_the_programs_file(self, program, env, tmp_path):
+    def test_parquet_is_read_as_a_class_of_the_program(self, program, env, tmp_path):
         pq.write_table(pa.table({"card": ["a", "b"], "amount": [1.0, 2.5]}), tmp_path / "cards.parquet")
         parquet = BulkFormat.parquet(value_type=program.Txn)
         self.read(program, env, FileSource.for_bulk_file_format(parquet, str(tmp_path)).build())
 
-    def test_kafka_is_read_as_a_class_of_the_programs_file(self, program, env, kafka):
+    def test_kafka_is_read_as_a_class_of_the_program(self, program, env, kafka):
         topic = kafka.topic()
         kafka.send(topic, '{"card": "a", "amount": 1}', '{"card": "b", "amount": 2.5}')
         builder = KafkaSource.builder().set_bootstrap_servers(kafka.servers).set_topics(topic)
         builder.set_starting_offsets(KafkaOffsetsInitializer.earliest()).set_bounded(KafkaOffsetsInitializer.latest())
         self.read(program, env, builder.set_value_only_deserializer(JsonSchema(program.Txn)).build())
 
-    def test_parquet_is_written_from_a_class_of_the_programs_file(self, program, env, tmp_path):
+    def test_parquet_is_written_from_a_class_of_the_program(self, program, env, tmp_path):
         sink = FileSink.for_bulk_format(str(tmp_path), BulkWriterFactory.parquet(program.Txn)).build()
         txns = env.from_collection([("a", 1.0), ("b", 2.5)]).map(program.make, program.Txn)
         txns.map(program.check).sink_to(sink)
@@ -406,7 +406,7 @@ class TestFormats:
         assert rows == [{"card": "a", "amount": 1.0}, {"card": "b", "amount": 2.5}]
 
 
-def test_the_stored_type_of_a_class_has_its_whole_name(as_main, env):
+def test_the_stored_type_of_a_class_has_its_qualified_name(as_main, env):
     program = as_main(
         "from dataclasses import dataclass\nclass Outer:\n    @dataclass\n    class Inner:\n        a: int\n"
     )
@@ -420,7 +420,7 @@ def test_the_stored_type_of_a_class_has_its_whole_name(as_main, env):
 
 
 class TestClassesThatNoFunctionNames:
-    def test_are_there_for_what_is_stored(self, as_main):
+    def test_classes_used_only_in_state_are_available(self, as_main):
         program = as_main("class Used: pass\nclass Stored: pass")
         classes = ClassCollector()
         classes.add([program.Used])
@@ -431,7 +431,7 @@ class TestClassesThatNoFunctionNames:
             with pytest.raises(AttributeError, match="no attribute 'Gone'"):
                 sys.modules["__main__"].Gone  # noqa: B018
 
-    def test_do_not_have_to_be_shippable(self, as_main, env):
+    def test_unused_classes_do_not_have_to_be_shippable(self, as_main, env):
         program = as_main(
             "import threading\nclass Guarded:\n    lock = threading.Lock()\nclass Fine: pass\n"
             "class Large:\n    data = bytes(3_000_000)\ndef same(value): return value"
@@ -440,12 +440,12 @@ class TestClassesThatNoFunctionNames:
         graph_size = len(JobHarness(stream)._graph.program)
         assert graph_size < 100_000
 
-    def test_are_refused_where_records_are_of_them(self, as_main, env):
+    def test_an_unshippable_class_in_records_is_refused(self, as_main, env):
         program = as_main("import threading\nclass Guarded:\n    lock = threading.Lock()")
         with pytest.raises(NotShippable, match=r"'cards'.*Guarded cannot be sent .* attribute 'lock' of class Guarded"):
             JobHarness(env.from_collection([program.Guarded()]).name("cards").map(str))
 
-    def test_are_refused_where_a_function_names_them(self, as_main, env):
+    def test_an_unshippable_class_in_a_function_is_refused(self, as_main, env):
         program = as_main(
             "import threading\nclass Guarded:\n    lock = threading.Lock()\ndef use(value): return Guarded.lock"
         )
@@ -453,7 +453,7 @@ class TestClassesThatNoFunctionNames:
             JobHarness(env.from_collection([1]).map(program.use))
 
 
-def test_threads_that_leave_a_program_in_another_order_leave_main_as_it_was(as_main):
+def test_threads_that_leave_a_program_out_of_order_restore_main(as_main):
     as_main("class A: pass")
     main = sys.modules["__main__"]
     first, second = (Program(ClassCollector().pack()) for _ in range(2))
@@ -478,7 +478,7 @@ class Renamed(NamedTuple):
     number: int
 
 
-def test_a_class_that_its_module_holds_under_another_name_is_found_there(env):
+def test_a_class_under_another_name_in_its_module_is_found(env):
     stream = env.from_collection([Renamed(1)]).rebalance().map(lambda value: (value, type(value) is Renamed))
     with JobHarness(stream, parallelism=2) as job:
         assert job.run() == [(Renamed(1), True)]

@@ -1,4 +1,4 @@
-"""Jobs whose epochs change more than their memory holds give what they give with all the memory they like."""
+"""Jobs whose epochs change more state than fits in memory produce the same results as with unlimited memory."""
 
 import os
 import subprocess
@@ -30,7 +30,7 @@ from penstock.state.overlay import OVERLAY_BYTES, Overlay
 from penstock.testing import JobHarness
 
 BACKENDS = ["memory", "filesystem"]
-# Key, number, event time: 3,000 records in a dozen buffers, of keys that come again and again.
+# Key, number, event time: 3,000 records in a dozen buffers, with recurring keys.
 RECORDS = [(f"key {number * 7919 % 613}", number, number * 3 - number * 31 % 50) for number in range(3_000)]
 
 
@@ -39,7 +39,7 @@ def key(record):
 
 
 class Everything(KeyedProcessFunction):
-    """Uses every kind of state, and both kinds of timers, and takes back some of what it did."""
+    """Uses every kind of state and both kinds of timers, and reverts some of its changes."""
 
     def open(self, context):
         self.count = context.get_state(ValueStateDescriptor("count", int))
@@ -145,7 +145,7 @@ PROGRAMS = [everything, tumbling, sliding, sessions, interval_join, co_group, ba
 
 @pytest.fixture
 def spills(monkeypatch):
-    """How often an overlay spilled."""
+    """Count how often an overlay spills."""
     counted = []
     spill = Overlay.spill
     monkeypatch.setattr(Overlay, "spill", lambda self: (counted.append(1), spill(self))[1])
@@ -166,11 +166,11 @@ def run(program, limit, records=None, **options):
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("program", PROGRAMS)
-def test_give_the_same_with_and_without_spilling(program, backend, spills, monkeypatch):
+def test_results_are_the_same_with_and_without_spilling(program, backend, spills, monkeypatch):
     expected = run(program, OVERLAY_BYTES, backend=backend)
     assert expected
     assert not spills
-    # Stored timers in many portions, of which the overlay spills some while they fire.
+    # Stored timers arrive in many portions, and the overlay spills some of them while they fire.
     monkeypatch.setattr(timers_module, "_PORTION", 50)
     monkeypatch.setattr(timers_module, "_BETWEEN_LOOKS", 20)
     for limit in (0, 30_000):
@@ -181,7 +181,7 @@ def test_give_the_same_with_and_without_spilling(program, backend, spills, monke
 
 @pytest.mark.parametrize("program", [everything, tumbling, interval_join])
 @pytest.mark.parametrize("point", ["level1.processed", "level1.snapshot", "driver.collected"])
-def test_crashes_and_lost_replicas_change_nothing(program, point, spills):
+def test_crashes_and_lost_replicas_do_not_change_spilling_jobs(program, point, spills):
     expected = run(program, OVERLAY_BYTES, 1_000)
     with harness(program, 0, backend="filesystem") as job:
         job.epoch(1_000)
@@ -195,7 +195,7 @@ def test_crashes_and_lost_replicas_change_nothing(program, point, spills):
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_leave_the_same_state_behind(backend):
+def test_spilling_jobs_store_the_same_state(backend):
     left = []
     for limit in (OVERLAY_BYTES, 0):
         with harness(everything, limit, backend=backend, parallelism=2) as job:
@@ -207,7 +207,7 @@ def test_leave_the_same_state_behind(backend):
     assert left[0] == left[1]
 
 
-def test_values_and_maps_that_spill_make_the_very_same_delta():
+def test_spilled_values_and_maps_produce_the_same_delta():
     class Both(KeyedProcessFunction):
         def open(self, context):
             self.count = context.get_state(ValueStateDescriptor("count", int))
@@ -230,8 +230,8 @@ def test_values_and_maps_that_spill_make_the_very_same_delta():
     assert deltas[0] == deltas[1]
 
 
-def test_a_task_attempt_spills_where_the_one_before_did():
-    """Its delta's name is in its report, and Spark compares the rows of attempts."""
+def test_task_attempts_spill_at_the_same_points():
+    """The delta's name is in the task's report, and Spark compares the rows of attempts."""
     names = set()
     for seed in ("1", "2"):
         program = (
@@ -258,11 +258,11 @@ class FailsLast(Everything):
 
 
 @pytest.mark.parametrize("function", [Everything, FailsLast])
-def test_no_file_is_left_when_a_task_has_ended_or_failed(function, monkeypatch):
+def test_ended_and_failed_tasks_leave_no_files(function, monkeypatch):
     at_the_end = []
     release = Overlay.release
     monkeypatch.setattr(Overlay, "release", lambda self: (at_the_end.append(nameless_files()), release(self))[1])
-    # Otherwise SQLite's cache holds all of it.
+    # Otherwise SQLite's cache would hold everything.
     monkeypatch.setattr("penstock.state.spill._CACHE_KIB", 1)
     before = nameless_files()
     with harness(lambda env: env.from_collection(RECORDS).key_by(key).process(function()), 0) as job:

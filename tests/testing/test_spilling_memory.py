@@ -1,11 +1,11 @@
-"""One epoch over a large backlog, in a process of its own: how much memory it took at most."""
+"""The peak memory of one epoch over a large backlog, in a separate process."""
 
 import subprocess
 import sys
 
 import pytest
 
-# The rows of the source go straight to the task behind it: the harness would keep all of them.
+# The source's rows go straight to the next task, because the harness would keep all of them.
 PROGRAM = """
 import sys
 from penstock.driver.epoch_settings import Settings
@@ -94,7 +94,7 @@ LIMIT = 8 * 1024 * 1024
 
 
 def measured(kind, limit, keys):
-    """Records, entries of the delta, and by how many MiB the process grew at most."""
+    """Return the records, the entries of the delta, and the peak memory growth of the process in MiB."""
     command = [sys.executable, "-c", PROGRAM, kind, str(limit), str(keys)]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
     return tuple(map(int, done.stdout.split()))
@@ -104,11 +104,11 @@ def measured(kind, limit, keys):
     ("kind", "keys", "without"),
     [("values", 60_000, 150), ("windows", 60_000, 120), ("timers", 200_000, 50)],
 )
-def test_an_epoch_over_more_state_than_memory_stays_within_bounds(kind, keys, without):
+def test_an_epoch_with_more_state_than_memory_stays_within_bounds(kind, keys, without):
     everything = measured(kind, 2**40, keys)
     spilled = measured(kind, LIMIT, keys)
     assert spilled[:2] == everything[:2]
-    # So much it takes where nothing spills; else this test shows nothing.
+    # Without spilling it takes this much; otherwise the test would prove nothing.
     assert everything[2] > without
-    # The limit twice, SQLite's cache, and what the input takes.
+    # Twice the limit, plus SQLite's cache and the input.
     assert spilled[2] < 75

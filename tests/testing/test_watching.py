@@ -1,4 +1,4 @@
-"""The harness notices a watermark that moves backwards."""
+"""The harness detects a watermark that moves backwards."""
 
 import pytest
 
@@ -21,7 +21,7 @@ def stream():
     return task.assign_timestamps_and_watermarks(OWN).uid("stamped").map(lambda value: value).uid("map")
 
 
-def test_that_a_task_reports(monkeypatch):
+def test_a_backward_watermark_in_a_task_report_is_detected(monkeypatch):
     monkeypatch.setattr(TimestampsOperator, "stand", lambda *given: None)
     with JobHarness(stream()) as job:
         job.push(100).epoch()
@@ -30,7 +30,7 @@ def test_that_a_task_reports(monkeypatch):
             job.epoch()
 
 
-def test_within_an_epoch(monkeypatch):
+def test_a_backward_watermark_within_an_epoch_is_detected(monkeypatch):
     def advance(operator, watermark, channel=""):
         operator.watermark = watermark
         operator.mark(watermark, channel)
@@ -46,7 +46,7 @@ def test_within_an_epoch(monkeypatch):
             job.epoch()
 
 
-def test_from_one_checkpoint_to_the_next():
+def test_a_backward_watermark_between_checkpoints_is_detected():
     before = {
         "a": OperatorTime(subtasks=[5, 7]),
         "b": OperatorTime(subtasks=[5, 7]),
@@ -71,7 +71,7 @@ def test_from_one_checkpoint_to_the_next():
     assert list(moved_backwards(before, before)) == []
 
 
-def test_the_driver_writes_no_watermark_that_is_smaller_than_the_last():
+def test_the_driver_never_writes_a_smaller_watermark():
     env = stream().get_execution_environment()
     graph = build(env._graph, 1)
     chain = next(chain for chain in graph.chains if chain.source_uid is None)

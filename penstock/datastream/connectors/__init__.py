@@ -1,4 +1,4 @@
-"""Sources and sinks as users import them, and the contracts for their own."""
+"""Sources and sinks, and the interfaces for writing your own."""
 
 from penstock.absent import explain_absent
 from penstock.connectors.dead_letters import DeadLetter

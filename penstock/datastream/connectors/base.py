@@ -1,4 +1,4 @@
-"""What connectors share."""
+"""Interfaces that all connectors share."""
 
 from penstock.absent import explain_absent
 from penstock.connectors.delivery import DeliveryGuarantee

@@ -1,4 +1,4 @@
-"""Where PyFlink programs import files as sources and sinks from."""
+"""File sources and sinks, in PyFlink's module."""
 
 from penstock.absent import explain_absent
 from penstock.common.serialization import BulkWriterFactory

@@ -1,4 +1,4 @@
-"""Where PyFlink programs import Kafka from."""
+"""The Kafka source and sink, in PyFlink's module."""
 
 from penstock.absent import explain_absent
 from penstock.connectors.kafka.kafka_sink import KafkaSink, KafkaSinkBuilder

@@ -1,4 +1,4 @@
-"""Where PyFlink programs import the sequence of numbers from."""
+"""The number sequence source, in PyFlink's module."""
 
 from penstock.absent import explain_absent
 from penstock.connectors.generated import NumberSequenceSource

@@ -1,4 +1,4 @@
-"""PostgreSQL as users import it."""
+"""The PostgreSQL source and sink."""
 
 from penstock.connectors.postgres.sink import PostgresSink
 from penstock.connectors.postgres.source import PostgresSource

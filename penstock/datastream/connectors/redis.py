@@ -1,4 +1,4 @@
-"""Redis: streams as a source, and keys as a sink."""
+"""The Redis source, which reads streams, and the Redis sink, which writes keys."""
 
 from penstock.connectors.redis.entries import RedisEntry, json_field
 from penstock.connectors.redis.redis_sink import RedisSink

@@ -1,4 +1,4 @@
-"""Formats of files, under the names PyFlink gives them."""
+"""File formats, under PyFlink's names."""
 
 from penstock.absent import explain_absent
 

@@ -1,4 +1,4 @@
-"""CSV under PyFlink's names. A column's type is a hint such as `int`, or one of `Types`."""
+"""CSV, under PyFlink's names. The type of a column is a Python type such as ``int``, or one of ``Types``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,11 @@ __all__ = ["CsvBulkWriters", "CsvReaderFormat", "CsvSchema", "CsvSchemaBuilder"]
 
 
 class CsvSchema:
-    """The columns of CSV files and how they are written. Made by its builder."""
+    """The columns of CSV files and their syntax. Create one with ``CsvSchema.builder()``.
+
+    Example:
+        >>> schema = CsvSchema.builder().add_string_column("name").add_number_column("age").build()
+    """
 
     def __init__(self, columns: dict[str, Any], text: CsvText, header: bool, strict: bool, skip_first: bool) -> None:
         self.columns = columns
@@ -27,7 +31,7 @@ class CsvSchema:
 
     @staticmethod
     def builder() -> CsvSchemaBuilder:
-        """Return a builder of schemas."""
+        """Return a new schema builder."""
         return CsvSchemaBuilder()
 
     def size(self) -> int:
@@ -41,41 +45,70 @@ class CsvSchema:
 
 
 class CsvSchemaBuilder:
-    """Builds a `CsvSchema`: first columns, then settings, then `build`."""
+    """Builds a ``CsvSchema``."""
 
     def __init__(self) -> None:
         self._columns: dict[str, Any] = {}
-        # As in Flink, None is written as nothing.
+        # As in Flink, None is written as an empty field.
         self._text = CsvText(null_text="")
         self._separators: dict[str, str] = {}
         self._header = self._strict = self._skip_first = False
 
     def build(self) -> CsvSchema:
-        """Return the schema."""
+        """Return the schema.
+
+        Raises:
+            PenstockError: If the schema has no columns.
+        """
         if not self._columns:
-            raise PenstockError("A CsvSchema needs columns: add_string_column('name') and the like.")
+            raise PenstockError(
+                "A CsvSchema needs at least one column. Add one with, for example, add_string_column('name')."
+            )
         text = replace(self._text, separators=dict(self._separators))
         return CsvSchema(dict(self._columns), text, self._header, self._strict, self._skip_first)
 
     def add_string_column(self, name: str) -> CsvSchemaBuilder:
-        """Add a column of text."""
+        """Add a text column.
+
+        Args:
+            name: The name of the column.
+        """
         return self._add(name, str)
 
     def add_boolean_column(self, name: str) -> CsvSchemaBuilder:
-        """Add a column of `true` and `false`."""
+        """Add a column of ``true`` and ``false``.
+
+        Args:
+            name: The name of the column.
+        """
         return self._add(name, bool)
 
     def add_number_column(self, name: str, number_type: TypeSpec = int) -> CsvSchemaBuilder:
-        """Add a column of numbers."""
+        """Add a numeric column.
+
+        Args:
+            name: The name of the column.
+            number_type: The type of the numbers.
+        """
         return self._add(name, number_type)
 
     def add_array_column(self, name: str, separator: str = ";", element_type: TypeSpec = str) -> CsvSchemaBuilder:
-        """Add a column of lists, with a separator between elements."""
+        """Add a list column.
+
+        Args:
+            name: The name of the column.
+            separator: The separator between elements.
+            element_type: The type of the elements.
+        """
         self._separators[name] = separator
         return self._add(name, list[element_type])
 
     def add_columns_from(self, schema: CsvSchema) -> CsvSchemaBuilder:
-        """Add the columns of another schema."""
+        """Add the columns of another schema.
+
+        Args:
+            schema: The other schema.
+        """
         self._columns |= schema.columns
         self._separators |= schema.text.separators
         return self
@@ -87,45 +120,77 @@ class CsvSchemaBuilder:
         return self
 
     def set_column_separator(self, char: str) -> CsvSchemaBuilder:
-        """Set the character between columns; a comma by default."""
+        """Set the character between columns. The default is a comma.
+
+        Args:
+            char: The separator.
+        """
         return self._set(delimiter=char)
 
     def set_quote_char(self, char: str) -> CsvSchemaBuilder:
-        """Set the character around values that contain separators; a double quote by default."""
+        """Set the character around values that contain separators. The default is a double quote.
+
+        Args:
+            char: The quote character.
+        """
         return self._set(quote=char)
 
     def disable_quote_char(self) -> CsvSchemaBuilder:
-        """Take quotes as part of values."""
+        """Treat quotes as part of the value."""
         return self._set(quote=None)
 
     def set_escape_char(self, char: str) -> CsvSchemaBuilder:
-        """Set the character that makes the next one part of the value."""
+        """Set the character that escapes the next one. By default escaping is off.
+
+        Args:
+            char: The escape character.
+        """
         return self._set(escape=char)
 
     def disable_escape_char(self) -> CsvSchemaBuilder:
-        """Use no escape character."""
+        """Disable escaping."""
         return self._set(escape=None)
 
     def set_line_separator(self, separator: str) -> CsvSchemaBuilder:
-        """Set the end of lines for writing; reading takes line feeds, carriage returns and both."""
+        """Set the line separator for writing. Reading accepts LF, CR and CRLF.
+
+        Args:
+            separator: The separator.
+        """
         return self._set(line_end=separator)
 
     def set_null_value(self, null_value: str) -> CsvSchemaBuilder:
-        """Set the text that stands for None."""
+        """Set the text that represents None.
+
+        Args:
+            null_value: The text.
+        """
         return self._set(null_text=null_value)
 
     def set_use_header(self, use: bool = True) -> CsvSchemaBuilder:
-        """Set whether the first line of a file names the columns."""
+        """Set whether the first line of a file contains the column names.
+
+        Args:
+            use: Whether files have a header.
+        """
         self._header = use
         return self
 
     def set_strict_headers(self, strict: bool = True) -> CsvSchemaBuilder:
-        """Set whether the header must name the columns of the schema in their order."""
+        """Set whether the header must contain the columns of the schema in the same order.
+
+        Args:
+            strict: Whether to check the header.
+        """
         self._strict = strict
         return self
 
     def set_skip_first_data_row(self, skip: bool = True) -> CsvSchemaBuilder:
-        """Set whether the first line of a file is passed over."""
+        """Set whether to skip the first line of a file.
+
+        Args:
+            skip: Whether to skip it.
+        """
         self._skip_first = skip
         return self
 
@@ -139,24 +204,35 @@ class CsvSchemaBuilder:
 
 
 class CsvReaderFormat(CsvFormat):
-    """Rows with the columns of a schema."""
+    """Reads CSV files as Rows with the columns of a schema."""
 
     @staticmethod
     def for_schema(schema: CsvSchema) -> CsvReaderFormat:
-        """Return the format for a `FileSource` of CSV files."""
+        """Return the format for a ``FileSource`` of CSV files.
+
+        Args:
+            schema: The columns and syntax of the files.
+
+        Raises:
+            PenstockError: If the schema has both a header and a first row to skip.
+        """
         if schema.header and schema.skip_first:
-            raise PenstockError("A CsvSchema has a header or a first row to skip, not both.")
-        # A row to skip is a header that is not looked at.
+            raise PenstockError("A CsvSchema can have a header or a first row to skip, not both.")
+        # A row to skip is treated as a header that is not validated.
         header = schema.header or schema.skip_first
         return CsvReaderFormat(schema.columns, header, None, schema.text, strict=schema.strict and schema.header)
 
 
 class CsvBulkWriters:
-    """Writers of CSV files for a `FileSink`."""
+    """Writers of CSV files for a ``FileSink``."""
 
     @staticmethod
     def for_schema(schema: CsvSchema) -> BulkWriterFactory:
-        """Return a factory of writers for this schema."""
+        """Return a writer factory for a schema.
+
+        Args:
+            schema: The columns and syntax of the files.
+        """
         return BulkWriterFactory.of_encoder(CsvEncoder(list(schema.columns), schema.text, schema.header))
 
 

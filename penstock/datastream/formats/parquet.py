@@ -1,4 +1,4 @@
-"""Parquet under PyFlink's names. A row type is `Types.ROW_NAMED(...)`, a dataclass, or a pyarrow Schema."""
+"""Parquet, under PyFlink's names. A row type is ``Types.ROW_NAMED(...)``, a dataclass, or a pyarrow Schema."""
 
 from __future__ import annotations
 
@@ -16,18 +16,32 @@ __all__ = ["ParquetBulkWriters", "ParquetColumnarRowInputFormat"]
 
 
 class ParquetBulkWriters:
-    """Writers of Parquet files for a `FileSink`."""
+    """Writers of Parquet files for a ``FileSink``."""
 
     @staticmethod
     def for_row_type(
         row_type: Any, hadoop_config: Configuration | None = None, utc_timestamp: bool = False
     ) -> BulkWriterFactory:
-        """`hadoop_config` and `utc_timestamp` are taken and not used: timestamps are written as they are."""
+        """Return a writer factory for a row type. Timestamps are written unchanged.
+
+        Args:
+            row_type: ``Types.ROW_NAMED(...)``, a dataclass, or a pyarrow ``Schema``.
+            hadoop_config: Accepted for PyFlink compatibility and ignored.
+            utc_timestamp: Accepted for PyFlink compatibility and ignored.
+        """
         return BulkWriterFactory.parquet(row_type)
 
 
 class ParquetColumnarRowInputFormat(ParquetFormat):
-    """Rows with the columns of `row_type`. The other settings but `batch_size` are taken and not used."""
+    """Reads Parquet files as Rows with the columns of a row type.
+
+    Args:
+        row_type: ``Types.ROW_NAMED(...)``, a dataclass, or a pyarrow ``Schema``.
+        hadoop_config: Accepted for PyFlink compatibility and ignored.
+        batch_size: The number of rows to read at a time.
+        is_utc_timestamp: Accepted for PyFlink compatibility and ignored.
+        is_case_sensitive: Accepted for PyFlink compatibility and ignored.
+    """
 
     def __init__(
         self,

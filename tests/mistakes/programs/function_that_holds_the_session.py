@@ -2,7 +2,7 @@ from penstock.datastream import StreamExecutionEnvironment
 
 
 class SparkSession:
-    """Refuses to be pickled, as Spark's does."""
+    """Refuses to be pickled, like Spark's session."""
 
     def __reduce__(self):
         raise RuntimeError("CONTEXT_ONLY_VALID_ON_DRIVER")
