@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from penstock.testing import JobHarness
+
 RUN = Path(__file__).parents[2] / "docs" / "run"
 
 
@@ -35,3 +37,15 @@ def test_calls_win_over_the_defaults_of_the_program(monkeypatch: pytest.MonkeyPa
 def test_credits_of_the_page_fit_its_target() -> None:
     names = run("flow-control")
     assert names["metrics"]["numbers.backlog"] > 900_000
+
+
+def test_the_first_job_of_the_page_prints_what_it_shows(capsys: pytest.CaptureFixture[str]) -> None:
+    page = (RUN / "local.md").read_text()
+    [program] = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    [shown] = re.findall(r"```text\n(.*?)```", page, re.DOTALL)
+    assert program.endswith('env.execute("ticks")\n')
+    names: dict[str, Any] = {"__name__": "local_page"}
+    exec(program.replace('env.execute("ticks")\n', ""), names)
+    with JobHarness(names["env"], parallelism=2) as job:
+        job.epoch(6)
+    assert set(shown.splitlines()) <= set(capsys.readouterr().out.splitlines())
