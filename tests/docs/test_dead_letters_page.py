@@ -9,7 +9,7 @@ import pytest
 PAGE = (Path(__file__).parents[2] / "docs/connect/dead-letters.md").read_text()
 
 
-def test_its_programs_give_what_they_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_programs_of_the_page_give_what_they_assert(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
     assert len(blocks) == 3

@@ -7,7 +7,7 @@ from typing import Any
 PAGE = (Path(__file__).parents[2] / "docs/connect/redis.md").read_text()
 
 
-def test_its_programs_give_what_they_say(redis_server: Any) -> None:
+def test_the_programs_of_the_page_give_what_they_assert(redis_server: Any) -> None:
     blocks = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
     assert len(blocks) == 2
     names: dict[str, Any] = {"__name__": "redis_page"}

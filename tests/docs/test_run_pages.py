@@ -1,0 +1,51 @@
+"""The pages below docs/run: their programs run."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.testing import JobHarness
+
+RUN = Path(__file__).parents[2] / "docs" / "run"
+
+
+def run(page: str) -> dict[str, Any]:
+    """Run the programs of a page as one, and return its names."""
+    names: dict[str, Any] = {"__name__": page.replace("-", "_")}
+    for program in re.findall(r"```python\n(.*?)```", (RUN / f"{page}.md").read_text(), re.DOTALL):
+        exec(compile(program, f"{page}.md", "exec"), names)
+    return names
+
+
+def test_a_backend_of_the_page_opens_its_replicas_where_the_setting_says(tmp_path: Path) -> None:
+    names = run("backends")
+    assert names["env"].get_configuration().get_string("state.backend", "") == "rocksdb"
+    engine = names["Elsewhere"]({"custom.root": str(tmp_path)}).open("/some/replica")
+    assert not engine.position()
+    assert (tmp_path / "some-replica").exists()
+
+
+def test_calls_win_over_the_defaults_of_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PENSTOCK_CONF", raising=False)
+    monkeypatch.setenv("PENSTOCK_PROPERTIES", "parallelism.default: 9")
+    names = run("configuration")
+    assert names["env"].get_parallelism() == 2
+
+
+def test_credits_of_the_page_fit_its_target() -> None:
+    names = run("flow-control")
+    assert names["metrics"]["numbers.backlog"] > 900_000
+
+
+def test_the_first_job_of_the_page_prints_what_it_shows(capsys: pytest.CaptureFixture[str]) -> None:
+    page = (RUN / "local.md").read_text()
+    [program] = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    [shown] = re.findall(r"```text\n(.*?)```", page, re.DOTALL)
+    assert program.endswith('env.execute("ticks")\n')
+    names: dict[str, Any] = {"__name__": "local_page"}
+    exec(program.replace('env.execute("ticks")\n', ""), names)
+    with JobHarness(names["env"], parallelism=2) as job:
+        job.epoch(6)
+    assert set(shown.splitlines()) <= set(capsys.readouterr().out.splitlines())
