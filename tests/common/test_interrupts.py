@@ -49,8 +49,8 @@ def test_a_job_is_stopped_and_the_message_says_how_to_resume(caplog: pytest.LogC
     stop_to_resume(job, KeyboardInterrupt())
     assert job.asked == ["suspend"]
     assert caplog.messages == [
-        "SIGINT: job 'orders' stops after the epoch under way. Press Ctrl-C again to stop at once.",
-        "Job 'orders' stopped. Nothing was removed: start the program again to resume from checkpoint 7.",
+        "SIGINT: job 'orders' stops after the current epoch. Press Ctrl-C again to stop at once.",
+        "Job 'orders' stopped. Its checkpoints are kept: start the program again to resume from checkpoint 7.",
     ]
     assert {record.name for record in caplog.records} == {"penstock"}
     assert {record.levelno for record in caplog.records} == {logging.WARNING}, "shown without any configuration"
@@ -60,7 +60,7 @@ def test_a_job_without_checkpoints_says_that_it_begins_from_scratch(caplog: pyte
     job = FakeJob()
     job.resumes_from = None
     stop_to_resume(job, Terminated(signal.SIGTERM))
-    assert caplog.messages[0] == "SIGTERM: job 'orders' stops after the epoch under way."
+    assert caplog.messages[0] == "SIGTERM: job 'orders' stops after the current epoch."
     assert caplog.messages[1].endswith("the next start begins from scratch.")
 
 
@@ -69,7 +69,7 @@ def test_a_second_interrupt_stops_it_at_once(caplog: pytest.LogCaptureFixture) -
     with pytest.raises(KeyboardInterrupt):
         stop_to_resume(job, KeyboardInterrupt())
     assert job.asked == ["suspend", "abandon"]
-    assert "stopped at once. Nothing was removed" in caplog.messages[-1]
+    assert "stopped at once. Its checkpoints are kept" in caplog.messages[-1]
 
 
 @pytest.mark.parametrize("interrupt", [KeyboardInterrupt(), Terminated(signal.SIGTERM)])

@@ -76,7 +76,7 @@ class TestStrength:
 
 
 def test_a_line_that_is_no_setting_is_named() -> None:
-    with pytest.raises(BadSetting, match=r"conf, line 2: 'nonsense' is no setting"):
+    with pytest.raises(BadSetting, match=r"conf, line 2: 'nonsense' is not a setting"):
         parse_lines("a.b: c\nnonsense", "conf")
 
 
@@ -97,7 +97,7 @@ class TestOptionsOfTheCheckpointStore:
         assert store_options(settings) == options
 
     def test_that_are_no_json_are_refused_without_showing_them(self) -> None:
-        with pytest.raises(BadSetting, match=r"state\.checkpoints\.fs\.x begins with \{") as error:
+        with pytest.raises(BadSetting, match=r"state\.checkpoints\.fs\.x starts with \{") as error:
             store_options({"state.checkpoints.fs.x": "{hidden"})
         assert "hidden" not in str(error.value)
 

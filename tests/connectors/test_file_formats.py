@@ -305,7 +305,7 @@ class TestCsv:
         ]
 
     def test_refuses_a_record_without_the_columns(self, tmp_path):
-        with pytest.raises(PenstockError, match=r"\{'a': 1\} has not the columns a, b"):
+        with pytest.raises(PenstockError, match=r"\{'a': 1\} does not have the columns a, b"):
             written(tmp_path, Encoder.csv(["a", "b"]), [{"a": 1}])
 
     def test_under_flinks_names(self, tmp_path):

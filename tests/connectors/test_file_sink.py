@@ -532,13 +532,13 @@ class TestTypes:
 
     def test_of_csv(self, base):
         sink = rows(base, Encoder.csv(header=True), policy=ON_CHECKPOINT)
-        with pytest.raises(PenstockError, match=r"Encoder.csv knows no columns.*output_type="):
+        with pytest.raises(PenstockError, match=r"Encoder.csv has no columns.*output_type="):
             Attempts(sink).attempt([Row(1, "a")])
         Attempts(sink.for_type(self.KIND)).run(Row(1, "a"))
         assert list(files(base).values()) == [b"id,name\n1,a\n"]
 
     def test_of_parquet(self, base):
         sink = FileSink.for_bulk_format(base, BulkWriterFactory.parquet()).build()
-        with pytest.raises(PenstockError, match="parquet knows no columns"):
+        with pytest.raises(PenstockError, match="parquet has no columns"):
             Attempts(sink).attempt([Row(1, "a")])
         assert Attempts(sink.for_type(self.KIND)).attempt([Row(1, "a")])[0] is not None

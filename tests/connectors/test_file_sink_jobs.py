@@ -348,6 +348,6 @@ def test_a_record_that_cannot_be_written_names_the_sink(base):
     )
     with (
         JobHarness(env) as job,
-        pytest.raises(UserFunctionFailed, match=r"(?s)'o'.*JSON has no form for <obj"),
+        pytest.raises(UserFunctionFailed, match=r"(?s)'o'.*Cannot convert <obj"),
     ):
         job.run()

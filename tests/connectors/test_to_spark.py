@@ -131,9 +131,9 @@ def test_a_list_that_changes_after_it_was_given_stays_as_it_was():
         ((1.5, "a"), r"the field 'id' is bigint not null, and 1.5 \(float\)"),
         ((2**63, "a"), r"the field 'id' is bigint not null, and 9223372036854775808 \(int\)"),
         ((1, 2), r"the field 'name' is string, and 2 \(int\) is not: .* The record is {'id': 1, 'name': 2}"),
-        ({"id": 1}, r"does not fit. {'id': 1} has not the columns id, name"),
-        ((1, "a", 3), r"\(1, 'a', 3\) has not the columns id, name"),
-        (7, "7 has not the columns id, name"),
+        ({"id": 1}, r"does not fit. {'id': 1} does not have the columns id, name"),
+        ((1, "a", 3), r"\(1, 'a', 3\) does not have the columns id, name"),
+        (7, "7 does not have the columns id, name"),
     ],
 )
 def test_a_record_that_does_not_fit_is_refused_in_the_task_with_operator_field_type_and_record(record, told):

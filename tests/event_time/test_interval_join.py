@@ -496,7 +496,7 @@ class TestMistakes:
             joined(env, 5, 6).lower_bound_exclusive().upper_bound_exclusive().process(Pair())
 
     def test_a_bound_that_is_no_length_of_time(self, env):
-        with pytest.raises(GraphError, match="The upper bound of an interval join: Expected a length of time"):
+        with pytest.raises(GraphError, match="The upper bound of an interval join: Expected a duration"):
             joined(env, 5, "an hour")
 
     def test_a_stream_without_a_key(self, env):

@@ -77,7 +77,7 @@ class TestASavepoint:
         assert {name: size.entries for name, size in sizes.items()} == {"last": 5, "timers": 5}
 
     def test_does_not_know_other_operators(self, tmp_path):
-        with pytest.raises(PenstockError, match=r"no operator with uid 'count'; it has .*'sum'"):
+        with pytest.raises(PenstockError, match=r"no operator with uid 'count', only .*'sum'"):
             saved(sums(), tmp_path, ("a", 1)).sizes("count")
 
     def test_tells_how_another_differs(self, tmp_path):

@@ -234,7 +234,7 @@ def test_a_checkpoint_that_is_no_regular_file_hides_no_other(
     last = run / "manifests" / f"{numbers[-1]:012d}"
     put(make, last)
     assert [checkpoint.manifest.id for checkpoint in Checkpoint.list(run)] == numbers[:-1]
-    assert f"Checkpoint {numbers[-1]} in {run} is left out" in caplog.text
+    assert f"Skipped checkpoint {numbers[-1]} in {run}" in caplog.text
     for command in (["state", "ls", str(run)], ["state", "get", str(run), "sum", "sum"], ["state", "ls", str(last)]):
         code, said = call(*command)
         assert code == 1, command

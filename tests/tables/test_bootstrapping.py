@@ -141,6 +141,6 @@ class TestBootstrapping:
     def test_says_which_columns_there_are(self, tmp_path):
         bootstrap = OperatorTransformation.bootstrap_with(FRAME).key_by("whom").state(DESCRIPTORS["count"](), "n")
         writer = SavepointWriter.new_savepoint().with_operator("all", bootstrap)
-        with pytest.raises(Exception, match=r"no column 'whom'; there are \['due', 'n', 'who'\]"):
+        with pytest.raises(Exception, match=r"Column 'whom' does not exist. The columns are \['due', 'n', 'who'\]"):
             writer.write(tmp_path / "made")
         assert not list((tmp_path / "made").glob("*"))

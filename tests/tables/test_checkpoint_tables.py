@@ -53,7 +53,7 @@ class TestACheckpoint:
         assert Checkpoint.load(job / "lineage", 2).version == second.version
         assert Checkpoint.load(job / "lineage" / "manifests" / "000000000002").version == second.version
         assert [each.manifest.id for each in Checkpoint.list(job)] == [1, 2, 3, 4]
-        with pytest.raises(NotACheckpoint, match=r"no checkpoint 7 in .*; there are 1 to 4"):
+        with pytest.raises(NotACheckpoint, match=r"Checkpoint 7 does not exist in .*, which has 1 to 4"):
             Checkpoint.load(job, 7)
         with pytest.raises(NotACheckpoint, match="no checkpoints in"):
             Checkpoint.load(run[0] / "last")
@@ -114,7 +114,7 @@ class TestTheHistoryOfAKey:
         assert [each.checkpoint for each in history(job, "all", "count", "a")] == [2, 3, 4]
 
     def test_of_nothing_says_so(self, tmp_path):
-        with pytest.raises(NotACheckpoint, match="no checkpoints and no savepoints"):
+        with pytest.raises(NotACheckpoint, match="No checkpoints or savepoints found"):
             history(tmp_path, "all", "count", "a")
 
 
@@ -173,11 +173,11 @@ class TestTheCommandLine:
         assert command("get", path, "number", "name", 2) == "key=2  value=w2\n"
         assert command("get", path, "both", "name", '["w1", 1]') == 'key={"f0":"w1","f1":1}  value=w1\n'
         assert command("history", path, "both", "name", '["w1", 1]').endswith("  w1\n")
-        assert "are of type int, and 'two' is none" in command("get", path, "number", "name", "two", code=1)
+        assert "are of type int, but 'two' is not" in command("get", path, "number", "name", "two", code=1)
         assert "it has the 2 fields f0, f1" in command("get", path, "both", "name", '["w1"]', code=1)
 
     def test_says_what_is_wrong(self, run):
         last = run[1]
-        assert "no state 'nothing'; it has" in command("get", last, "all", "nothing", code=1)
+        assert "no state 'nothing', only" in command("get", last, "all", "nothing", code=1)
         assert "no operator with uid 'none'" in command("get", last, "none", "count", code=1)
         assert "no savepoint in" in command("ls", run[0], code=1)

@@ -38,7 +38,7 @@ class TestASavepoint:
         assert {info.ttl_ms for info in savepoint.states("all") if info.name == "fading"} == {60_000}
 
     def test_names_what_there_is_when_asked_for_what_there_is_not(self, savepoint):
-        with pytest.raises(NoSuchState, match=r"no state 'cuont'; it has \['anything', 'colours', 'count'"):
+        with pytest.raises(NoSuchState, match=r"no state 'cuont', only \['anything', 'colours', 'count'"):
             savepoint.state("all", "cuont")
         with pytest.raises(NoSuchState, match=r"no operator with uid 'al'.*'remember', 'all'"):
             savepoint.state("al", "count")

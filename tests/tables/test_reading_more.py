@@ -185,7 +185,7 @@ def test_raw_keyed_state_is_bytes_by_key_group(tmp_path):
     )
     found = saved(stream, tmp_path, [("a", 1)], max_parallelism=4)
     assert rows(found.state("raw", "raw keyed state")) == [(0, b"group 0"), (1, b"group 1")]
-    with pytest.raises(Exception, match="raw keyed state, bytes of which nobody knows the keys"):
+    with pytest.raises(Exception, match="raw keyed state, whose keys are unknown"):
         SavepointWriter.from_existing_savepoint(found).change_max_parallelism(8).write(tmp_path / "other")
 
 

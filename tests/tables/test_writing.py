@@ -183,11 +183,11 @@ class TestChangingASavepoint:
         def other_columns(frame):
             return frame.rename(columns={"value.price": "value.cost"})
 
-        with pytest.raises(NotWritable, match=r"State 'item' of operator .* \(uid 'all'\).*is no dataclass"):
+        with pytest.raises(NotWritable, match=r"State 'item' of operator .* \(uid 'all'\).*is not a valid dataclass"):
             broken(no_number).write(tmp_path / "one")
         with pytest.raises(NotAFrame, match=r"no column 'value'"):
             broken(other_columns).write(tmp_path / "two")
-        with pytest.raises(NotWritable, match=r"two rows of this key"):
+        with pytest.raises(NotWritable, match=r"another row has the same key"):
             broken(lambda frame: pd.concat([frame, frame])).write(tmp_path / "three")
         assert not any((tmp_path / name).exists() and list((tmp_path / name).rglob("*")) for name in ("one", "two"))
 
