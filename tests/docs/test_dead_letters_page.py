@@ -1,4 +1,4 @@
-"""The programs of docs/dead-letters.md run, and give what they assert."""
+"""The programs of docs/dead-letters.md run and pass their assertions."""
 
 import re
 from pathlib import Path
@@ -9,7 +9,9 @@ import pytest
 PAGE = (Path(__file__).parents[2] / "docs/dead-letters.md").read_text()
 
 
-def test_its_programs_give_what_they_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_programs_of_the_dead_letters_page_pass_their_assertions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
     assert len(blocks) == 3

@@ -1,4 +1,4 @@
-"""The program of the page on Kafka, against mock brokers."""
+"""The program of docs/kafka.md runs against mock brokers."""
 
 import json
 import re
@@ -10,7 +10,7 @@ from penstock.testing import JobHarness
 PAGE = Path(__file__).parents[2] / "docs" / "kafka.md"
 
 
-def test_its_program_sums_up_orders(kafka: Any) -> None:
+def test_the_program_of_the_kafka_page_sums_up_orders(kafka: Any) -> None:
     orders, totals = kafka.topic(2), kafka.topic()
     for number in range(10):
         order = {"customer": f"c{number % 2}", "price": number}
@@ -26,5 +26,5 @@ def test_its_program_sums_up_orders(kafka: Any) -> None:
     assert len(kafka.values(totals)) == 10
 
 
-def test_it_says_what_it_was_tried_against() -> None:
+def test_the_kafka_page_names_the_tested_brokers() -> None:
     assert "Tested against librdkafka's mock cluster; untested against a real broker." in PAGE.read_text()

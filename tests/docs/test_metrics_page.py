@@ -1,4 +1,4 @@
-"""docs/metrics.md does what it says: its function is run, and its names are those of the metrics."""
+"""The function of docs/metrics.md runs, and the page names existing metrics."""
 
 import re
 from pathlib import Path
@@ -11,7 +11,7 @@ from penstock.testing import JobHarness
 PAGE = (Path(__file__).parents[2] / "docs/metrics.md").read_text()
 
 
-def test_its_function_counts_what_it_shows() -> None:
+def test_the_function_of_the_metrics_page_reports_the_documented_metrics() -> None:
     example, *_ = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
     names: dict[str, Any] = {}
     exec(example, names)

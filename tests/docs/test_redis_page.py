@@ -1,4 +1,4 @@
-"""The programs of docs/redis.md run against a real server, and give what they assert."""
+"""The programs of docs/redis.md run against a real server and pass their assertions."""
 
 import re
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import Any
 PAGE = (Path(__file__).parents[2] / "docs/redis.md").read_text()
 
 
-def test_its_programs_give_what_they_say(redis_server: Any) -> None:
+def test_programs_of_the_redis_page_pass_their_assertions(redis_server: Any) -> None:
     blocks = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
     assert len(blocks) == 2
     names: dict[str, Any] = {"__name__": "redis_page"}

@@ -1,4 +1,4 @@
-"""docs/sinks.md does what it says: its programs are run."""
+"""The programs of docs/sinks.md run."""
 
 import re
 from pathlib import Path
@@ -9,7 +9,7 @@ import pytest
 BLOCKS = re.findall(r"```python\n(.*?)```", (Path(__file__).parents[2] / "docs/sinks.md").read_text(), flags=re.DOTALL)
 
 
-def test_its_sinks_give_what_they_say() -> None:
+def test_sinks_of_the_sinks_page_produce_the_documented_output() -> None:
     names: dict[str, Any] = {"__name__": "sinks_page"}
     programs = [block for block in BLOCKS if "assert " in block]
     for block in programs:
@@ -18,7 +18,7 @@ def test_its_sinks_give_what_they_say() -> None:
 
 
 @pytest.mark.spark
-def test_its_writers_of_spark_write(tmp_path: Path) -> None:
+def test_spark_writers_of_the_sinks_page_write_their_output(tmp_path: Path) -> None:
     from decimal import Decimal
 
     from penstock.datastream import StreamExecutionEnvironment

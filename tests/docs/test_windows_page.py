@@ -1,4 +1,4 @@
-"""docs/windows.md does what it says: its program is run, and its names are there."""
+"""The program of docs/windows.md runs, and the page uses existing names."""
 
 import ast
 import re
@@ -24,20 +24,20 @@ def said_of(stream: str) -> list[Any]:
     return [ast.literal_eval(text) for text in re.findall(r"`(\(.*?\))`", sentence)]
 
 
-def test_its_program_gives_what_it_says() -> None:
+def test_the_program_of_the_windows_page_produces_the_documented_output() -> None:
     expected = said_of("counts")
     assert len(expected) == 3
     with JobHarness(run()["counts"]) as job:
         assert sorted(job.run(2)) == sorted(expected)
 
 
-def test_its_late_record_is_late() -> None:
+def test_the_late_record_of_the_windows_page_is_late() -> None:
     names = run()
     with JobHarness(names["counts"].get_side_output(names["late"])) as job:
         assert job.run(2) == said_of("counts.get_side_output(late)") == [("bob", 1, 500)]
 
 
-def test_its_names_are_there() -> None:
+def test_names_on_the_windows_page_exist() -> None:
     mentioned = set(re.findall(r"`([A-Z]\w+(?:Windows|Trigger|Evictor|Assigner))\b", PAGE))
     assert len(mentioned) > 15
     assert all(hasattr(penstock.datastream.window, name) for name in mentioned)
