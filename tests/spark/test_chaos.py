@@ -25,7 +25,7 @@ def test_a_job_that_is_killed_and_damaged_loses_nothing_and_gives_nothing_twice(
         timeout=580,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "Nothing was lost, nothing came twice, and state equals the oracle's." in done.stdout
+    assert "No record was lost or duplicated, and the state equals the oracle's." in done.stdout
     table = (tmp_path / "table").read_text()
     assert f"{KILLS} faults" in table
     assert all(f"| {kind} |" in table for kind in {"driver", "worker"})
