@@ -174,9 +174,9 @@ class TestText:
         assert read(StreamFormat.text_line_format("UTF-16"), path) == ["a", "b"]
 
     def test_refuses_a_charset_that_is_not_there(self):
-        with pytest.raises(PenstockError, match="no charset 'UTF-99'"):
+        with pytest.raises(PenstockError, match="Unknown charset 'UTF-99'"):
             StreamFormat.text_line_format("UTF-99")
-        with pytest.raises(PenstockError, match="no charset 'x'"):
+        with pytest.raises(PenstockError, match="Unknown charset 'x'"):
             Encoder.simple_string_encoder("x")
 
     def test_writes_a_question_mark_for_what_a_charset_has_not(self, tmp_path):
@@ -381,7 +381,7 @@ class TestParquet:
         assert [row.lines[0]["count"] for row in read(BulkFormat.parquet(), tmp_path)] == [1, 2]
 
     def test_names_the_column_of_a_value_that_does_not_fit(self, tmp_path):
-        with pytest.raises(PenstockError, match="A value of column 'id' is no int64"):
+        with pytest.raises(PenstockError, match="A value of column 'id' is not of type int64"):
             written(tmp_path, BulkWriterFactory.parquet(Order), [Order("x", "y")])
 
     def test_names_a_column_without_a_type(self):

@@ -61,7 +61,7 @@ def test_an_absent_entry_for_an_existing_name_is_reported(monkeypatch: pytest.Mo
     with pytest.raises(StaleEntries) as raised:
         render()
     for key in ("MapFunction", "DataStream.map", "common.time"):
-        assert f"{key} is there, but is listed as absent" in str(raised.value)
+        assert f"{key} exists, but is listed as absent" in str(raised.value)
 
 
 def test_an_entry_for_a_name_unknown_to_pyflink_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,7 +70,7 @@ def test_an_entry_for_a_name_unknown_to_pyflink_is_reported(monkeypatch: pytest.
     with pytest.raises(StaleEntries) as raised:
         render()
     assert "WarpDrive is listed as absent, but PyFlink has no such name" in str(raised.value)
-    assert "DataStream.warp has a note, but is no name that both have" in str(raised.value)
+    assert "DataStream.warp has a note, but the two libraries do not share this name" in str(raised.value)
 
 
 def test_an_absent_name_without_an_entry_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,7 +102,7 @@ class TestCalls:
 
     def test_a_moved_parameter_is_reported(self) -> None:
         said = self.difference(lambda output_type=None, func=None: None)
-        assert "`func` stands at another place" in said
+        assert "`func` is at a different position" in said
 
     def test_a_changed_default_is_reported(self) -> None:
         assert self.difference(lambda func, output_type=3: None) == "`output_type` has the default `3`, not `None`"
@@ -114,7 +114,7 @@ class TestCalls:
         def stricter(func, output_type=None, *, uid):  # type: ignore[no-untyped-def]
             return None
 
-        assert self.difference(stricter) == "`uid` must be given too"
+        assert self.difference(stricter) == "`uid` is also required"
 
     def test_parameters_for_java_objects_are_ignored(self) -> None:
         wanted = [*self.wanted, Parameter("j_function", "plain", "None")]
