@@ -1,4 +1,4 @@
-"""Settings by key. Penstock uses Flink's keys where Flink has them; `spark.*` keys are passed to Spark unchanged."""
+"""Settings by key. Penstock uses Flink's keys where Flink has them; ``spark.*`` keys are passed to Spark unchanged."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Configuration:
         return self._set(key, value)
 
     def _read(self, key: str, kind: Callable[[str], Any], accepted: str) -> Any:
-        """Parse a setting with its declared type, or with `kind` if it is a key the program defined."""
+        """Parse a setting with its declared type, or with ``kind`` if it is a key the program defined."""
         text = self._values[key]
         if key in OPTIONS:
             return OPTIONS[key].type.parse(key, text)

@@ -105,7 +105,7 @@ class CsvEncoder(Encoder):
                 rows
             )
         except csv.Error as error:
-            raise PenstockError(f"A record cannot be written as CSV ({error}): set a quote or an escape.") from error
+            raise PenstockError(f"Cannot write a record as CSV: {error}. Set a quote or escape character.") from error
         end = self._text.line_end
         return "".join([f"{line[:-2]}{end}" for line in lines]).encode("utf-8", "replace")
 

@@ -28,7 +28,7 @@ class ExecutionConfig:
     """Pass to ``set_parallelism`` to leave the parallelism unchanged."""
 
     def __init__(self, env: ConfiguredEnvironment, job_parameters: dict[str, str]) -> None:
-        """Wrap an environment. `job_parameters` is the environment's own dict, modified in place."""
+        """Wrap an environment. ``job_parameters`` is the environment's own dict, modified in place."""
         self._env = env
         self._job_parameters = job_parameters
 

@@ -60,7 +60,7 @@ class Stoppable(Protocol):
 
 def stop_to_resume(job: Stoppable, why: BaseException | None) -> None:
     """Stop a job after the current epoch. A second interrupt stops it immediately and is raised."""
-    cause = "The program ends" if why is None else "SIGINT" if isinstance(why, KeyboardInterrupt) else str(why)
+    cause = "The program is exiting" if why is None else "SIGINT" if isinstance(why, KeyboardInterrupt) else str(why)
     again = " Press Ctrl-C again to stop at once." if isinstance(why, KeyboardInterrupt) else ""
     _logger.warning("%s: job '%s' stops after the current epoch.%s", cause, job.name, again)
     try:

@@ -1,6 +1,6 @@
-"""The interface of a handle on a running job; `penstock.datastream.job_client` implements it.
+"""The interface of a handle on a running job; ``penstock.datastream.job_client`` implements it.
 
-PyFlink programs import `JobClient` from `common`, a layer that cannot import the job. Hence the interface is here,
+PyFlink programs import ``JobClient`` from ``common``, a layer that cannot import the job. Hence the interface is here,
 apart from its only implementation.
 """
 

@@ -1,4 +1,4 @@
-"""`RenamedFrom`: the former name of a field in a state's type."""
+"""``RenamedFrom``: the former name of a field in a state's type."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`Row`: a record with a fixed number of fields, optionally named, and a change kind."""
+"""``Row``: a record with a fixed number of fields, optionally named, and a change kind."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class Row:
     factory: ``Person = Row("name", "age")``, then ``Person("Alice", 11)``.
 
     Two rows are equal if they have the same kind and the same values under the same names, in any order. A row without
-    names equals only another row without names. Rows are mutable: do not change one that is in a set or a dict key.
-    After changing one that was read from state, write it back.
+    names equals only another row without names. Rows are mutable: do not change one that is in a set or used as a dict
+    key. After changing one that was read from state, write it back.
     """
 
     __slots__ = ("_fields", "_row_kind", "_values")

@@ -170,7 +170,7 @@ class OutputFile(Protocol):
 
 
 class BulkWriter(ABC):
-    """Writes one file of a bulk format: `write` any number of times, then `finish`."""
+    """Writes one file of a bulk format: ``write`` any number of times, then ``finish``."""
 
     @abstractmethod
     def write(self, prepared: list[Any]) -> None:

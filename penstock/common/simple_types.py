@@ -1,4 +1,4 @@
-"""The base class of types, and the types without type parameters. `penstock.common.typeinfo` has all types."""
+"""The base class of types, and the types without type parameters. ``penstock.common.typeinfo`` has all types."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Durations and instants under Flink's names; the API accepts a `timedelta` wherever it accepts these."""
+"""Durations and instants under Flink's names; the API accepts a ``timedelta`` wherever it accepts these."""
 
 from __future__ import annotations
 

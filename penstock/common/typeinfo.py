@@ -1,7 +1,7 @@
-"""Declared types: `Types` creates the `TypeInformation` that states, streams and functions are declared with.
+"""Declared types: ``Types`` creates the ``TypeInformation`` that states, streams and functions are declared with.
 
-These classes only describe types; `penstock.state.serializers` does the encoding. A type hint is accepted wherever one
-type contains others: `Types.LIST(Order)`, `Types.MAP(str, int)`.
+These classes only describe types; ``penstock.state.serializers`` does the encoding. A type hint is accepted wherever
+one type contains others: ``Types.LIST(Order)``, ``Types.MAP(str, int)``.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ __all__ = [
 # A TypeInformation, or any type hint that has a serializer. Hints have no common class that could be named here.
 TypeSpec: TypeAlias = Any
 TypeOf: TypeAlias = TypeInformation[T] | type[T]
-"""The specs from which a type checker can infer the value type. It cannot do so for others, such as `int | None`."""
+"""The specs from which a type checker can infer the value type. It cannot do so for others, such as ``int | None``."""
 
 
 class ExternalTypeInfo(TypeInformation):

@@ -69,7 +69,7 @@ class StateBootstrapFunction(ABC):
 
 
 class StoreContext:
-    """The context passed to `StateBootstrapFunction.initialize_state`."""
+    """The context passed to ``StateBootstrapFunction.initialize_state``."""
 
     def __init__(self, store: OperatorStateStore) -> None:
         self._store = store

@@ -30,8 +30,8 @@ _log = logging.getLogger(__name__)
 class NotACheckpoint(PenstockError):
     """The path contains no checkpoint.
 
-    Operator action: pass the job's directory below `state.checkpoints.dir`, the directory of one of its runs, or the
-    file of one checkpoint below `manifests`.
+    Operator action: pass the job's directory below ``state.checkpoints.dir``, the directory of one of its runs, or the
+    file of one checkpoint below ``manifests``.
     """
 
 

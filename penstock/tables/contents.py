@@ -206,7 +206,7 @@ class KeyedContent:
             f"State '{self._name}' of operator '{self._snapshot.name}' (uid '{self._uid}') cannot be read: "
             f"{self._source.named(part)}{where} contains data that is not a valid {self._schema or 'timer'}: "
             f"{type(error).__name__}: {error}",
-            fix="Use another copy of it. Nothing was changed.",
+            fix="Use another copy, or another savepoint or checkpoint. Nothing was changed.",
         )
 
 
@@ -256,7 +256,7 @@ class OperatorContent:
             raise UnreadableState(
                 f"{self._described} cannot be read: {self._where} contains data that is not a valid "
                 f"{self.shares.schema}: {type(error).__name__}: {error}",
-                fix="Use another copy of it. Nothing was changed.",
+                fix="Use another copy, or another savepoint or checkpoint. Nothing was changed.",
             ) from error
 
     def _rows(self) -> Iterator[tuple[Any, ...]]:

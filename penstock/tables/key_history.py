@@ -22,7 +22,7 @@ class KeyVersion(NamedTuple):
     time: int
     """Processing time of the checkpoint, in milliseconds."""
     value: Any
-    """The key's value (see `value_of`), or None if the key had no state."""
+    """The key's value (see ``value_of``), or None if the key had no state."""
     path: str
 
 

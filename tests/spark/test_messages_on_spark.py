@@ -78,7 +78,7 @@ def test_a_job_whose_jvm_is_killed_says_so_and_how_to_resume(tmp_path: Path) -> 
     expected = [
         rf"{path}:19: UserWarning: The results of these operators go nowhere.*'forgotten' \(line 10\)",
         r'  env.execute\("mortal"\)',
-        rf"The program sets execution.checkpointing.interval to 200 ms \({path}:7\). The 1 min of the command line",
+        rf"The program sets execution.checkpointing.interval to 200 ms \({path}:7\), which overrides 1 min",
         rf"The program sets pipeline.name to mortal \({path}:19\), which overrides other from the command line.",
         r"Job 'mortal' \([0-9a-f]{32}\) starts from scratch, parallelism 1, checkpoints every 0.2 s in /.*/mortal",
         r"Job 'mortal' failed after .*Last checkpoint: \d+. Start the program again to resume from it.",
