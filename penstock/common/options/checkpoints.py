@@ -107,7 +107,7 @@ CLAIM_MODE = option(
     "execution.state-recovery.claim-mode",
     Choice("CLAIM", "NO_CLAIM"),
     "NO_CLAIM",
-    "`CLAIM`: the job owns the savepoint it starts from, and removes it after its first own checkpoint.",
+    "`CLAIM`: the job owns the savepoint it starts from, and removes it after its own first checkpoint.",
     aliases=("execution.savepoint-restore-mode",),
 )
 IGNORE_UNCLAIMED_STATE = option(

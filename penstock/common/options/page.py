@@ -12,11 +12,14 @@ def options_page() -> str:
     others = [f"| `{alias}` | `{key}` |" for alias, key in ALIASES.items()]
     intro = (
         "# Settings\n\n"
-        f"Settings come from these places, from lowest to highest precedence: the file named by the environment "
-        f"variable `{CONF_VARIABLE}`, the variable `{PROPERTIES_VARIABLE}` (both with lines `key: value`), the "
-        "program's `Configuration` (`from penstock.common import Configuration`), `penstock run -D key=value`, and "
-        "calls such as `env.set_parallelism(4)`. Keys that start with `spark.` are passed to Spark. An unknown key "
-        "or an invalid value is an error, reported when the job is built with the key and the accepted values.\n\n"
+        "Settings come from these places. Each one overrides the ones before it.\n\n"
+        f"1. The file named by the environment variable `{CONF_VARIABLE}`, with lines `key: value`.\n"
+        f"2. The environment variable `{PROPERTIES_VARIABLE}`, in the same format.\n"
+        "3. The program's `Configuration` (`from penstock.common import Configuration`).\n"
+        "4. `penstock run -D key=value`.\n"
+        "5. Calls such as `env.set_parallelism(4)`.\n\n"
+        "Keys that start with `spark.` are passed to Spark. Building a job with an unknown key or an invalid value is "
+        "an error; the message names the key and the accepted values.\n\n"
         "Write durations as `500 ms`, `10 s`, `10 min`, `2 h` or `1 d`, and sizes as `64 mb` or in bytes.\n\n"
     )
     table = "\n".join(["| Key | Default | Description |", "|---|---|---|", *rows])

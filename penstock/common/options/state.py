@@ -19,7 +19,7 @@ STATE_BACKEND = optional(
         "rocksdb",
         also={"jobmanager": "memory", "heap": "hashmap", "fs": "filesystem"},
     ),
-    "memory with checkpoints but no checkpoint directory, else filesystem",
+    "memory if checkpoints are enabled without a checkpoint directory, else filesystem",
     "`memory`, `hashmap` (memory with checkpoints in files), `filesystem`, `rocksdb` or `package.module:Factory`.",
     aliases=("state.backend.type",),
 )
