@@ -28,7 +28,7 @@ def compare(monkeypatch: pytest.MonkeyPatch, *more: str) -> int:
     return pairs.main()
 
 
-def test_the_check_fails_when_the_checkout_is_slower_than_the_bar(
+def test_the_check_fails_when_the_checkout_is_slower_than_the_limit(
     speed: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     speed["here"] = 1.1
