@@ -1,6 +1,6 @@
-# Every target sets up what it needs: Java, then .venv. `make` alone lists them.
+# Every target sets up its requirements: Java, then .venv. `make` alone lists the targets.
 
-# The first Python on PATH that is new enough.
+# The first Python on PATH that is recent enough.
 NEW_ENOUGH := -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
 	$$p $(NEW_ENOUGH) && echo $$p && exit; done; echo python3)
@@ -22,26 +22,26 @@ PAIRS ?= 5
 .PHONY: help install run test test-plain test-spark test-long coverage lint format bench bench-batch bench-state bench-savepoint bench-tables bench-io bench-pairs chaos soak fuzz compatibility reference graph docs clean java browser
 
 help:
-	@echo 'make install   set up $(VENV) (and Java, where it is missing)'
+	@echo 'make install   set up $(VENV), and Java if it is missing'
 	@echo 'make run       run the demo'
-	@echo 'make test      run the tests; ARGS="-k name" goes to pytest'
+	@echo 'make test      run the tests; ARGS="-k name" is passed to pytest'
 	@echo 'make test-long run the tests that take long or kill processes'
-	@echo 'make coverage  run the tests that need no JVM, and say how much of the code they reach'
-	@echo 'make lint      check style, types and the layers of imports'
-	@echo 'make format    rewrite the code in our style'
-	@echo 'make bench     run the benchmarks; CHECK=1 passes --check'
-	@echo 'make bench-batch  one bounded job as a batch and as a stream'
-	@echo 'make bench-state  what state costs as it grows: ten million keys, recoveries, memory'
-	@echo 'make bench-savepoint  what savepoints and rescaling cost a running job'
-	@echo 'make bench-tables  a million keys to pandas and Arrow'
-	@echo 'make chaos     kill and damage a running job, check what it gives; KILLS=20 SEED=7 BACKEND=filesystem ENDS=files'
-	@echo 'make soak      run a job for many short epochs, see that no memory or disk use grows; EPOCHS=5000 CHECK=1'
-	@echo 'make bench-io  what files and PostgreSQL as sinks cost a job'
-	@echo 'make bench-pairs  one line of the benchmark on two revisions, interleaved; BASE=main~10 LINE=keys-100000 PAIRS=5'
-	@echo 'make fuzz      damage a savepoint in many ways, see that each is refused; MUTATIONS=10000'
-	@echo 'make compatibility   write docs/migrate/compatibility.md anew from PyFlink and this code'
+	@echo 'make coverage  run the tests that need no JVM and report code coverage'
+	@echo 'make lint      check style, types and import layers'
+	@echo 'make format    format the code'
+	@echo 'make bench     run the benchmark; CHECK=1 passes --check'
+	@echo 'make bench-batch  compare a bounded job as a batch and as a stream'
+	@echo 'make bench-state  measure the cost of growing state: ten million keys, recovery, memory'
+	@echo 'make bench-savepoint  measure the cost of savepoints and rescaling for a running job'
+	@echo 'make bench-tables  read a million keys into pandas and Arrow'
+	@echo 'make chaos     kill and damage a running job and check its results; KILLS=20 SEED=7 BACKEND=filesystem ENDS=files'
+	@echo 'make soak      run a job for many short epochs and check that memory and disk use do not grow; EPOCHS=5000 CHECK=1'
+	@echo 'make bench-io  measure the cost of file and PostgreSQL sinks'
+	@echo 'make bench-pairs  compare one line of the benchmark on two revisions; BASE=main~10 LINE=keys-100000 PAIRS=5'
+	@echo 'make fuzz      damage a savepoint in many ways and check that each is rejected; MUTATIONS=10000'
+	@echo 'make compatibility   regenerate docs/migrate/compatibility.md from PyFlink and the code'
 	@echo 'make reference  write the settings, commands and errors in docs/reference from the code'
-	@echo 'make graph     draw how the packages import each other, layer by layer: docs/internals/import-graph.svg'
+	@echo 'make graph     draw the imports between packages: docs/internals/import-graph.svg'
 	@echo 'make docs      build the documentation site in build/site; warnings are errors'
 	@echo 'make clean     remove $(VENV), caches and build output'
 
@@ -50,11 +50,11 @@ install: $(STAMP)
 run: $(STAMP)
 	@$(PY) -m penstock.cli.demo
 
-# Two lanes at a time: what needs a JVM often waits. pytest exits with 5 where ARGS chose none of a lane's tests.
+# Run both lanes concurrently: JVM tests often wait. pytest exits with 5 if ARGS selects no tests of a lane.
 test: $(STAMP)
 	@$(MAKE) --no-print-directory -j2 --output-sync=target test-plain test-spark
 
-# Where the environment forbids to keep what is compiled, every process that a test starts would compile Penstock anew.
+# If the environment forbids bytecode files, every process started by a test would have to compile Penstock again.
 test-plain test-spark test-long coverage: export PYTHONDONTWRITEBYTECODE =
 
 test-plain: $(STAMP)
@@ -137,12 +137,12 @@ java:
 browser:
 	@sh scripts/browser.sh
 
-# See scripts/class_archive.py: made once, 40 s of CPU, and 7 s less for each of the JVMs that tests start.
+# See scripts/class_archive.py: creating it takes 40 s of CPU once, and saves 7 s for each JVM that tests start.
 $(CLASSES): $(STAMP) scripts/class_archive.py
 	@echo "Keeping Spark's classes in $@: 180 MB on disk."
 	@$(PY) -m scripts.class_archive $@ || echo 'Not kept; the tests take longer without.'
 
-# Order-only: Java is looked for each time, and before any download, but is no reason to install again.
+# Order-only: Java is checked each time, before any download, but does not trigger a reinstallation.
 $(STAMP): pyproject.toml constraints.txt | java
 	@$(PYTHON) $(NEW_ENOUGH) || { echo 'Penstock needs Python 3.11 or later; $(PYTHON) is older or missing.' \
 		'If you have one, run: make install PYTHON=/path/to/python3' >&2; exit 1; }

@@ -1,1 +1,1 @@
-"""The benchmark: `python -m bench`. What it measures and how is in README.md."""
+"""The benchmark: `python -m bench`. See README.md for what it measures and how."""

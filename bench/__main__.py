@@ -1,4 +1,4 @@
-"""`python -m bench`: run every way on every workload, one after the other, and print one table."""
+"""`python -m bench`: run every implementation on every workload, one after the other, and print one table."""
 
 import argparse
 import os
@@ -16,20 +16,22 @@ def arguments() -> argparse.Namespace:
     every = [*plan.lines(quick=False, same_epochs=False), *plan.event_time_lines(quick=False)]
     lines = [line.name for line in every]
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("--check", action="store_true", help="exit with 1 when a bar does not hold")
+    parser.add_argument("--check", action="store_true", help="exit with 1 if a limit is missed")
     parser.add_argument(
         "--only",
         action="append",
         default=[],
         metavar="NAME",
         choices=[*lines, *plan.COMMANDS],
-        help=f"a line ({', '.join(lines)}) or a way ({', '.join(plan.COMMANDS)}); may be repeated",
+        help=f"a line ({', '.join(lines)}) or an implementation ({', '.join(plan.COMMANDS)}); repeatable",
     )
-    parser.add_argument("--quick", action="store_true", help="a third of the measured epochs: a look, not a figure")
-    parser.add_argument("--same-epochs", action="store_true", help="give transformWithState our epoch size: far slower")
+    parser.add_argument("--quick", action="store_true", help="a third of the measured epochs: a rough estimate only")
+    parser.add_argument(
+        "--same-epochs", action="store_true", help="use our epoch size for transformWithState: far slower"
+    )
     chosen = parser.parse_args()
     if chosen.check and set(chosen.only) & set(plan.COMMANDS) - set(lines):
-        parser.error("--check compares ways, so --only may name lines but no way")
+        parser.error("--check compares implementations, so --only can name lines but not implementations")
     return chosen
 
 
@@ -55,7 +57,7 @@ def main() -> int:
                 except WayFailed as failure:
                     failed.append(str(failure))
 
-    # A pipe or a CI log has no width of its own, and 80 columns would fold the cells.
+    # A pipe or a CI log has no width, and the default of 80 columns would wrap the cells.
     out = Console() if sys.stdout.isatty() else Console(width=150)
     if counting:
         out.print(table.render(counting, results, chosen.same_epochs, load))
@@ -65,7 +67,7 @@ def main() -> int:
         print(message, file=sys.stderr)
     missed = table.failures(lines, results) if chosen.check else []
     for bar in missed:
-        print(f"bar missed: {bar}", file=sys.stderr)
+        print(f"limit missed: {bar}", file=sys.stderr)
     return 1 if failed or missed else 0
 
 

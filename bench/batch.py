@@ -1,7 +1,8 @@
-"""`python -m bench.batch`: one bounded job as a batch and as a stream, each in a process of its own.
+"""`python -m bench.batch`: one bounded job as a batch and as a stream, each in its own process.
 
-A keyed sum over Parquet files. The stream reads a file an epoch, and then once more all in one epoch, and has its
-checkpoints in a directory; the batch is one Spark job. Measured is `env.execute`, with the session started before.
+The job is a keyed sum over Parquet files. The stream reads one file per epoch, and in another run all files in one
+epoch, with its checkpoints in a directory; the batch is one Spark job. The measurement covers `env.execute`, with the
+session already started.
 """
 
 import argparse
@@ -21,11 +22,11 @@ from penstock.datastream.connectors import DiscardingSink
 
 WAYS = ("batch", "stream, one epoch", "stream, ten epochs")
 ROUNDS = 2
-"""Each way is run so often, in turn, and its faster run counts: one alone may be slower by a tenth."""
+"""Number of runs of each mode, in turn; the faster one counts, because a single run can be a tenth slower."""
 FILES = 10
 KEYS = 100_000
 BAR = 1.0
-"""The batch takes at most this share of the time of the faster stream."""
+"""Maximum time of the batch relative to the faster stream."""
 
 
 def write_input(records: int, folder: Path) -> None:
@@ -36,7 +37,7 @@ def write_input(records: int, folder: Path) -> None:
 
 
 def run(way: str, folder: Path, work: Path) -> float:
-    """Seconds."""
+    """Run the job and return the seconds it took."""
     spark = session(both_ways_conf(work))
     schema = "key string, value long"
     config = Configuration()
@@ -64,7 +65,7 @@ def run(way: str, folder: Path, work: Path) -> float:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.batch", description=__doc__)
-    parser.add_argument("--check", action="store_true", help="exit with 1 when the bar does not hold")
+    parser.add_argument("--check", action="store_true", help="exit with 1 if the limit is missed")
     parser.add_argument("--records", type=int, default=5_000_000)
     parser.add_argument("--way", choices=WAYS, help=argparse.SUPPRESS)
     parser.add_argument("--input", type=Path, help=argparse.SUPPRESS)
@@ -83,7 +84,7 @@ def main() -> int:
             seconds[way] = min(took, seconds.get(way, took))
             print(f"{way:20} {took:7.1f} s {chosen.records / took:12,.0f} records/s", flush=True)
     share = seconds["batch"] / min(seconds[way] for way in WAYS[1:])
-    print(f"The batch takes {share:.2f} of the time of the faster stream; the bar is {BAR}.")
+    print(f"The batch takes {share:.2f} of the time of the faster stream; the limit is {BAR}.")
     return 1 if chosen.check and share > BAR else 0
 
 

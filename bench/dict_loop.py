@@ -1,4 +1,4 @@
-"""The ceiling: the same count in one Python process, with a dict, no exchange and no recovery.
+"""The upper bound: the same count in one Python process, with a dict, without exchange or recovery.
 
 Run by the parent as `python -m bench.dict_loop INPUT WORK WARMUP`.
 """
@@ -29,7 +29,7 @@ def main(input_dir: Path, warmup: int) -> None:
         table = pq.read_table(path)
         records = zip(table["key"].to_pylist(), table["value"].to_pylist())
         for _output in running_counts(records, counts):
-            pass  # dropped, as by the sinks of the other ways
+            pass  # discarded, as by the sinks of the other implementations
         seconds.append(time.perf_counter() - started)
     Result.of_epochs(input_dir, seconds, warmup).print()
 

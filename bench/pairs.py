@@ -1,7 +1,7 @@
-"""`python -m bench.pairs --base REVISION`: one line of the benchmark on two revisions, in interleaved pairs.
+"""`python -m bench.pairs --base REVISION`: run one line of the benchmark on two revisions, in interleaved pairs.
 
-Machines are shared and their speed changes by the hour, so two runs an hour apart say little. Here every pair runs
-both revisions back to back, each in a fresh process, and the order within a pair alternates. The figure is the median
+The speed of a shared machine changes by the hour, so two runs an hour apart are hard to compare. Here every pair runs
+both revisions back to back, each in a fresh process, and the order within a pair alternates. The result is the median
 of the pairs' ratios.
 """
 
@@ -27,8 +27,8 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.pairs", description=__doc__)
     parser.add_argument("--base", required=True, metavar="REVISION", help="the git revision to compare with")
     parser.add_argument("--line", default="keys-100000", choices=lines, help="the line to measure (keys-100000)")
-    parser.add_argument("--pairs", type=int, default=5, metavar="N", help="how many pairs to run (5)")
-    parser.add_argument("--check", action="store_true", help=f"exit with 1 when the median is below {LEAST_RATIO}")
+    parser.add_argument("--pairs", type=int, default=5, metavar="N", help="number of pairs to run (5)")
+    parser.add_argument("--check", action="store_true", help=f"exit with 1 if the median is below {LEAST_RATIO}")
     return parser.parse_args()
 
 
@@ -38,7 +38,7 @@ def comparable() -> list[Line]:
 
 @contextmanager
 def checkout(revision: str, directory: Path) -> Iterator[Path]:
-    """A worktree of another revision, removed afterwards."""
+    """Check out another revision in a worktree, and remove it afterwards."""
     git = ["git", "-C", str(HERE), "worktree"]
     tree = directory / "base"
     subprocess.run([*git, "add", "--detach", str(tree), revision], check=True, capture_output=True)
@@ -49,7 +49,7 @@ def checkout(revision: str, directory: Path) -> Iterator[Path]:
 
 
 def ratio(line: Line, base: Path, inputs: Path, base_first: bool) -> tuple[float, float, float]:
-    """Seconds per epoch of the base and of this checkout, and how many times as fast as the base this one is."""
+    """Return the seconds per epoch of the base and of this checkout, and the speedup over the base."""
     way = line.bars[0].ours
     seconds = {}
     for tree in [base, HERE] if base_first else [HERE, base]:
@@ -73,7 +73,7 @@ def main() -> int:
     median = statistics.median(ratios)
     print(f"{line.name}: median ratio {median:.3f} of {chosen.pairs} pairs, against {chosen.base}")
     if chosen.check and median < LEAST_RATIO:
-        print(f"bar missed: the median ratio is below {LEAST_RATIO}", file=sys.stderr)
+        print(f"limit missed: the median ratio is below {LEAST_RATIO}", file=sys.stderr)
         return 1
     return 0
 

@@ -1,4 +1,4 @@
-"""Our side: the count as a PyFlink program, FileSystem backend, a delta and a manifest every epoch.
+"""Penstock: the count as a PyFlink program on the FileSystem backend, with a delta and a manifest every epoch.
 
 Run by the parent as `python -m bench.penstock_count INPUT WORK WARMUP`.
 """
@@ -32,23 +32,23 @@ def configuration(work: Path) -> Configuration:
     config.set_string("spark.master", MASTER)
     config.set_string("state.checkpoints.dir", (work / "checkpoints").as_uri())
     config.set_string("state.backend.local-dir", str(work / "replicas"))
-    # The stream is bounded, so epochs follow each other at once: any interval that is allowed.
+    # The stream is bounded, so epochs follow each other immediately, whatever the interval.
     config.set_string("execution.checkpointing.interval", "10 ms")
     return config
 
 
 def run_timed(env: StreamExecutionEnvironment) -> list[float]:
-    """Run the job; the seconds of every epoch with records, in order.
+    """Run the job and return the seconds of every epoch with records, in order.
 
-    An epoch lasts from the end of the one before to its own end, as the peer is timed: Spark's work between
-    two calls of `foreachBatch` is inside.
+    An epoch lasts from the end of the previous one to its own end, as for the peer: this includes Spark's work between
+    two calls of `foreachBatch`.
     """
     ended = [time.perf_counter()]
     seconds = []
 
     def on_epoch(epoch: Any) -> None:
         ended.append(time.perf_counter())
-        # The epoch that ends a bounded stream has none.
+        # The epoch that ends a bounded stream has no records.
         if epoch.records:
             seconds.append(ended[-1] - ended[-2])
 

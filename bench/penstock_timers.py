@@ -1,4 +1,4 @@
-"""Event time: small epochs while timers are pending that are never due, or none are.
+"""Event time: small epochs while more than a million timers are pending that never fire, or without timers.
 
 Run by the parent as `python -m bench.penstock_timers INPUT WORK WARMUP pending|none`.
 """
@@ -20,7 +20,7 @@ LARGE_EPOCHS = 4
 
 
 class CountAndWait(Count):
-    """In the large epochs every record sets a timer: with 8 times for each key more than a million in all."""
+    """Sets a timer for every record in the large epochs: with 8 times per key, more than a million in total."""
 
     def __init__(self, until: int, sets_timers: bool) -> None:
         self.until = until

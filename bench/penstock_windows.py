@@ -1,4 +1,4 @@
-"""Event time: tumbling windows of a second with an aggregate, everything else as in the plain count.
+"""Event time: tumbling windows of one second with an aggregate, otherwise like the plain count.
 
 Run by the parent as `python -m bench.penstock_windows INPUT WORK WARMUP`.
 """

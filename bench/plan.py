@@ -1,4 +1,4 @@
-"""What one run measures: the lines of the table, the ways of counting, the bars."""
+"""What one run measures: the lines of the table, the implementations, and the limits."""
 
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -15,17 +15,17 @@ COMMANDS: dict[Way, tuple[str, ...]] = {
     "timers-pending": ("bench.penstock_timers", "pending"),
     "no-timers": ("bench.penstock_timers", "none"),
 }
-"""Module of each way, and what it is told after the input, the work folder and the number of warm-up epochs."""
+"""The module of each implementation, and its arguments after the input, the work directory and the warm-up epochs."""
 
 EPOCH_RECORDS = LARGE_EPOCH
-# The peer is slow: 500,000 records of 100,000 keys take it 21 s. But its cost goes by keys in the
-# epoch, so small epochs cost it records per second; README.md has the figures. --same-epochs.
+# The peer is slow: 500,000 records of 100,000 keys take it 21 s. But it pays per key in the epoch, so small epochs
+# reduce its throughput; README.md has the figures. See --same-epochs.
 PEER_EPOCH_RECORDS = 50_000
 
 
 @dataclass(frozen=True)
 class Bar:
-    """A limit on one of our ways relative to `peer`: on throughput a least, on epoch time a most."""
+    """A limit on one of our implementations relative to `peer`: a minimum for throughput, a maximum for epoch time."""
 
     peer: Way
     limit: float
@@ -34,7 +34,7 @@ class Bar:
 
 @dataclass(frozen=True)
 class Line:
-    """A line of the table: the workload of each way, and how its ways are compared."""
+    """A line of the table: the workload of each implementation, and the limits."""
 
     name: str
     title: str
@@ -51,22 +51,22 @@ def running_count(keys: int, warmup: int, bars: tuple[Bar, ...], peer_records: i
 
 
 def almost_empty() -> Line:
-    # Ten warm-up epochs: the JVM is still compiling after the first few.
+    # Ten warm-up epochs: after the first few, the JVM is still compiling.
     epochs = Workload(keys=1_000, records=10, warmup=10, measured=30)
     workloads: dict[Way, Workload] = {"penstock": epochs, "transform-with-state": epochs}
     return Line("empty", "10 records an epoch", "ms", workloads, (Bar("transform-with-state", 1.3),))
 
 
 def tumbling_windows() -> Line:
-    """An aggregate over windows of a second, of which each epoch is one, beside the plain count of the same records."""
+    """Compare an aggregate over windows of one second, one per epoch, with the plain count of the same records."""
     epochs = Workload(keys=100_000, records=EPOCH_RECORDS, warmup=3, measured=5, timed=True)
     workloads: dict[Way, Workload] = {"windows": epochs, "penstock": epochs}
     return Line("windows", "100,000 keys", "records/s", workloads, (Bar("penstock", 1 / 3, "windows"),))
 
 
 def pending_timers() -> Line:
-    """Small epochs, after the warm-up has set more than a million timers that are never due, or none."""
-    # After the large epochs ten small ones, for the JVM and the disks.
+    """Compare small epochs with and without more than a million pending timers, set during the warm-up."""
+    # Ten small epochs after the large ones, to let the JVM and the disks settle.
     epochs = Workload(keys=1_000_000, records=1_000, warmup=14, measured=40, timed=True, large=4)
     workloads: dict[Way, Workload] = {"timers-pending": epochs, "no-timers": epochs}
     return Line("timers", "1,000 records an epoch", "ms", workloads, (Bar("no-timers", 1.2, "timers-pending"),))
@@ -84,7 +84,7 @@ def lines(quick: bool, same_epochs: bool) -> list[Line]:
     full = [
         running_count(1_000, 3, (Bar(spark, 4),), peer_records),
         running_count(100_000, 3, (Bar(spark, 20), Bar(loop, 0.12)), peer_records),
-        # After four epochs of ours most of the million keys exist.
+        # After four of our epochs most of the million keys exist.
         running_count(1_000_000, 4, (Bar(spark, 15),), peer_records),
         almost_empty(),
     ]
@@ -92,7 +92,7 @@ def lines(quick: bool, same_epochs: bool) -> list[Line]:
 
 
 def shorter(line: Line) -> Line:
-    """For a look, not for a figure: a third of the measured epochs, after the whole warm-up."""
+    """Return the line with a third of the measured epochs after the full warm-up, for a rough estimate."""
     return replace(
         line,
         workloads={way: replace(work, measured=-(-work.measured // 3)) for way, work in line.workloads.items()},

@@ -1,4 +1,4 @@
-"""What one way of counting hands to the table: the durations of its measured epochs."""
+"""The result that an implementation passes to the table: the durations of its measured epochs."""
 
 import json
 import statistics
@@ -11,17 +11,17 @@ from bench.workload import epoch_records, input_files
 
 @dataclass(frozen=True)
 class Result:
-    """Durations of the warm epochs, in order, and the records in each of them."""
+    """Durations of the measured epochs, in order, and the number of records in each."""
 
     records: int
     seconds: list[float]
 
     @classmethod
     def of_epochs(cls, input_dir: Path, seconds: list[float], warmup: int) -> "Result":
-        """From the durations of all epochs of a run over `input_dir`, where one file is one epoch."""
+        """Create a result from the durations of all epochs of a run over `input_dir`, which has one file per epoch."""
         files = len(input_files(input_dir))
         if len(seconds) != files:
-            raise SystemExit(f"{files} files should be as many epochs, but there were {len(seconds)}")
+            raise SystemExit(f"expected {files} epochs, one per file, but there were {len(seconds)}")
         return cls(epoch_records(input_dir), seconds[warmup:])
 
     @property
@@ -33,7 +33,7 @@ class Result:
         return self.records / self.median_seconds
 
     def print(self) -> None:
-        """Called once, last, by the process of a way: the result is the last line of its stdout."""
+        """Print the result as the last line of stdout. Called once, at the end of an implementation's process."""
         sys.stdout.write("\n" + json.dumps(asdict(self)) + "\n")
 
     @classmethod

@@ -1,4 +1,4 @@
-"""A table that grows row by row, with the bars it must hold; and the processes that measure."""
+"""A table that grows row by row, with limits for its values, and the processes that measure them."""
 
 import json
 import os
@@ -17,11 +17,11 @@ class Row:
     measured: str
     bar: str
     holds: bool | None
-    """None where there is no bar."""
+    """None if the row has no limit."""
 
 
 class Rows:
-    """What one run measured. Each row is told on `console` when it is there."""
+    """The measurements of one run. Each row is also logged to `console` when it is added."""
 
     def __init__(self, title: str, console: Console) -> None:
         self._title = title
@@ -34,9 +34,9 @@ class Rows:
         self._console.log(f"{what}: {measured}")
 
     def show(self, check: bool) -> int:
-        """Print the table; gives the exit code, 1 if `check` and a bar does not hold."""
+        """Print the table and return the exit code: 1 if `check` is set and a limit is missed."""
         table = Table(title=self._title, caption=f"{os.cpu_count()} cores, load {self._load:.1f} before")
-        for heading in ("what", "measured", "bar"):
+        for heading in ("what", "measured", "limit"):
             table.add_column(heading)
         for row in self._rows:
             mark = {True: "✓ ", False: "✗ ", None: ""}[row.holds]
@@ -44,13 +44,15 @@ class Rows:
         (Console() if sys.stdout.isatty() else Console(width=150)).print(table)
         missed = [row for row in self._rows if row.holds is False]
         for row in missed if check else []:
-            print(f"bar missed: {row.what}: {row.measured}, {row.bar}", file=sys.stderr)
+            print(f"limit missed: {row.what}: {row.measured}, {row.bar}", file=sys.stderr)
         return 1 if check and missed else 0
 
 
 def run_json(command: list[str], dies: bool = False) -> Any:
-    """Run a process that measures, to its end; gives what the last line of its output says, as JSON. `dies`: it kills
-    itself at last."""
+    """Run a process that measures, and return the last line of its output as JSON.
+
+    With `dies`, the process is expected to kill itself at the end.
+    """
     done = subprocess.run(command, capture_output=True, text=True, timeout=3600)
     lines = done.stdout.strip().splitlines()
     if dies != (done.returncode == -9) or (not dies and not lines):

@@ -1,4 +1,4 @@
-"""The Spark session of a way: Penstock's settings, given to the peer as well."""
+"""The Spark session of an implementation: Penstock's settings, which the peer gets as well."""
 
 import os
 import sys
@@ -15,32 +15,32 @@ MASTER = f"local[{PARALLELISM}]"
 
 
 def both_ways_conf(work: Path) -> dict[str, str]:
-    """What Penstock and the peer both run with."""
+    """Return the settings for both Penstock and the peer."""
     return {
         **default_conf(),
         "spark.master": MASTER,
         "spark.local.dir": str(work / "spark"),
         "spark.sql.shuffle.partitions": str(PARALLELISM),
-        # By default a file of a few MB is one partition, and one core idles in the source stage.
-        # With an open cost of 1 byte it is cut into as many as there are cores; with 0, a byte may be left over.
+        # By default a file of a few MB is one partition, and one core idles in the source stage. With an open cost of
+        # 1 byte it is split into one partition per core; with 0, a byte can be left over.
         "spark.sql.files.openCostInBytes": "1",
     }
 
 
 def session(conf: dict[str, str]) -> SparkSession:
-    # The conf `spark.pyspark.python` does not reach the workers of a program that was not submitted.
+    # The setting `spark.pyspark.python` does not reach the workers of a program that was not submitted.
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = SparkSession.builder
     for name, value in conf.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
-    # The peer's state server logs a warning at every read of a key without state.
+    # The peer's state server logs a warning for every read of a key without state.
     spark.sparkContext.setLogLevel("ERROR")
     return spark
 
 
 def read_epochs(spark: SparkSession, input_dir: Path) -> DataFrame:
-    """The input as a stream: one file is one epoch."""
+    """Return the input as a stream with one file per epoch."""
     names = pq.read_schema(input_files(input_dir)[0]).names
     types = {"key": "string", "value": "long", "time": "long"}
     stream = spark.readStream.schema(", ".join(f"{name} {types[name]}" for name in names))

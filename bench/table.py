@@ -1,4 +1,4 @@
-"""The table of a run, and its verdict on the bars."""
+"""The table of a run, and its verdict on the limits."""
 
 import importlib.metadata
 import os
@@ -15,7 +15,7 @@ _MARK = {True: "✓", False: "✗", None: "?"}
 
 
 def ratio(line: Line, peer: Way, results: Results, way: Way = "penstock") -> float | None:
-    """A way of ours relative to `peer`: of throughputs, or of epoch times where the unit is ms."""
+    """Return the ratio of one of our implementations to `peer`: of throughputs, or of epoch times if the unit is ms."""
     ours, theirs = results.get((line.name, way)), results.get((line.name, peer))
     if ours is None or theirs is None:
         return None
@@ -25,7 +25,7 @@ def ratio(line: Line, peer: Way, results: Results, way: Way = "penstock") -> flo
 
 
 def holds(line: Line, bar: Bar, results: Results) -> bool | None:
-    """Whether the bar holds; None when it was not measured."""
+    """Return whether the limit is met; None if it was not measured."""
     value = ratio(line, bar.peer, results, bar.ours)
     if value is None:
         return None
@@ -37,7 +37,7 @@ def describe(line: Line, bar: Bar) -> str:
 
 
 def failures(lines: list[Line], results: Results) -> list[str]:
-    """The bars that do not hold, in words; one that was not measured does not hold."""
+    """Return descriptions of the missed limits. A limit that was not measured is missed."""
     missed = []
     for line in lines:
         for bar in line.bars:
@@ -61,7 +61,7 @@ def render(lines: list[Line], results: Results, same_epochs: bool, load: float) 
     table.add_column("workload")
     for heading in ("penstock", "transformWithState", "dict loop", "ours/tWS", "ours/dict"):
         table.add_column(heading, justify="right")
-    table.add_column("bars")
+    table.add_column("limits")
     for line in lines:
         table.add_row(
             line.title,
@@ -74,7 +74,7 @@ def render(lines: list[Line], results: Results, same_epochs: bool, load: float) 
 
 def render_event_time(lines: list[Line], results: Results) -> Table:
     table = Table(title="Event time, local[2], median of warm epochs")
-    for heading in ("way", "workload", "measured", "peer", "measured", "ratio", "bar"):
+    for heading in ("implementation", "workload", "measured", "peer", "measured", "ratio", "limit"):
         table.add_column(heading, justify="right" if heading in ("measured", "ratio") else "left")
     for line in lines:
         for bar in line.bars:

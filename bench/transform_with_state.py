@@ -19,7 +19,7 @@ from bench.workload import epoch_records
 
 
 class Count(StatefulProcessor):
-    """Reads the state once and writes it once per key and epoch: every call is a round trip."""
+    """Reads and writes the state once per key and epoch, because every call is a round trip."""
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         self.n = handle.getValueState("n", "n long")
@@ -36,8 +36,8 @@ class Count(StatefulProcessor):
 
 def peer_session(work: Path, records: int) -> SparkSession:
     conf = both_ways_conf(work)
-    # The better of both for the peer: in one pair of runs each, on a busy machine, whole-stage codegen was
-    # 3 to 5 % faster in epochs of 50,000 records and 9 % slower in almost empty ones.
+    # The better choice for the peer: in one pair of runs each, on a busy machine, whole-stage codegen was 3 to 5 %
+    # faster in epochs of 50,000 records and 9 % slower in almost empty ones.
     conf["spark.sql.codegen.wholeStage"] = "true" if records > 1_000 else "false"
     conf["spark.sql.streaming.stateStore.providerClass"] = (
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -50,9 +50,9 @@ def peer_session(work: Path, records: int) -> SparkSession:
 
 
 def write_no_crc_files(spark: SparkSession) -> None:
-    """Give the peer what the raw file system saves Penstock: no checksum file beside each file.
+    """Give the peer the same saving that the raw file system gives Penstock: no checksum file next to each file.
 
-    Hadoop keeps one instance per scheme, so this holds for every user of `file:` in this JVM.
+    Hadoop keeps one instance per scheme, so this affects every user of `file:` in this JVM.
     """
     local = spark._jvm.org.apache.hadoop.fs.FileSystem.getLocal(spark._jsc.hadoopConfiguration())  # type: ignore[union-attr]
     local.setWriteChecksum(False)

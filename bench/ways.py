@@ -1,4 +1,4 @@
-"""Runs one way of counting in a process of its own, so that no JVM disturbs the next."""
+"""Run one implementation in its own process, so that every one gets a fresh JVM."""
 
 import os
 import subprocess
@@ -10,24 +10,24 @@ from bench.plan import COMMANDS, Line, Way
 from bench.result import Result
 from bench.workload import write_input
 
-# The slowest way takes two minutes on two cores, fifteen with --same-epochs.
+# The slowest implementation takes two minutes on two cores, fifteen with --same-epochs.
 TIMEOUT_SECONDS = 3600
 
 
 class WayFailed(Exception):
-    """A way ended without a result; the message holds the end of its stderr."""
+    """An implementation exited without a result; the message includes the end of its stderr."""
 
 
 def measure(line: Line, way: Way, inputs: Path, tree: Path | None = None) -> Result:
-    """Run one way in a fresh process. `tree`: the checkout whose code it runs; by default this one."""
+    """Run one implementation in a fresh process. `tree` is the checkout to run; this one by default."""
     workload = line.workloads[way]
     kind = "-timed" if workload.timed else ""
     input_dir = inputs / f"{workload.keys}-{workload.records}-{workload.epochs}{kind}"
     if not input_dir.exists():
         write_input(workload, input_dir)
     with tempfile.TemporaryDirectory(dir=inputs) as work:
-        module, *told = COMMANDS[way]
-        command = [sys.executable, "-m", module, str(input_dir), work, str(workload.warmup), *told]
+        module, *extra = COMMANDS[way]
+        command = [sys.executable, "-m", module, str(input_dir), work, str(workload.warmup), *extra]
         env = None if tree is None else {**os.environ, "PYTHONPATH": str(tree)}
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, cwd=tree, env=env)

@@ -1,4 +1,4 @@
-"""The input of the benchmark: Parquet files, one per epoch, the same on every machine."""
+"""The input of the benchmark: Parquet files, one per epoch, identical on every machine."""
 
 import os
 from dataclasses import dataclass
@@ -14,16 +14,16 @@ LARGE_EPOCH = 500_000
 
 @dataclass(frozen=True)
 class Workload:
-    """A stream of `warmup + measured` epochs of `records` records, keys drawn uniformly."""
+    """A stream of `warmup + measured` epochs of `records` records with uniformly drawn keys."""
 
     keys: int
     records: int
     warmup: int
     measured: int
     timed: bool = False
-    """Whether records have a time: each epoch is then a second of it."""
+    """Whether records have a timestamp; each epoch then covers one second."""
     large: int = 0
-    """So many of the warm-up epochs have half a million records, however few the others."""
+    """Number of warm-up epochs with half a million records instead of `records`."""
 
     def records_in(self, epoch: int) -> int:
         return LARGE_EPOCH if epoch < self.large else self.records
@@ -48,9 +48,9 @@ def write_input(workload: Workload, directory: Path) -> None:
             columns["time"] = pa.array(epoch * 1000 + np.arange(records) * 1000 // records)
         table = pa.table(columns)
         path = directory / f"epoch-{epoch:04d}.parquet"
-        # Spark splits a file between row groups only: with one row group, one core reads.
+        # Spark splits files at row groups only: with a single one, one core would read it all.
         pq.write_table(table, path, row_group_size=max(1, records // 10))
-        # Spark takes files in order of modification time, and writing is faster than its clock.
+        # Spark orders files by modification time, whose resolution is coarser than the time between two writes.
         modified = 1_700_000_000 + epoch
         os.utime(path, (modified, modified))
 
@@ -60,5 +60,5 @@ def input_files(directory: Path) -> list[Path]:
 
 
 def epoch_records(directory: Path) -> int:
-    """Of each measured epoch."""
+    """Return the number of records in each measured epoch."""
     return int(pq.read_metadata(input_files(directory)[-1]).num_rows)

@@ -1,1 +1,1 @@
-"""The crash rig: a real job in real processes, killed and damaged again and again, then compared with an oracle."""
+"""The crash rig: run a real job in real processes, kill and damage it repeatedly, and compare it with an oracle."""

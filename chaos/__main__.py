@@ -1,4 +1,4 @@
-"""`python -m chaos`: run a job, kill and damage it as the seed says, and see what is lost, twice or wrong."""
+"""`python -m chaos`: run a job, inject faults chosen by a seed, and find lost, duplicate and wrong results."""
 
 from __future__ import annotations
 
@@ -37,29 +37,33 @@ ENDS = ("files", "postgres", "redis")
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m chaos", description=__doc__)
-    parser.add_argument("--kills", type=int, default=20, help="how many faults (20)")
-    parser.add_argument("--seed", type=int, help="what is done, and when; by chance, and printed, if left out")
+    parser.add_argument("--kills", type=int, default=20, help="number of faults (20)")
+    parser.add_argument(
+        "--seed", type=int, help="determines the faults and their timing; random, and printed, by default"
+    )
     parser.add_argument("--backend", choices=BACKENDS, default="filesystem")
     parser.add_argument(
         "--ends",
         choices=ENDS,
         default="files",
-        help="what the job reads from and writes to: files, a PostgreSQL server, or a Redis server and files",
+        help="source and sink of the job: files, a PostgreSQL server, or a Redis server and files",
     )
     parser.add_argument(
         "--master",
-        help=f"run on this only; else some drivers run on {LOCAL}, some on {CLUSTER}. '{HARNESS}' is without a JVM",
+        help=f"run on this master only; by default some drivers use {LOCAL}, some {CLUSTER}. '{HARNESS}' uses no JVM",
     )
-    parser.add_argument("--kinds", help=f"only these faults, with commas between: {', '.join(ALL_KINDS)}")
-    parser.add_argument("--without", default="", help="not these faults, with commas between")
+    parser.add_argument("--kinds", help=f"comma-separated list of faults to inject: {', '.join(ALL_KINDS)}")
+    parser.add_argument("--without", default="", help="comma-separated list of faults to exclude")
     parser.add_argument(
-        "--minutes", type=float, help=f"stop then, with exit code {TO_BE_CONTINUED}; the next run goes on"
+        "--minutes", type=float, help=f"stop after this time with exit code {TO_BE_CONTINUED}; the next run continues"
     )
-    parser.add_argument("--work", type=Path, help="the directory of this run; the next run with the same one goes on")
-    parser.add_argument("--summary", type=Path, metavar="FILE", help="write the table as Markdown too")
+    parser.add_argument("--work", type=Path, help="work directory; another run with the same one continues this run")
+    parser.add_argument("--summary", type=Path, metavar="FILE", help="also write the table as Markdown")
     chosen = parser.parse_args()
     if chosen.backend == "memory" and chosen.ends != "files":
-        parser.error("a job on memory begins anew with every driver, and gives everything again: --ends files")
+        parser.error(
+            "with the memory backend every driver starts from scratch and writes all output again: --ends files"
+        )
     chosen.mix = FILE_MIX if chosen.ends == "files" else SERVER_MIX
     possible = [*MEMORY_KINDS, "driver"] if chosen.backend == "memory" else list(chosen.mix)
     if chosen.master == HARNESS:
@@ -70,7 +74,7 @@ def arguments() -> argparse.Namespace:
     for kind in asked:
         if kind not in possible:
             where = chosen.backend if chosen.ends == "files" else f"{chosen.backend} and {chosen.ends}"
-            parser.error(f"no fault '{kind}' for {where}; there are: {', '.join(possible)}")
+            parser.error(f"fault '{kind}' does not apply to {where}; choose from: {', '.join(possible)}")
     chosen.faults = [kind for kind in asked if kind not in chosen.without.split(",")]
     if chosen.seed is None:
         chosen.seed = random.SystemRandom().randrange(1_000_000)
@@ -82,7 +86,7 @@ def arguments() -> argparse.Namespace:
 
 
 def command(chosen: argparse.Namespace) -> str:
-    """What repeats or goes on with this run."""
+    """Return the command that repeats or continues this run."""
     words = ["python", "-m", "chaos", "--kills", chosen.kills, "--seed", chosen.seed, "--backend", chosen.backend]
     for name in ("ends", "master", "kinds", "without"):
         if getattr(chosen, name) not in (None, "", "files"):
@@ -91,7 +95,7 @@ def command(chosen: argparse.Namespace) -> str:
 
 
 def ends(chosen: argparse.Namespace, work: Path) -> FileEnds | ServedEnds:
-    # The servers come from wheels that only those need who ask for one.
+    # The servers come from wheels that are only needed here.
     if chosen.ends == "postgres":
         from chaos.ends.postgres import PostgresEnds
 
@@ -99,14 +103,14 @@ def ends(chosen: argparse.Namespace, work: Path) -> FileEnds | ServedEnds:
     if chosen.ends == "redis":
         from chaos.ends.redis import RedisEnds
 
-        # The harness counts how far it has read, not in which of several.
+        # The harness tracks a single position, not one per stream.
         return RedisEnds(work, streams=1 if chosen.master == HARNESS else 2)
     return FileEnds(work)
 
 
 def main() -> int:
     chosen = arguments()
-    # Whoever ends the rig politely also ends the job, and can go on later.
+    # On SIGTERM the rig stops the job as well, and another run can continue.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     masters = [chosen.master] if chosen.master else (LOCAL, CLUSTER)
     plan = make_plan(chosen.seed, chosen.kills, chosen.faults, masters, chosen.mix)
@@ -122,7 +126,7 @@ def main() -> int:
 
         rig = Rig(chosen.work.resolve(), chosen.backend, plan, say, chosen.minutes, lambda work: ends(chosen, work))
         if rig.progress.outcomes:
-            say(f"going on after {len(rig.progress.outcomes)} of {chosen.kills} faults, in {chosen.work}")
+            say(f"continuing after {len(rig.progress.outcomes)} of {chosen.kills} faults, in {chosen.work}")
         try:
             over = rig.run()
         except KeyboardInterrupt:
@@ -133,12 +137,12 @@ def main() -> int:
     for violation in rig.progress.violations:
         console.print(f"VIOLATION: {violation}", style="bold red", highlight=False, markup=False, soft_wrap=True)
     if rig.progress.violations:
-        console.print(f"See {chosen.work}. To repeat it: {command(chosen)}", highlight=False, soft_wrap=True)
+        console.print(f"See {chosen.work}. To repeat the run: {command(chosen)}", highlight=False, soft_wrap=True)
         return 1
     if not over:
-        console.print(f"Not over yet. To go on: {command(chosen)}", highlight=False, soft_wrap=True)
+        console.print(f"Not finished yet. To continue: {command(chosen)}", highlight=False, soft_wrap=True)
         return TO_BE_CONTINUED
-    console.print("Nothing was lost, nothing came twice, and state equals the oracle's.")
+    console.print("No record was lost or duplicated, and the state equals the oracle's.")
     rig.ends.remove()
     shutil.rmtree(chosen.work, ignore_errors=True)
     return 0

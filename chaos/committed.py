@@ -1,4 +1,4 @@
-"""The committed state of the victim, read from its checkpoint directory by the harness: no Spark, no replicas."""
+"""Read the victim's committed state from its checkpoint directory with the harness, without Spark or replicas."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ STATES = [
 
 
 COUNTED = [("first", "n"), ("second", "n"), ("second", "total")]
-"""What follows from the records alone that were read, wherever event time stands."""
+"""States that depend only on the records read, not on event time."""
 
 
 def saved_states(path: str, ends: dict[str, str]) -> tuple[dict[tuple[str, str], dict[int, Any]], list[int]]:
-    """Of a savepoint: what it must hold of the records that it has read, and which those are, by its own account."""
+    """Return the states of a savepoint that depend only on the records read, and the numbers of those records."""
     with JobHarness(_program(ends), parallelism=2, from_savepoint=path) as job:
         held = {(operator, name): job.states(name, operator) for operator, name in COUNTED}
         return held, sorted(number for tags in job.states("tags", "first").values() for number in tags)
 
 
 def committed_states(lineage: Path, ends: dict[str, str]) -> tuple[dict[tuple[str, str], dict[int, Any]], list[Any]]:
-    """Every state of both stages by key, and the timers that are still set in any operator."""
+    """Return every state of both stages by key, and the timers that are still set in any operator."""
     with JobHarness(_program(ends), parallelism=2, backend="filesystem", storage=LocalStorage(lineage)) as job:
         states = {(operator, name): job.states(name, operator) for operator, name in STATES}
         timers = [timer for operator in ("first", "second", "windows") for timer in job.timers(operator)]

@@ -1,4 +1,4 @@
-"""Files made wrong: cut off, with one bit changed, gone. And which files of a checkpoint a restart needs."""
+"""Damage files (truncate, flip bits, remove), and find the files of a checkpoint that a restart needs."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ def cut(path: Path, dice: random.Random) -> str:
     size = path.stat().st_size
     length = dice.randrange(size) if size else 0
     os.truncate(path, length)
-    return f"cut from {size} to {length} bytes"
+    return f"truncated from {size} to {length} bytes"
 
 
 def flip(path: Path, dice: random.Random) -> str:
     size = path.stat().st_size
     if not size:
-        return "empty, left as it is"
+        return "empty, left unchanged"
     place, bit = dice.randrange(size), dice.randrange(8)
     with path.open("r+b") as file:
         file.seek(place)
@@ -36,7 +36,7 @@ _PAGE = 4096
 
 
 def flip_pages(path: Path, dice: random.Random) -> str:
-    """One bit of each page: a single one would mostly hit what nobody reads any more."""
+    """Flip one bit in each page: a single bit would mostly hit obsolete data."""
     pages = range(0, path.stat().st_size, _PAGE)
     with path.open("r+b") as file:
         for page in pages:
@@ -55,7 +55,7 @@ def remove(path: Path, dice: random.Random) -> str:
 
 
 def replica_files(roots: list[Path]) -> list[Path]:
-    """The files that hold state; what is only a lock or a guard holds none."""
+    """Return the files that contain state, without locks and guards."""
     return sorted(
         path
         for root in roots
@@ -70,14 +70,14 @@ def drop_replicas(roots: list[Path]) -> None:
 
 
 def lineages(checkpoints: Path) -> list[Path]:
-    """The runs of the job, oldest first."""
+    """Return the lineages of the job, oldest first."""
     return sorted(path.parent for path in checkpoints.glob("*/*/manifests")) if checkpoints.exists() else []
 
 
 def needed_files(storage: Storage, known: dict[int, Manifest] | None = None) -> list[str]:
-    """The names of all that a driver without replicas reads when it goes on, the newest manifest first.
+    """Return the names of all files that a driver without replicas reads when it resumes, the newest manifest first.
 
-    `known` keeps manifests from one call to the next: they do not change.
+    `known` caches manifests between calls: they do not change.
     """
     found = latest(storage)
     if found is None:
@@ -99,12 +99,12 @@ def needed_files(storage: Storage, known: dict[int, Manifest] | None = None) -> 
         for uid, snapshot in manifest.operators.items():
             bases = newest.bases.get(uid, {})
             for delta in snapshot.deltas:
-                # What a block's base holds already is not read.
+                # Deltas that are included in a block's base are not read.
                 if delta.inline is None and any(
                     block not in bases or bases[block].id < manifest.id for block in delta.blocks
                 ):
                     deltas.append(delta.name)
-        # The newest one's parent is always looked at.
+        # The parent of the newest manifest is always read.
         if not manifest.parent or (manifest.id <= oldest + 1 and manifest is not newest):
             break
         number = manifest.id - 1
@@ -116,9 +116,9 @@ def needed_files(storage: Storage, known: dict[int, Manifest] | None = None) -> 
 
 
 def choose_needed(lineage: Path, dice: random.Random) -> tuple[Path, str]:
-    """A file that a restart must read, and what to do to it: `cut`, `flip` or `remove`.
+    """Return a file that a restart must read, and how to damage it: `cut`, `flip` or `remove`.
 
-    The newest manifest is not removed: that there was one more checkpoint is then known to nobody.
+    The newest manifest is never removed: without it, nothing shows that the checkpoint existed.
     """
     names = needed_files(LocalStorage(lineage))
     manifests = [name for name in names if name.startswith("manifests/")][:2]

@@ -1,4 +1,4 @@
-"""How each kind of fault is done to a running job, or to the files of one that is down."""
+"""Inject each kind of fault into a running job, or into the files of a stopped one."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ if TYPE_CHECKING:
     from chaos.rig import Rig
 
 _ENDS_S = 120.0
-"""A driver whose other half is dead must end by itself within this time."""
+"""Time limit for a driver to exit after its other half was killed."""
 _REFUSES_S = 150.0
 _REFUSES_EPOCHS = 25
-"""In so many epochs every block of state is read, so every file that is needed."""
+"""Within this many epochs every block of state is read, and with it every needed file."""
 _TRIES_S = 30.0
-"""A restart strategy may try again and again: it is enough that the file was named."""
+"""A restart strategy can retry for a long time: it is enough that the error names the file."""
 _FIND_S = 20.0
 _KILLED_WHILE_STOPPING = 0.4
 
 
 class Violation(Exception):
-    """Something happened that must not happen, whatever fails."""
+    """The job did something that must never happen, regardless of faults."""
 
 
 class Faults:
@@ -44,14 +44,14 @@ class Faults:
         self._rig = rig
         self._control = rig.work / "storage"
 
-    # -- faults that a driver may survive --------------------------------------------------------------------------
+    # -- faults that a driver can survive --------------------------------------------------------------------------
 
     def inject(self, kind: str, driver: Driver, master: str, dice: random.Random) -> str:
-        """Do it, and undo what is only for a moment. Returns what was done, or raises Missed."""
+        """Inject a fault, and undo it if it is temporary. Returns a description, or raises Missed."""
         if kind in ("executor", "worker", "pause"):
             victim = self._victim(driver, kind, dice)
             if victim is None:
-                raise Missed(f"no {'executor' if kind == 'executor' else 'worker'} was there")
+                raise Missed(f"no {'executor' if kind == 'executor' else 'worker'} was running")
             if kind != "pause":
                 victim.send(signal.SIGKILL)
                 return f"killed {victim.pid}"
@@ -59,17 +59,17 @@ class Faults:
             victim.send(signal.SIGSTOP)
             time.sleep(milliseconds / 1000)
             victim.send(signal.SIGCONT)
-            return f"stopped {victim.pid} for {milliseconds} ms"
+            return f"paused {victim.pid} for {milliseconds} ms"
         if kind in SERVER_KINDS:
             assert isinstance(self._rig.ends, ServedEnds)
             return self._rig.ends.inject(kind, dice)
         if kind == "rescale":
             width = dice.choice(WIDTHS)
             ask(self._rig.work, Request(RESCALE, width))
-            return f"asked for a parallelism of {width}"
+            return f"requested a parallelism of {width}"
         if kind == "savepoint":
             ask(self._rig.work, Request(SAVE))
-            return "asked for one"
+            return "requested a savepoint"
         if kind.startswith("replica-"):
             return self._damage_replica(kind, driver, master, dice)
         if kind == "write-limit":
@@ -89,7 +89,7 @@ class Faults:
         roots = self._rig.replica_roots(driver, master)
         files = replica_files(roots)
         if not files:
-            raise Missed("there was no replica yet")
+            raise Missed("no replica existed yet")
         path = dice.choice(files)
         try:
             if kind == "replica-cut":
@@ -101,9 +101,9 @@ class Faults:
             else:
                 for file in replica_files([path.parent]):
                     file.unlink(missing_ok=True)
-                done = "removed with all beside it"
+                done = "removed with its directory's other files"
         except FileNotFoundError:
-            raise Missed(f"{path.name} went away before it could be damaged") from None
+            raise Missed(f"{path.name} disappeared before it could be damaged") from None
         root = next(root for root in roots if path.is_relative_to(root))
         return f"{path.relative_to(root)} {done}"
 
@@ -112,7 +112,7 @@ class Faults:
         alone = dice.random() < 0.3 or driver.jvm() is None
         victim = driver.python if alone else self._victim(driver, "worker", dice)
         if victim is None:
-            raise Missed("no worker was there")
+            raise Missed("no worker was running")
         who = "the driver" if victim == driver.python else f"worker {victim.pid}"
         with suppress(ProcessLookupError):
             before = resource.prlimit(victim.pid, resource.RLIMIT_FSIZE)
@@ -121,7 +121,7 @@ class Faults:
                 time.sleep(milliseconds / 1000)
             finally:
                 resource.prlimit(victim.pid, resource.RLIMIT_FSIZE, before)
-        return f"{who} could write no file beyond {limit} bytes for {milliseconds} ms"
+        return f"{who} could not write files beyond {limit} bytes for {milliseconds} ms"
 
     def _fail_storage(self, kind: str, dice: random.Random) -> str:
         milliseconds = dice.randrange(200, 1500)
@@ -136,7 +136,7 @@ class Faults:
         more = {"disk-error": f", {percent} % of operations", "disk-slow": f", {delay} ms each"}.get(kind, "")
         return f"for {milliseconds} ms{more}"
 
-    # -- faults that end a driver's life ---------------------------------------------------------------------------
+    # -- faults that end a driver ----------------------------------------------------------------------------------
 
     def end_life(self, kind: str, driver: Driver, master: str, dice: random.Random) -> str:
         if kind == "stop":
@@ -155,7 +155,7 @@ class Faults:
         return did
 
     def _stop(self, driver: Driver, dice: random.Random) -> str:
-        """The next driver begins with the savepoint if there is one; else it goes on from the last checkpoint."""
+        """Stop the job. The next driver starts from the savepoint if one was made, else from the last checkpoint."""
         rig = self._rig
         width = dice.choice(WIDTHS)
         before = set(self._savepoints())
@@ -163,28 +163,30 @@ class Faults:
         if dice.random() < _KILLED_WHILE_STOPPING:
             time.sleep(dice.randrange(1500) / 1000)
             driver.kill()
-            did = "killed meanwhile"
+            did = "killed while stopping"
         else:
-            did = "ended by itself"
+            did = "exited"
         answer = self._answer(driver)
         if driver.wait(0) is None:
-            # It could not make one, and goes on; its life is over all the same.
+            # The savepoint failed and the job continues; end its driver anyway.
             driver.kill()
         code = driver.wait(30)
         take_back(rig.work)
         rig.buried(driver)
-        # What it left behind must not write to a lineage that nobody goes on with.
+        # Leftover processes must not write to an abandoned lineage.
         driver.end_all(20)
         if answer[:1] == ["stopped"] and code not in (0, -signal.SIGKILL):
-            raise Violation(f"the job was stopped with a savepoint, and its driver ended with {code}; see {driver.log}")
+            raise Violation(
+                f"the job was stopped with a savepoint, but its driver exited with {code}; see {driver.log}"
+            )
         made = [path for path in self._savepoints() if path not in before]
         if not made:
             return f"{did}, without a savepoint: {' '.join(answer) or 'no answer'}"
         rig.began_with(made[-1], width)
-        return f"{did}; goes on from {Path(made[-1]).name} at a parallelism of {width}"
+        return f"{did}; continues from {Path(made[-1]).name} at a parallelism of {width}"
 
     def _savepoints(self) -> list[str]:
-        """Those that are whole, oldest first."""
+        """Return the complete savepoints, oldest first."""
         found = list_savepoints(savepoint_storage(str(self._rig.work / "savepoints")))
         return [each.where for each in found if each.metadata is not None]
 
@@ -204,20 +206,20 @@ class Faults:
                 return []
             time.sleep(0.02)
         driver.tell_stacks()
-        raise Violation(f"the job was to stop, and has not answered for {_ENDS_S:.0f} s; see {driver.log}")
+        raise Violation(f"the job did not answer a stop request for {_ENDS_S:.0f} s; see {driver.log}")
 
     def _kill_jvm(self, driver: Driver) -> str:
         jvm = driver.jvm()
         driver.look()
         if jvm is None:
-            return "the JVM was gone already"
+            return "the JVM had already exited"
         jvm.send(signal.SIGKILL)
         code = driver.wait(_ENDS_S)
         if code is None:
-            raise Violation(f"the driver still runs {_ENDS_S:.0f} s after its JVM was killed; see {driver.log}")
+            raise Violation(f"the driver is still running {_ENDS_S:.0f} s after its JVM was killed; see {driver.log}")
         if code == 0:
-            raise Violation(f"the driver lost its JVM and says that all is well; see {driver.log}")
-        return f"killed JVM {jvm.pid}; Python ended with {code}"
+            raise Violation(f"the driver lost its JVM but reported success; see {driver.log}")
+        return f"killed JVM {jvm.pid}; Python exited with {code}"
 
     def _kill_python(self, driver: Driver) -> str:
         jvm = driver.jvm()
@@ -226,19 +228,19 @@ class Faults:
         deadline = time.monotonic() + _ENDS_S
         while jvm is not None and jvm.alive():
             if time.monotonic() > deadline:
-                raise Violation(f"the JVM {jvm.pid} still runs {_ENDS_S:.0f} s after its driver was killed")
+                raise Violation(f"the JVM {jvm.pid} is still running {_ENDS_S:.0f} s after its driver was killed")
             time.sleep(0.05)
         driver.wait(30)
-        return f"killed Python {driver.python.pid}; its JVM ended too"
+        return f"killed Python {driver.python.pid}; its JVM exited too"
 
     def _damage_checkpoint(self, dead: Driver, master: str, dice: random.Random) -> str:
-        """The next driver must refuse, name the file and destroy nothing. Then the file is put back."""
+        """Damage a file. The next driver must refuse, name the file and destroy nothing. Then restore the file."""
         rig = self._rig
-        # A worker that outlived its driver may still write; what it writes is no business of the comparison below.
+        # A worker that outlived its driver can still write, which would disturb the comparison below.
         dead.end_all(20)
         found = [each for each in lineages(rig.work / "checkpoints") if each.name not in rig.progress.left]
         if not found:
-            return "killed the driver; there was no checkpoint yet"
+            return "killed the driver; no checkpoint existed yet"
         rig.observer.look()
         rig.observer.pause()
         try:
@@ -248,15 +250,15 @@ class Faults:
             did = HOW[how](path, dice)
             before = {file: was for file, was in self._contents().items() if file != path}
             name = f"{path.parent.name}/{path.name}"
-            ended = self._refusal(path, may_ignore=how == "flip" and path.parent.name != "manifests", master=master)
+            ended = self._refusal(path, can_ignore=how == "flip" and path.parent.name != "manifests", master=master)
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
             self._check_untouched(before, f"{name} was {did}; the driver that refused it")
         finally:
             rig.observer.resume()
-        return f"killed the driver, {name} {did}; the next one {ended}; put back"
+        return f"killed the driver, {name} {did}; the next one {ended}; restored"
 
-    def _refusal(self, path: Path, may_ignore: bool, master: str) -> str:
+    def _refusal(self, path: Path, can_ignore: bool, master: str) -> str:
         rig = self._rig
         driver = rig.start(master)
         deadline = time.monotonic() + _REFUSES_S
@@ -277,20 +279,20 @@ class Faults:
         driver.end_all(20)
         named = path.name in driver.log.read_text(errors="replace")
         if epochs >= _REFUSES_EPOCHS and not named:
-            if may_ignore:
-                # A bit that no reader looks at, as in the index for other programs; the oracle will tell.
-                return f"went on for {epochs} epochs"
-            raise Violation(f"{path} is damaged, and the job went on for {epochs} epochs; see {driver.log}")
+            if can_ignore:
+                # A bit that Penstock does not read, as in the index for other programs; the oracle will tell.
+                return f"ran for {epochs} epochs"
+            raise Violation(f"{path} is damaged, but the job ran for {epochs} epochs; see {driver.log}")
         if not named:
             raise Violation(
-                f"{path} is damaged, and the driver (exit {driver.code()}) does not name it; see {driver.log}"
+                f"{path} is damaged, but the driver (exit {driver.code()}) does not name it; see {driver.log}"
             )
         if driver.code() == 0:
-            raise Violation(f"{path} is damaged, and the driver ended with 0; see {driver.log}")
-        return "kept trying and named it" if driver.code() == -signal.SIGKILL else "refused and named it"
+            raise Violation(f"{path} is damaged, but the driver exited with 0; see {driver.log}")
+        return "kept retrying and named it" if driver.code() == -signal.SIGKILL else "refused and named it"
 
     def _check_untouched(self, before: dict[Path, str], who: str) -> None:
-        """Nothing changed. Checkpoint files may be gone that no checkpoint needs any more, output may not."""
+        """Check that no file changed. Checkpoint files can be removed once no checkpoint needs them, output cannot."""
         after = self._contents()
         for file, was in before.items():
             if file in after and after[file] != was:
@@ -301,12 +303,12 @@ class Faults:
         try:
             missing = [name for name in needed_files(storage) if not storage.exists(name)]
         except PenstockError as error:
-            raise Violation(f"{who} left a checkpoint that cannot be read: {error}") from error
+            raise Violation(f"{who} left an unreadable checkpoint: {error}") from error
         if missing:
             raise Violation(f"{who} removed {missing[0]}, which the newest checkpoint needs")
 
     def _contents(self) -> dict[Path, str]:
-        """Of everything that is durable: what is published, and what is visible."""
+        """Return the hashes of all durable files: published checkpoints and visible output."""
         work = self._rig.work
         files = [path for root in ("checkpoints", "out") for path in (work / root).rglob("*") if path.is_file()]
         return {

@@ -1,4 +1,4 @@
-"""`python -m chaos.job arguments.json`: the victim as a process of its own, which says how it goes."""
+"""`python -m chaos.job arguments.json`: run the victim in its own process and report its progress."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from penstock.state.local_storage import LocalStorage
 from penstock.testing import JobHarness
 
 SAYS = "@@"
-"""In front of the lines that are for the rig: `@@ session`, `@@ epoch 7`, `@@ finished`; in answer to what it asks for,
-`@@ rescaled 3`, `@@ saved path`, `@@ stopped path`, `@@ refused why`."""
+"""Prefix of lines for the rig: `@@ session`, `@@ epoch 7`, `@@ finished`; and in response to requests `@@ rescaled 3`,
+`@@ saved path`, `@@ stopped path`, `@@ refused why`."""
 NAME = "chaos"
 _POLL_S = 0.05
 
@@ -45,17 +45,17 @@ def run(
 ) -> None:
     settings = {
         "spark.master": master,
-        # A rig has many drivers' logs to read, and none of Spark's retries is news.
+        # The rig runs many drivers, and each needs little memory.
         "spark.driver.memory": "512m",
         "state.backend": backend,
-        # Below each executor's own directory where there are several: they must not share replicas.
+        # With several executors, relative to each executor's own directory: they must not share replicas.
         "state.backend.local-dir": "replicas" if "cluster" in master else f"{directory}/replicas",
         "execution.checkpointing.interval": "50 ms",
         "execution.checkpointing.externalized-checkpoint-retention": "RETAIN_ON_CANCELLATION",
         "penstock.epoch.max-records": str(per_epoch),
     }
     if ends["kind"] != "files":
-        # A server that is away now and then, for a moment each time: growing pauses would outgrow the rig's patience.
+        # The server is down briefly and often: with exponential backoff, the delays would exceed the rig's timeout.
         settings["restart-strategy.type"] = "fixed-delay"
         settings["restart-strategy.fixed-delay.attempts"] = str(2**31 - 1)
         settings["restart-strategy.fixed-delay.delay"] = "500 ms"
@@ -71,7 +71,7 @@ def run(
     stopped: list[str] = []
 
     def attend() -> None:
-        """What the rig asks for, in a thread of its own: a savepoint is made between two epochs."""
+        """Handle the rig's requests in a separate thread: a savepoint is made between two epochs."""
         while not over.wait(_POLL_S):
             request = asked(Path(directory))
             if request is None:
@@ -116,7 +116,7 @@ def run_in_harness(
     run: int,
     ends: dict[str, str],
 ) -> None:
-    """The same program, tasks, state, files and driver in one process, without Spark: it starts in a second."""
+    """Run the same program, tasks, state, files and driver in one process without Spark. Starts within a second."""
     # Where the harness puts its replicas; each driver has its own.
     tempfile.tempdir = f"{directory}/replicas"
     os.makedirs(tempfile.tempdir, exist_ok=True)
@@ -130,7 +130,7 @@ def run_in_harness(
         statistics = None
         while statistics is None or statistics.records or not Path(directory, "total").exists():
             if statistics is not None and not statistics.records:
-                # Records come from a server, and none have.
+                # The server has no new records.
                 time.sleep(_POLL_S)
             statistics = job.epoch(per_epoch)
             say("epoch", job.checkpoint)
@@ -150,7 +150,7 @@ def run_in_harness(
 
 
 if __name__ == "__main__":
-    # The rig asks a driver that hangs where it is.
+    # The rig requests the stacks of a driver that hangs.
     faulthandler.register(signal.SIGUSR1)
     arguments = json.loads(Path(sys.argv[1]).read_text())
     (run_in_harness if arguments["master"] == HARNESS else run)(**arguments)

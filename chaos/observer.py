@@ -1,4 +1,4 @@
-"""Looks at a running job's files again and again, as any other program might, and notes what must never be seen."""
+"""Watch a running job's files like any other program could, and record everything that must never be visible."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _PAUSE_S = 0.25
 
 
 class Observer:
-    """Order of calls: `start`; `pause` and `resume` around damage the rig does itself; `stop`. `look` needs no thread.
+    """Order of calls: `start`; `pause` and `resume` around the rig's own damage; `stop`. `look` works without `start`.
 
-    What is published stays as it is: manifests, deltas, bases and visible output. Output never goes away; checkpoint
-    files may, but not while the newest manifest needs them. Checkpoint numbers ascend.
+    Published files never change: manifests, deltas, bases and visible output. Output never disappears; checkpoint files
+    can, but not while the newest manifest needs them. Checkpoint numbers ascend.
     """
 
     def __init__(self, work: Path) -> None:
@@ -35,7 +35,7 @@ class Observer:
         self._newest: dict[str, int] = {}
         self._known: dict[str, dict[int, Manifest]] = {}
 
-    # What was seen outlives the rig's own process, so that a run that is gone on with compares with the time before.
+    # Observations are saved with the run, so that a continued run compares with those from before.
     def remember(self) -> dict[str, dict[str, str]]:
         with self._looking:
             return {"published": dict(self._published), "visible": dict(self._visible)}
@@ -80,13 +80,13 @@ class Observer:
 
     def _look_at_lineage(self, lineage: Path) -> None:
         manifests = []
-        # Not rglob, which raises when a directory goes while it looks: a job that has finished removes its own.
+        # Not rglob, which raises if a directory disappears during the walk: a finished job removes its own.
         for path in (Path(folder, name) for folder, _, names in os.walk(lineage) for name in names):
             relative = path.relative_to(lineage)
             if path.name.startswith(".") or relative.parts[0] not in ("manifests", "deltas", "bases"):
                 continue
             if self._changed(path, self._published):
-                self._wrong(f"{path} is published, and changed")
+                self._wrong(f"{path} changed after it was published")
             if relative.parts[0] == "manifests":
                 manifests.append(int(path.name))
         if not manifests:
@@ -104,7 +104,7 @@ class Observer:
             try:
                 newest = needed_files(storage, self._known.setdefault(lineage.name, {}))
             except PenstockError as error:
-                # Another manifest may have come meanwhile, and what only the one before it needed be gone.
+                # A newer manifest can have been published meanwhile, and the files of its predecessor removed.
                 if attempt == 4:
                     self._wrong(f"{lineage}: the newest checkpoint cannot be read: {error}")
                 continue
@@ -112,7 +112,7 @@ class Observer:
             if not missing:
                 return
             if attempt == 4:
-                self._wrong(f"{lineage}: {newest[0]} needs {missing[0]}, which is gone")
+                self._wrong(f"{lineage}: {newest[0]} needs {missing[0]}, which is missing")
 
     def _look_at_output(self) -> None:
         out = self._work / "out"
@@ -124,14 +124,14 @@ class Observer:
             names.add(str(path))
             new = str(path) not in self._visible
             if self._changed(path, self._visible):
-                self._wrong(f"{path} is visible, and changed")
+                self._wrong(f"{path} changed after it became visible")
             elif new and not path.read_bytes().endswith(b"\n"):
-                self._wrong(f"{path} is visible, and not complete")
+                self._wrong(f"{path} is visible but incomplete")
         for gone in self._visible.keys() - names:
-            self._wrong(f"{gone} was visible, and went away")
+            self._wrong(f"{gone} disappeared after it became visible")
 
     def _changed(self, path: Path, known: dict[str, str]) -> bool:
-        """Whether a file that was seen before has another content; read only if its stat says that it may."""
+        """Return whether a known file has different contents; read it only if its stat has changed."""
         try:
             stat = path.stat()
             identity = (stat.st_ino, stat.st_size, stat.st_mtime_ns)

@@ -1,4 +1,4 @@
-"""What the victim must have given and hold in the end, computed in plain Python from its input, and the comparison."""
+"""Compute the victim's expected output and state from its input in plain Python, and compare."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _SHOWN = 5
 @dataclass
 class Expected:
     lines: Counter[str] = field(default_factory=Counter)
-    """Without tags, which are chosen by chance."""
+    """Without tags, which are random."""
     states: dict[tuple[str, str], dict[int, Any]] = field(default_factory=dict)
-    """By operator and state: the value of every key."""
+    """The value of every key, by operator and state."""
 
 
 def expected(numbers: Iterable[int]) -> Expected:
-    """For an input of these records, in this order."""
+    """Return the expected results for an input of these records, in this order."""
     by_key: dict[int, list[Any]] = defaultdict(list)
     for number in numbers:
         each = record(number)
@@ -60,7 +60,7 @@ def expected(numbers: Iterable[int]) -> Expected:
 
 @dataclass
 class Output:
-    """Visible output of one run of the job; the names of its part files have the run in them."""
+    """Visible output of one run of the job; part file names include the run."""
 
     lines: Counter[str] = field(default_factory=Counter)
     tags: dict[int, list[str]] = field(default_factory=dict)
@@ -68,7 +68,7 @@ class Output:
 
 
 def read_output(out: Path) -> dict[str, Output]:
-    """By the run of the job."""
+    """Return the visible output by run of the job."""
     runs: dict[str, Output] = {}
     for path in sorted(out.glob("part-*")):
         output = runs.setdefault(path.name.split("-")[1], Output())
@@ -85,13 +85,13 @@ def read_output(out: Path) -> dict[str, Output]:
 
 
 def check_output(runs: dict[str, Output], wanted: Expected, last: str | None = None) -> list[str]:
-    """All of the last run's, each once; of runs that were given up (Memory), nothing that is not wanted, or twice."""
+    """Check that the last run's output is complete and exact; abandoned runs (Memory) can be incomplete only."""
     wrong = []
     if not runs:
         return ["no output is visible"]
     if last is None:
         if len(runs) > 1:
-            return [f"the job was to go on, but {len(runs)} runs have written: {sorted(runs)}"]
+            return [f"the job was to be resumed, but {len(runs)} runs have written: {sorted(runs)}"]
         last = next(iter(runs))
     for run, output in runs.items():
         if run == last:
@@ -99,14 +99,14 @@ def check_output(runs: dict[str, Output], wanted: Expected, last: str | None = N
             wrong += [f"lost: {text}" for text in _some(lost)]
         extra = output.lines - wanted.lines
         wrong += [
-            f"{'twice' if text in wanted.lines else 'never to be given'}: {text} (run {run})" for text in _some(extra)
+            f"{'duplicate' if text in wanted.lines else 'unexpected'}: {text} (run {run})" for text in _some(extra)
         ]
         wrong += [f"not a line of this job: {text}" for text in output.bad[:_SHOWN]]
     return wrong
 
 
 def together(runs: dict[str, Output]) -> Output:
-    """Of a job that was stopped and gone on with, all that it gave."""
+    """Combine the output of all runs of a job that was stopped and resumed."""
     result = Output()
     for output in runs.values():
         result.lines.update(output.lines)
@@ -117,7 +117,7 @@ def together(runs: dict[str, Output]) -> Output:
 
 
 def check_states(states: dict[tuple[str, str], dict[int, Any]], wanted: Expected, output: Output) -> list[str]:
-    """The committed state of both stages: the oracle's, and the very tags that are in the output."""
+    """Check that the committed state of both stages matches the oracle, and its tags match the output."""
     wrong = []
     for (operator, name), held in wanted.states.items():
         found = states.get((operator, name), {})

@@ -1,4 +1,4 @@
-"""The processes of a job as /proc shows them, and the driver as the rig starts and ends it."""
+"""The processes of a job as seen in /proc, and the driver that the rig starts and ends."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from chaos import storage_faults
 from chaos.job import SAYS
 
 _TASKS = "spark.daemon pyspark.worker"
-"""How the command line of the daemon for tasks ends, and of the workers it forks; other daemons only plan."""
+"""The end of the command lines of the task daemon and of the workers it forks; other daemons only plan."""
 _EXECUTOR = "CoarseGrainedExecutorBackend"
 _ROOT = Path(__file__).resolve().parent.parent
 
 
 class Process(NamedTuple):
-    """A process named without doubt: numbers are used again, a number with a start time is not."""
+    """A process identified by pid and start time, since pids are reused."""
 
     pid: int
     started: int
@@ -36,7 +36,7 @@ class Process(NamedTuple):
         return found is not None and found[1] == self.started and found[2] != "Z"
 
     def send(self, number: int) -> bool:
-        """Whether it was there to get the signal."""
+        """Send a signal. Return whether the process was still alive."""
         if not self.alive():
             return False
         with suppress(ProcessLookupError):
@@ -56,7 +56,7 @@ class Process(NamedTuple):
 
 
 def _stat(pid: int) -> tuple[int, int, str] | None:
-    """Parent, start time and state."""
+    """Return parent, start time and state."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
     except (OSError, IndexError):
@@ -70,7 +70,7 @@ def process(pid: int) -> Process | None:
 
 
 def children() -> dict[int, list[Process]]:
-    """Every process of this machine by its parent."""
+    """Return all processes of this machine by parent."""
     found: dict[int, list[Process]] = {}
     for name in os.listdir("/proc"):
         if name.isdecimal() and (stat := _stat(int(name))) is not None:
@@ -88,13 +88,13 @@ def below(root: int) -> Iterator[Process]:
 
 
 class Driver:
-    """One run of the victim. Its output goes to a file, and its words for the rig to `events`."""
+    """One run of the victim. Its output goes to a file, and its messages for the rig to `events`."""
 
     def __init__(self, work: Path, log: Path, arguments: dict[str, object]) -> None:
         self.log = log
         self.events: queue.Queue[list[str]] = queue.Queue()
         self.seen: set[Process] = set()
-        """Every process that was ever found below it: a killed driver may leave some behind."""
+        """All processes ever found below it: a killed driver can leave some behind."""
         self.executor_directories: set[Path] = set()
         file = work / "arguments.json"
         file.write_text(json.dumps(arguments))
@@ -105,7 +105,7 @@ class Driver:
             storage_faults.VARIABLE: os.pathsep.join([str(work / "storage"), *roots]),
             "PYTHONUNBUFFERED": "1",
         }
-        # A pipe, not a file: limits on the size of files must not keep the driver from speaking.
+        # A pipe, not a file: limits on file size must not silence the driver.
         self._popen = subprocess.Popen(
             [sys.executable, "-m", "chaos.job", str(file)],
             env=environment,
@@ -131,7 +131,7 @@ class Driver:
                     self.events.put(words[1:])
 
     def code(self) -> int | None:
-        """Its exit code; None while it runs."""
+        """Return the exit code, or None while it runs."""
         return self._popen.poll()
 
     def look(self) -> list[Process]:
@@ -150,13 +150,13 @@ class Driver:
         return [each for each in self.look() if _EXECUTOR in each.arguments()]
 
     def workers(self) -> list[Process]:
-        """The Python processes that run tasks: the children of PySpark's daemon for tasks, not the daemon itself."""
+        """Return the Python processes that run tasks: the children of PySpark's task daemon, not the daemon itself."""
         alike = {each.pid: each for each in self.look() if each.arguments().endswith(_TASKS)}
         parents = {pid: stat[0] for pid in alike if (stat := _stat(pid)) is not None}
         return sorted(alike[pid] for pid, parent in parents.items() if parent in alike)
 
     def kill(self) -> None:
-        """Python and JVM at once; workers are left to find out by themselves."""
+        """Kill Python and the JVM together; workers have to notice by themselves."""
         jvm = self.jvm()
         self.look()
         self.python.send(signal.SIGKILL)
@@ -164,7 +164,7 @@ class Driver:
             jvm.send(signal.SIGKILL)
 
     def tell_stacks(self) -> None:
-        """Let every thread of Python and of the JVM say where it is: into the log, and a file beside it."""
+        """Dump the stacks of all Python threads to the log, and those of the JVM to a file next to it."""
         jvm = self.jvm()
         self.python.send(signal.SIGUSR1)
         if jvm is not None and (program := shutil.which("jstack")) is not None:
@@ -180,11 +180,11 @@ class Driver:
         return code
 
     def left(self) -> list[Process]:
-        """What of it still runs."""
+        """Return its processes that are still running."""
         return [each for each in {*self.seen, self.python} if each.alive()]
 
     def end_all(self, patience: float) -> list[Process]:
-        """Wait for what a dead driver left behind, then kill it. Returns what had to be killed."""
+        """Wait for leftover processes of a dead driver, then kill them. Return those that had to be killed."""
         deadline = time.monotonic() + patience
         while (left := self.left()) and time.monotonic() < deadline:
             time.sleep(0.05)

@@ -1,11 +1,11 @@
-"""The victim: a program with every kind of keyed state, whose results no order of epochs, tasks or attempts may change.
+"""The victim: a program with every kind of keyed state, whose results are independent of epochs, tasks and attempts.
 
 numbers → records → first (value, list, map, timers) ─→ second (value, reducing, map) ─┬→ files, exactly once
                   └→ windows (event time, per key) ────────────────────────────────────┘
 
-`chaos.ends.programs` has the same stages between other ends. A key has records of one split only, or of one writer to
-it, so they come in order. Every record gets a tag that no two attempts would choose
-alike: if attempts were ever mixed, the tags in the output and in the two stages would differ.
+`chaos.ends.programs` uses the same stages with other sources and sinks. The records of a key come from one split, or
+from one writer to it, so they arrive in order. Every record gets a random tag: if results of different attempts were
+ever mixed, the tags in the output and in the two stages would differ.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from penstock.datastream.state import (
 )
 from penstock.datastream.window import TumblingEventTimeWindows
 
-# Workers import this module to unpickle the functions below: so the faults of storage reach every process of the job.
+# Workers import this module to unpickle the functions below, which installs the storage faults in every process.
 install()
 
 SPLITS = 2
@@ -46,9 +46,9 @@ LETTERS = 7
 WINDOW_MS = 400
 LIST_LENGTH = 16
 SOURCE = "numbers"
-"""The uid of whatever the records come from."""
+"""The uid of the source, whichever it is."""
 THE_END = 2**53
-"""A timer that only the end of the input fires: then each key says what its state is."""
+"""A timer that only fires at the end of the input, when each key emits its state."""
 
 
 class Record(NamedTuple):
@@ -58,14 +58,14 @@ class Record(NamedTuple):
 
 
 def record(number: int) -> Record:
-    """Record `number` of the input, the same for the source and the oracle."""
-    # Odd numbers and even ones are the two splits; a multiplier that is prime to KEYS spreads them.
+    """Return record `number` of the input, for both the source and the oracle."""
+    # Even and odd numbers are the two splits; a multiplier that is coprime to KEYS spreads them.
     key = number % SPLITS + SPLITS * ((number * 7919 // 13) % (KEYS // SPLITS))
     return Record(number, key, number * 10)
 
 
 class Numbers(Source):
-    """As many records as the file `total` says, or without it, without end: so the rig decides when the job is over."""
+    """Emits as many records as the file `total` says, or without end if it is missing: the rig decides when to stop."""
 
     bounded = True
 
@@ -87,7 +87,7 @@ class Numbers(Source):
         return {split: max(position, min(position + step, end + int(split))) for split, position in positions.items()}
 
     def read(self, split: str, start: Any, end: Any) -> Iterable[Any]:
-        # Time to be killed in.
+        # Gives faults time to hit.
         time.sleep(self._pace)
         return map(record, range(start, end, SPLITS))
 
@@ -99,7 +99,7 @@ class Numbers(Source):
 
 
 class First(KeyedProcessFunction):
-    """Counts, keeps lists and sums per window of time, and tags every record."""
+    """Counts records, keeps lists and sums per window of time, and tags every record."""
 
     def open(self, runtime_context: RuntimeContext) -> None:
         self.n = runtime_context.get_state(ValueStateDescriptor("n", int))
@@ -136,7 +136,7 @@ class First(KeyedProcessFunction):
 
 
 class Second(KeyedProcessFunction):
-    """Sums what comes from any number of keys, in any order, and passes it on as text."""
+    """Sums records of many keys, in any order, and emits them as text."""
 
     def open(self, runtime_context: RuntimeContext) -> None:
         self.n = runtime_context.get_state(ValueStateDescriptor("n", int))
@@ -178,7 +178,7 @@ class PerWindow(ProcessWindowFunction[Any, Any, Any, Any]):
 
 
 def note(key: int, n: int) -> str:
-    """Enough text that an epoch's delta is a file of its own and does not ride in the manifest."""
+    """Return text long enough that an epoch's delta gets its own file instead of being stored in the manifest."""
     return f"{key}:{n} " * 120
 
 
@@ -195,7 +195,7 @@ def letter(value: tuple[Any, ...]) -> int:
 
 
 def build(env: StreamExecutionEnvironment, total: str, out: str, per_epoch: int, pace_ms: int) -> None:
-    """Declare the program in an environment, over numbers and files."""
+    """Declare the program in an environment, with generated numbers and a file sink."""
     times = WatermarkStrategy.for_monotonous_timestamps()
     records = env.from_source(Numbers(total, per_epoch, pace_ms), source_name="numbers").uid(SOURCE)
     _, lines = declare(records, times)
@@ -203,9 +203,9 @@ def build(env: StreamExecutionEnvironment, total: str, out: str, per_epoch: int,
 
 
 def declare(records: DataStream, times: WatermarkStrategy) -> tuple[DataStream, DataStream]:
-    """The stages over a stream of records; with uids, so that any process finds the state again.
+    """Declare the stages over a stream of records, with uids by which any process finds the state.
 
-    Returns what the first stage gives, and the lines of all.
+    Returns the output of the first stage, and the lines of all stages.
     """
     times = times.with_timestamp_assigner(lambda value, _: value.timestamp)
     records = records.assign_timestamps_and_watermarks(times).uid("times")
@@ -224,7 +224,7 @@ def write_files(lines: DataStream, out: str) -> None:
     sink = (
         FileSink.for_row_format(out, Encoder.simple_string_encoder())
         .with_bucket_assigner(BucketAssigner.base_path_bucket_assigner())
-        # Parts span some epochs, and some are cut within one.
+        # Some parts span several epochs, and some roll within one.
         .with_rolling_policy(RollingPolicy.default_rolling_policy(16 * 1024, 2000, 2000))
         .build()
     )

@@ -1,4 +1,4 @@
-"""How far a run has come, kept in its work directory: another process of the rig goes on from there."""
+"""The progress of a run, stored in its work directory: another process of the rig can continue it."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from pathlib import Path
 
 @dataclass
 class Outcome:
-    """One fault that was injected, and what came of it."""
+    """An injected fault and its outcome."""
 
     index: int
     kind: str
     did: str
     recovery_s: float | None
-    """Until the job had completed two more epochs; None where the fault ended the driver's life."""
+    """Time until the job completed two more epochs; None if the fault ended the driver."""
     ended: str = ""
-    """What the driver said when it ended by itself; the rig started it again."""
+    """The driver's last message if it exited by itself; the rig restarted it."""
     missed: bool = False
-    """Whether there was nothing to do it to, as while a driver has no worker yet."""
+    """Whether the fault found no target, such as a worker while a driver has none yet."""
 
 
 @dataclass
@@ -29,22 +29,22 @@ class Progress:
     outcomes: list[Outcome] = field(default_factory=list)
     violations: list[str] = field(default_factory=list)
     seen: dict[str, dict[str, str]] = field(default_factory=dict)
-    """What the observer remembers."""
+    """The observer's memory."""
     driver: list[int] = field(default_factory=list)
-    """Process number and start time of the driver, to be ended by whoever goes on."""
+    """Pid and start time of the driver, for the process that continues the run to end it."""
     drivers: int = 0
     epochs: int = 0
     highest: int = 0
-    """The number of the last epoch that any driver completed."""
+    """The highest epoch that any driver completed."""
     left_behind: int = 0
-    """Processes that a dead driver left and that did not end by themselves."""
+    """Number of processes of dead drivers that did not exit by themselves."""
     savepoint: str = ""
-    """What the job last began with."""
+    """The savepoint that the job last started from."""
     parallelism: int = 2
     left: list[str] = field(default_factory=list)
-    """Lineages that the job has left with a savepoint."""
+    """Lineages that the job left with a savepoint."""
     total: int | None = None
-    """Records of the whole input, once the plan is through."""
+    """Number of records in the input, once all faults are done."""
     seconds: float = 0
     finished: bool = False
 
@@ -59,7 +59,7 @@ class Progress:
 
     @staticmethod
     def load(work: Path, plan: str) -> Progress:
-        """What is there, if it is of the same plan and not over; else a new beginning."""
+        """Load the stored progress if it has the same plan and is unfinished; otherwise start over."""
         file = work / "progress.json"
         if not file.exists():
             return Progress(plan)

@@ -1,4 +1,4 @@
-"""A run in one table: for people, and as Markdown for docs/."""
+"""The table of a run, for the console and as Markdown for docs/."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from chaos.plan import ALL_KINDS
 from chaos.progress import Outcome, Progress
 from chaos.rig import recovery
 
-_HEADS = ("fault", "times", "of which met nothing", "two epochs later, s (median / longest)", "driver ended by itself")
+_HEADS = ("fault", "count", "without a target", "recovery, s (median / max)", "driver exits")
 
 
 def rows(progress: Progress) -> list[tuple[str, ...]]:
@@ -29,12 +29,12 @@ def rows(progress: Progress) -> list[tuple[str, ...]]:
 
 
 def summary(progress: Progress) -> str:
-    state = f"{len(progress.violations)} violations" if progress.violations else "no violation"
+    state = f"{len(progress.violations)} violations" if progress.violations else "no violations"
     over = "" if progress.finished or progress.violations else " so far"
     records = f", {progress.total:,} records" if progress.total is not None else ""
     return (
         f"{len(progress.outcomes)} faults, {progress.drivers} drivers, {progress.epochs:,} epochs{records}, "
-        f"{progress.seconds / 60:.1f} minutes, {progress.left_behind} processes left behind: {state}{over}"
+        f"{progress.seconds / 60:.1f} minutes, {progress.left_behind} leftover processes: {state}{over}"
     )
 
 

@@ -1,5 +1,4 @@
-"""What an operator asks of the running job, by a file that it looks for again and again: to be saved, stopped with a
-savepoint, drained, or rescaled."""
+"""Requests to the running job through a file that the job polls: take a savepoint, stop with one, drain, or rescale."""
 
 from __future__ import annotations
 
@@ -13,7 +12,7 @@ from penstock.errors import PenstockError
 
 RESCALE, SAVE, STOP, DRAIN = "rescale", "savepoint", "stop", "drain"
 WIDTHS = (1, 2, 3, 5)
-"""The parallelisms that are asked for."""
+"""The parallelisms that are requested."""
 
 
 @dataclass(frozen=True)
@@ -28,12 +27,12 @@ def ask(work: Path, request: Request) -> None:
 
 
 def take_back(work: Path) -> None:
-    """A driver that comes later is not meant."""
+    """Withdraw a request, which must not reach a later driver."""
     (work / "request").unlink(missing_ok=True)
 
 
 def asked(work: Path) -> Request | None:
-    """What is asked for, once."""
+    """Return the pending request once, and remove it."""
     try:
         request = Request(**json.loads((work / "request").read_text()))
     except FileNotFoundError:
@@ -43,7 +42,7 @@ def asked(work: Path) -> Request | None:
 
 
 def answered(work: Callable[[], str], say: Callable[[str, str], None], word: str) -> str | None:
-    """Make a savepoint and tell of it. A disk may be full just then: the job goes on."""
+    """Make a savepoint and report it. If it fails, because the disk is full for instance, the job continues."""
     try:
         path = work()
     except PenstockError as error:

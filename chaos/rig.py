@@ -1,4 +1,4 @@
-"""The run: drivers are started, faults come as planned, the job must go on; in the end the oracle has its say."""
+"""The run: start drivers, inject the planned faults, check that the job recovers, and compare it with the oracle."""
 
 from __future__ import annotations
 
@@ -31,25 +31,25 @@ from penstock.testing.snapshots import last_manifest
 PER_EPOCH = 40
 PACE_MS = 30
 _PATIENCE_S = 180.0
-"""Without an epoch for so long the job hangs. A driver's start on a busy machine takes 30 s."""
+"""A job without an epoch for this long hangs. Starting a driver on a busy machine takes 30 s."""
 _FRUITLESS = 4
-"""Drivers in a row that complete no epoch, although nothing is done to them."""
+"""Maximum number of drivers in a row that complete no epoch without being hit by a fault."""
 _ENOUGH = 3
-"""Faults of one kind that must not mostly find nothing to be done to."""
+"""From this many faults of one kind on, most of them must find a target."""
 _TAIL_EPOCHS = 12
-"""Epochs after the last fault: the job must not only survive it."""
+"""Epochs after the last fault, to show that the job keeps running."""
 
 
 class DriverEnded(Exception):
-    """The driver is gone, and the rig did not do it."""
+    """The driver exited without the rig's doing."""
 
 
 class OutOfTime(Exception):
-    """The rig was told to stop here; the rest is for its next process."""
+    """The time limit is reached; the next process continues the run."""
 
 
 class Rig:
-    """`run` once. `say` gets a line per fault."""
+    """Runs a plan. Call `run` once; `say` receives a line per fault."""
 
     def __init__(
         self,
@@ -86,10 +86,10 @@ class Rig:
         return sum(len(life.faults) for life in self._plan)
 
     def run(self) -> bool:
-        """Whether the run came to its end; False if time was up. Violations are in `progress`."""
+        """Return whether the run is finished; False if time is up. Violations are in `progress`."""
         before = self.progress.seconds
         if self.progress.driver:
-            # A rig that was killed could not end its driver.
+            # A killed rig could not end its driver.
             Process(*self.progress.driver).send(9)
         self.observer.start()
         try:
@@ -125,13 +125,13 @@ class Rig:
             if self._deadline is not None and time.monotonic() > self._deadline:
                 raise OutOfTime
             if self.observer.violations:
-                raise Violation("the observer saw what must never be seen")
+                raise Violation("the observer found a violation")
             self._look_at_ends()
             self._do(life, fault)
             self.progress.seen = self.observer.remember()
             self.progress.save(self.work)
         if not life.faults[-1:] or not ALL_KINDS[life.faults[-1].kind].ends_life:
-            # The last life: it goes on to the end of the job.
+            # The last life lasts until the end of the job.
             self._master = life.master
 
     def _do(self, life: Life, fault: Fault) -> None:
@@ -159,7 +159,7 @@ class Rig:
         self.progress.outcomes.append(outcome)
         place = f"{fault.delay_ms} ms after {'the start' if fault.after == 'start' else f'epoch {self._epoch}'}"
         after = "" if outcome.recovery_s is None else f"; two epochs later after {outcome.recovery_s:.1f} s"
-        again = f"; the driver ended and was started again: {outcome.ended}" if outcome.ended else ""
+        again = f"; the driver exited and was restarted: {outcome.ended}" if outcome.ended else ""
         done = len(self.progress.outcomes)
         self._say(f"{done:3}/{self.count} {fault.kind:13} {place}: {did}{after}{again}")
 
@@ -167,7 +167,7 @@ class Rig:
 
     def start(self, master: str) -> Driver:
         for old in self._dead[:-1]:
-            # It had a whole life of another driver to see that its own is gone.
+            # Its processes had the lifetime of another driver to notice that it is dead.
             self.progress.left_behind += len(old.end_all(0))
             self._executor_directories |= old.executor_directories
         self._dead = self._dead[-1:]
@@ -191,16 +191,16 @@ class Rig:
         return driver
 
     def began_with(self, savepoint: str, parallelism: int) -> None:
-        """From now on drivers begin with it, and go on from what the first of them made of it."""
+        """Start drivers from this savepoint from now on; they continue from the checkpoints that follow it."""
         self.progress.left = [each.name for each in lineages(self.work / "checkpoints")]
         self.progress.savepoint, self.progress.parallelism = savepoint, parallelism
         self.progress.save(self.work)
 
     def records_read(self) -> int:
-        """How many records the newest checkpoint has read."""
+        """Return how many records the newest checkpoint has read."""
         found = lineages(self.work / "checkpoints")
         if found:
-            # It may be damaged just now, or gone because a newer one is there.
+            # It can be damaged at the moment, or just replaced by a newer one.
             with suppress(PenstockError):
                 self._read = last_manifest(LocalStorage(found[-1])).records.get(SOURCE, 0)
         return self._read
@@ -210,7 +210,7 @@ class Rig:
             raise Violation("; ".join(seen))
 
     def buried(self, driver: Driver) -> None:
-        """It is dead; what it left behind may live on for a while."""
+        """Mark the driver as dead; processes that it left behind can live on for a while."""
         self._driver = None
         self._dead.append(driver)
 
@@ -220,7 +220,7 @@ class Rig:
         return self._driver
 
     def _await(self, what: str) -> list[str]:
-        """The next word of this kind from the driver. Raises DriverEnded, or Violation if nothing comes for long."""
+        """Return the driver's next message of this kind. Raises DriverEnded, or Violation after a timeout."""
         driver = self._driver
         assert driver is not None
         deadline = time.monotonic() + _PATIENCE_S
@@ -234,7 +234,7 @@ class Rig:
                 if time.monotonic() > deadline:
                     driver.tell_stacks()
                     raise Violation(
-                        f"no '{what}' from the driver for {_PATIENCE_S:.0f} s; the end of {driver.log}:\n"
+                        f"no '{what}' from the driver for {_PATIENCE_S:.0f} s; the last lines of {driver.log}:\n"
                         f"{tail(driver.log)}"
                     ) from None
                 continue
@@ -250,10 +250,10 @@ class Rig:
         if self._from_scratch:
             self._from_scratch = False
             if "from scratch" not in driver.log.read_text(errors="replace"):
-                raise Violation(f"a job on the Memory backend began anew and did not say so; see {driver.log}")
+                raise Violation(f"a job on the Memory backend started over without logging it; see {driver.log}")
 
     def _next_epochs(self, master: str, count: int) -> str:
-        """Wait for epochs that end from now on; start drivers as needed. Returns what drivers said when they ended."""
+        """Wait for epochs that end from now on; start drivers as needed. Return the drivers' last messages."""
         ended = []
         seen = fruitless = 0
         driver = self._running(master)
@@ -289,7 +289,7 @@ class Rig:
             if isinstance(self.ends, ServedEnds):
                 self.progress.total = self.ends.end_input(_TAIL_EPOCHS * PER_EPOCH)
             else:
-                # More than any driver has read, also one whose checkpoints died with it.
+                # More than any driver has read, including those whose checkpoints were lost with them.
                 self.progress.total = (self.progress.highest + _TAIL_EPOCHS) * PER_EPOCH
             self.progress.save(self.work)
         if isinstance(self.ends, FileEnds):
@@ -302,17 +302,17 @@ class Rig:
                     ask(self.work, Request(DRAIN))
                 self._await("finished")
             except DriverEnded:
-                self._say(f"the driver ended before the job was over: {self._bury()}")
+                self._say(f"the driver exited before the job finished: {self._bury()}")
                 continue
             if driver.wait(60) != 0:
-                raise Violation(f"the job finished, but its driver ended with {driver.code()}; see {driver.log}")
+                raise Violation(f"the job finished, but its driver exited with {driver.code()}; see {driver.log}")
             self.buried(driver)
             self._check()
             return
-        raise Violation("the job does not come to its end")
+        raise Violation("the job does not finish")
 
     def _await_all_read(self, driver: Driver, total: int) -> None:
-        """Until a checkpoint holds as many records as there are. Raises as `_await`."""
+        """Wait until a checkpoint includes all records. Raises like `_await`."""
         deadline = time.monotonic() + _PATIENCE_S
         before = 0
         while (read := self.records_read()) < total:
@@ -325,8 +325,8 @@ class Rig:
             if time.monotonic() > deadline:
                 driver.tell_stacks()
                 raise Violation(
-                    f"the job has read {read} of {total} records, and no more for {_PATIENCE_S:.0f} s; the end of "
-                    f"{driver.log}:\n{tail(driver.log)}"
+                    f"the job has read {read} of {total} records, and no more for {_PATIENCE_S:.0f} s; the last lines "
+                    f"of {driver.log}:\n{tail(driver.log)}"
                 )
 
     def _check(self) -> None:
@@ -349,7 +349,7 @@ class Rig:
             driver.end_all(5)
             self._executor_directories |= driver.executor_directories
         self._dead.clear()
-        # Spark puts the directories of executors beside its own code, and nobody removes them.
+        # Spark creates the directories of executors next to its own code and never removes them.
         for directory in self._executor_directories:
             application = directory.parent
             shutil.rmtree(application if application.name.startswith("app-") else directory, ignore_errors=True)
@@ -365,10 +365,10 @@ class Rig:
 
 
 def reason(log: Path) -> str:
-    """The last error a driver told of, short: neither the source lines below it nor the advice."""
+    """Return the last error in a driver's log, without source lines and advice."""
     skipped = (SAYS, " ", "\t", "Fix:", "Operator ")
     lines = [text for text in tail(log).splitlines() if text.strip() and not text.startswith(skipped)]
-    return lines[-1][:200] if lines else "without a word"
+    return lines[-1][:200] if lines else "no message"
 
 
 def tail(log: Path, lines: int = 15) -> str:
@@ -376,16 +376,16 @@ def tail(log: Path, lines: int = 15) -> str:
 
 
 def blind(outcomes: list[Outcome]) -> list[str]:
-    """Kinds of fault that mostly found nothing to be done to: then the run says little, and the rig looks wrongly."""
+    """Return the kinds of fault that mostly found no target: such a run proves little, and the rig needs fixing."""
     found = []
     for kind in sorted({outcome.kind for outcome in outcomes}):
         missed = [outcome.missed for outcome in outcomes if outcome.kind == kind]
         if len(missed) >= _ENOUGH and sum(missed) * 2 > len(missed):
-            found.append(f"{kind}: {sum(missed)} of {len(missed)} found nothing to be done to; the rig is blind")
+            found.append(f"{kind}: {sum(missed)} of {len(missed)} faults found no target; the rig is blind")
     return found
 
 
 def recovery(outcomes: list[Outcome]) -> str:
-    """Median and longest time to the second epoch after a fault."""
+    """Return the median and maximum time to the second epoch after a fault."""
     times = [outcome.recovery_s for outcome in outcomes if outcome.recovery_s is not None]
     return f"{median(times):.1f} / {max(times):.1f}" if times else "–"

@@ -1,7 +1,7 @@
-"""Storage that fails, below the product: an audit hook delays or refuses file operations while a control file says so.
+"""Storage faults below Penstock: an audit hook delays or rejects file operations as a control file demands.
 
-Python tells audit hooks of every open, rename, link and mkdir before it does them; one that raises keeps it from being
-done. The control file is mapped, so that a look at it costs nothing while it says that storage is well.
+Python calls audit hooks before every open, rename, link and mkdir; a hook that raises prevents the operation. The
+control file is memory-mapped, so checking it is free while storage is healthy.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any
 
 VARIABLE = "PENSTOCK_CHAOS_STORAGE"
-"""The control file and the directories it speaks of, separated by `os.pathsep`."""
+"""The control file and the directories it applies to, separated by `os.pathsep`."""
 
 WELL, FULL, FAILING, SLOW = range(4)
 _CONTROL = struct.Struct("<BBH")
-"""What storage does, how many operations of a hundred, and for SLOW the milliseconds of each."""
+"""The kind of fault, the percentage of operations affected, and for SLOW the milliseconds per operation."""
 
 _CHANGES = {"os.rename", "os.link", "os.mkdir", "os.remove", "os.rmdir", "os.truncate"}
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
@@ -29,7 +29,7 @@ _installed = False
 
 
 def set_storage(control: Path, what: int, percent: int = 100, delay_ms: int = 0) -> None:
-    """Called by the rig: from now on storage is like this, in every process of the job."""
+    """Set the condition of storage in every process of the job. Called by the rig."""
     with control.open("r+b") as file:
         file.write(_CONTROL.pack(what, percent, delay_ms))
 
@@ -39,7 +39,7 @@ def create(control: Path) -> None:
 
 
 def install() -> None:
-    """Called in every process of the job; does nothing where no rig set the variable."""
+    """Install the hook. Called in every process of the job; has no effect unless a rig has set the variable."""
     global _installed
     paths = os.environ.get(VARIABLE, "").split(os.pathsep)
     if _installed or not paths[0]:

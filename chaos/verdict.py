@@ -1,4 +1,4 @@
-"""The comparison in the end: what the finished job has given, holds and has saved, with what it must."""
+"""The final comparison: the output, state and savepoints of the finished job against the expected ones."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from penstock.testing.snapshots import last_manifest
 
 
 def check_finished(work: Path, ends: FileEnds | ServedEnds, backend: str, total: int, left: int) -> list[str]:
-    """Violations. `left`: how many lineages the job has left with a savepoint."""
+    """Return the violations. `left` is the number of lineages that the job left with a savepoint."""
     wanted = oracle.expected(range(total))
     runs = ends.output()
     if backend == "memory":
-        # Every driver is a run of its own, and the last one must have given everything.
+        # Every driver is a separate run, and the last one must have written everything.
         last = max(runs, key=lambda run: runs[run].lines.total(), default=None)
         return oracle.check_output(runs, wanted, last)
     lineage = lineages(work / "checkpoints")[-1]
     if set(runs) == {"all"}:
-        # A table does not say which run a row is of.
+        # A table does not record which run wrote a row.
         runs_of_job, output = runs, runs["all"]
     elif left and len(runs) <= left + 1:
         runs_of_job = {"all": oracle.together(runs)}
@@ -45,7 +45,7 @@ def check_finished(work: Path, ends: FileEnds | ServedEnds, backend: str, total:
 
 
 def check_savepoints(work: Path, ends: FileEnds | ServedEnds) -> list[str]:
-    """Each is one, with what the records that it has read make of state, or says that it is not complete."""
+    """Check that each savepoint is incomplete, or holds exactly the state of the records it has read."""
     violations = []
     elsewhere = {**ends.where(), "out": str(work / "unused")}
     for found in list_savepoints(savepoint_storage(str(work / "savepoints"))):
@@ -55,12 +55,12 @@ def check_savepoints(work: Path, ends: FileEnds | ServedEnds) -> list[str]:
             continue
         held, numbers = saved_states(found.where, elsewhere)
         records = found.metadata.sources[SOURCE].records
-        # What a server has brought, it may have brought in another order.
+        # A server can have received records in a different order.
         if len(numbers) != records or (isinstance(ends, FileEnds) and numbers != list(range(records))):
-            violations.append(f"{found.where}: it has read {records} records, and holds state of {len(numbers)}")
+            violations.append(f"{found.where}: it has read {records} records, but holds state of {len(numbers)}")
         wanted = oracle.expected(numbers).states
         violations += [
-            f"{found.where}: '{name}' of '{operator}' is not what the records make that it has read"
+            f"{found.where}: '{name}' of '{operator}' does not match the records it has read"
             for operator, name in held
             if held[operator, name] != wanted[operator, name]
         ]

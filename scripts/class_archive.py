@@ -1,10 +1,10 @@
-"""An archive of Spark's classes as a JVM has them in memory (class data sharing), for tests, which start many JVMs.
+"""An archive of Spark's classes for class data sharing, used by tests, which start many JVMs.
 
-Most of what a JVM does until its first epoch is over is to read, check and link ten thousand classes. One that maps
-them takes 9 s of CPU from its start to the end of a small job, where another takes 16. One that finds the archive
-missing, or made from other jars or by another Java, goes on without it.
+Until its first epoch is complete, a JVM mostly reads, verifies and links ten thousand classes. With the archive mapped,
+a JVM takes 9 s of CPU from its start to the end of a small job instead of 16. A JVM for which the archive is missing,
+or was made from other jars or by another Java, runs without it.
 
-`python -m scripts.class_archive FILE` makes one from what a small job loads.
+`python -m scripts.class_archive FILE` creates one from the classes that a small job loads.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ _WITH = "PYSPARK_SUBMIT_ARGS"
 
 
 def use(archive: Path, environment: MutableMapping[str, str]) -> None:
-    """Every driver that is started in this environment, and its executors on this machine, have the archive."""
+    """Make every driver started in this environment, and its local executors, use the archive."""
     environment[_WITH] = _arguments(*2 * [f"-XX:SharedArchiveFile={archive}"])
 
 
 def without(environment: MutableMapping[str, str]) -> dict[str, str]:
-    """The environment of a user, who has no archive."""
+    """Return the environment without the archive, like a user's."""
     return {name: value for name, value in environment.items() if name != _WITH}
 
 
 def make(archive: Path) -> None:
-    # Whoever maps a file that is not complete dies of it.
+    # A JVM that maps an incomplete file crashes.
     unfinished = archive.with_suffix(".unfinished")
     unfinished.unlink(missing_ok=True)
-    # It tells of each of the classes that cannot be in it.
+    # Otherwise it logs every class that cannot be archived.
     options = f"-XX:ArchiveClassesAtExit={unfinished} -Xlog:disable"
     with tempfile.TemporaryDirectory(prefix="penstock-classes-") as folder:
         subprocess.run(
@@ -50,7 +50,7 @@ def _arguments(driver: str, executor: str) -> str:
     pyspark = find_spec("pyspark")
     assert pyspark is not None
     assert pyspark.origin is not None
-    # An archive is for one class path, and that of executors begins so. PySpark looks for jars beside its real path.
+    # An archive is tied to a class path, and that of executors begins with this jar. PySpark uses its resolved path.
     (first,) = (Path(pyspark.origin).resolve().parent / "jars").glob("slf4j-api-*.jar")
     settings = {
         "spark.driver.extraClassPath": str(first),
@@ -62,7 +62,7 @@ def _arguments(driver: str, executor: str) -> str:
 
 
 def _job(folder: str) -> None:
-    """Two epochs with an exchange and state, which load what most jobs need."""
+    """Run two epochs with an exchange and state, which load the classes that most jobs need."""
     from penstock.common import Configuration
     from penstock.datastream import StreamExecutionEnvironment
     from penstock.datastream.connectors import DiscardingSink
@@ -84,7 +84,7 @@ def _job(folder: str) -> None:
     gateway = session.sparkContext._gateway
     assert gateway is not None
     session.stop()
-    # It writes the archive when it ends in good order, which it does when nobody writes to it any more.
+    # The JVM writes the archive on a regular exit, which happens when its standard input is closed.
     gateway.proc.stdin.close()
     gateway.proc.wait()
 

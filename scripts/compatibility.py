@@ -1,8 +1,8 @@
-"""Writes docs/migrate/compatibility.md: every public name of PyFlink's DataStream API, and whether it is here.
+"""Generate docs/migrate/compatibility.md: every public name of PyFlink's DataStream API, and whether Penstock has it.
 
-`make compatibility` runs it. What it finds itself: which names there are, and which calls they take. What is said of
-absent and differing names is written by hand in penstock/compatibility.py; an entry there that is no longer true, and
-an absent name without one, are errors.
+`make compatibility` runs it. The script finds the names and compares their signatures. The explanations for absent and
+differing names are written by hand in penstock/compatibility.py; an outdated entry there, or an absent name without an
+entry, is an error.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from scripts.pyflink_wheel import RELEASE, file_names, read
 PAGE = Path(__file__).parents[1] / "docs" / "migrate" / "compatibility.md"
 PACKAGES = ("common", "datastream", "metrics", "util")
 WITHOUT_NAMES = ("table", "java_gateway")
-"""Modules that are absent as a whole and that nobody wants listed name by name."""
+"""Modules that are absent altogether, and are not listed name by name."""
 
 SAME, DIFFERENT, ABSENT = "same", "differs", "absent"
 
 
 class StaleEntries(Exception):
-    """penstock/compatibility.py and the two libraries do not agree; the message lists where."""
+    """penstock/compatibility.py disagrees with the two libraries; the message lists the entries."""
 
 
 @dataclass
@@ -44,7 +44,7 @@ class Finding:
 
 
 class Comparison:
-    """Reads both libraries; `modules` holds the findings by PyFlink's module, `problems` what must be mended."""
+    """Compares both libraries; `modules` has the findings by PyFlink module, `problems` the errors to fix."""
 
     def __init__(self) -> None:
         self.modules: dict[str, list[Finding]] = {}
@@ -78,7 +78,7 @@ class Comparison:
         self.reexports[module] = passed_on
 
     def _import(self, module: str) -> Any:
-        """Our module, or the error that tells of its absence."""
+        """Return our module, or the ImportError if it is absent."""
         try:
             return importlib.import_module(module.replace("pyflink", "penstock", 1))
         except ImportError as error:
@@ -149,19 +149,19 @@ class Comparison:
     def _check_entries(self) -> None:
         for key in ALTERNATIVES:
             if key in self._present:
-                self.problems.append(f"{key} is there, but is listed as absent")
+                self.problems.append(f"{key} exists, but is listed as absent")
             elif key not in self._used | self._asked and not self._is_module(key):
                 self.problems.append(f"{key} is listed as absent, but PyFlink has no such name")
         for key in DIFFERS:
             if key not in self._used:
-                self.problems.append(f"{key} has a note, but is no name that both have")
+                self.problems.append(f"{key} has a note, but the two libraries do not share this name")
 
     def _is_module(self, key: str) -> bool:
         file = f"pyflink/{key.replace('.', '/')}"
         if f"{file}.py" not in file_names() and f"{file}/__init__.py" not in file_names():
             return False
         if not isinstance(self._import(f"pyflink.{key}"), ImportError):
-            self.problems.append(f"{key} is there, but is listed as absent")
+            self.problems.append(f"{key} exists, but is listed as absent")
         return True
 
 
@@ -177,16 +177,16 @@ def _same_tail(key: str, path: str) -> bool:
     return key.rpartition(".")[2] == path.rpartition(".")[2]
 
 
-# -- what calls a name takes -------------------------------------------------------------------------------------------
+# -- signatures --------------------------------------------------------------------------------------------------------
 
 
 def call_difference(theirs: Iterable[Parameter], function: Any, is_method: bool) -> str:
-    """Which calls that PyFlink allows are not allowed here; empty if all are."""
+    """Describe which calls that PyFlink accepts are rejected here; empty if all are accepted."""
     try:
         ours = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):
-        return "is no function here"
-    # A function found on its class still has `self`; a class method or a static one has not.
+        return "is not a function here"
+    # A function looked up on its class still has `self`; class methods and static methods do not.
     if is_method and inspect.isfunction(function) and ours and ours[0].name == "self":
         ours = ours[1:]
     wanted = [parameter for parameter in theirs if not _is_java(parameter)]
@@ -203,16 +203,16 @@ def call_difference(theirs: Iterable[Parameter], function: Any, is_method: bool)
             else:
                 said.append(f"no parameter `{parameter.name}`")
         elif parameter.kind == "plain" and (place >= len(order) or order[place] != parameter.name):
-            said.append(f"`{parameter.name}` stands at another place")
+            said.append(f"`{parameter.name}` is at a different position")
         elif parameter.default is not None and not _same_default(parameter.default, mine.default):
             default = "no default" if mine.default is mine.empty else f"the default `{mine.default!r}`"
             said.append(f"`{parameter.name}` has {default}, not `{parameter.default}`")
     if any(p.kind == "*args" for p in wanted) and not many:
-        said.append("takes no further arguments")
+        said.append("accepts no additional positional arguments")
     names = {p.name for p in wanted}
     required = [p.name for p in ours if p.default is p.empty and p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
     renamed = {text.split("`")[3] for text in said if "is called" in text}
-    said += [f"`{name}` must be given too" for name in required if name not in names and name not in renamed]
+    said += [f"`{name}` is also required" for name in required if name not in names and name not in renamed]
     return "; ".join(said)
 
 
@@ -231,9 +231,9 @@ def _same_default(theirs: str, ours: Any) -> bool:
 
 def _constructor_difference(theirs: Name, ours: Any) -> str:
     if not isinstance(ours, type):
-        return "is no class here"
+        return "is not a class here"
     constructor = theirs.members.get("__init__")
-    # PyFlink's own code, not the user's, makes objects around Java objects.
+    # Constructors that wrap Java objects are for PyFlink's own code, not for users.
     if constructor is None or any(_is_java(p) and p.default is None for p in constructor.parameters):
         return ""
     own = vars(ours).get("__init__")
@@ -258,13 +258,13 @@ def page(comparison: Comparison) -> str:
     lines = [
         "# Compatibility with PyFlink",
         "",
-        "A PyFlink 2.3 DataStream program runs here when its import root `pyflink` is changed to `penstock`, as far as "
-        "its names are *same* below. A name is the same if every call that PyFlink's signature allows is allowed here. "
-        "An absent name raises with what to use instead. Parameters that take Java objects are left out, and so are "
-        "members of absent classes, which are counted.",
+        "A PyFlink 2.3 DataStream program runs on Penstock if you change its import root from `pyflink` to `penstock` "
+        "and it uses only names listed as *same* below. A name is the same if Penstock accepts every call that "
+        "PyFlink's signature accepts. An absent name raises an error that names the alternative. Parameters that take "
+        "Java objects are ignored. Members of absent classes are counted but not listed.",
         "",
-        f"`make compatibility` writes this page from {RELEASE.replace('==', ' ')} and the code of Penstock; what is "
-        "said of absent and differing names comes from `penstock/compatibility.py`.",
+        f"`make compatibility` generates this page from {RELEASE.replace('==', ' ')} and Penstock's code; the "
+        "explanations for absent and differing names come from `penstock/compatibility.py`.",
         "",
         "| | names and members |",
         "|---|---|",
@@ -283,9 +283,9 @@ def _section(module: str, findings: list[Finding], passed_on: list[Finding]) -> 
     there = [finding.path for finding in passed_on if finding.status == SAME]
     away = [finding.path for finding in passed_on if finding.status == ABSENT]
     if there:
-        yield f"Passed on from other modules: {_code(there)}.\n"
+        yield f"Re-exported from other modules: {_code(there)}.\n"
     if away:
-        yield f"Absent, as in the modules they come from: {_code(away)}.\n"
+        yield f"Absent, as in the modules that define them: {_code(away)}.\n"
     same = [finding.path for finding in findings if finding.status == SAME]
     if same:
         yield f"Same: {'; '.join(_by_class(same))}.\n"
@@ -306,7 +306,7 @@ def _by_class(paths: list[str]) -> Iterator[str]:
 
 
 def _rows(findings: list[Finding]) -> Iterator[str]:
-    """One row per difference, one per reason of absence."""
+    """Yield one row per difference, and one per reason of absence."""
     for finding in findings:
         if finding.status == DIFFERENT:
             yield f"| `{finding.path}` | {DIFFERENT} | {_sentence(finding.how)} |"
@@ -332,7 +332,7 @@ def render() -> str:
     comparison = Comparison()
     if comparison.problems:
         listed = "\n".join(f"  {problem}" for problem in sorted(set(comparison.problems)))
-        raise StaleEntries(f"Mend these in penstock/compatibility.py:\n{listed}")
+        raise StaleEntries(f"Fix these entries in penstock/compatibility.py:\n{listed}")
     return page(comparison)
 
 

@@ -1,8 +1,8 @@
-"""Draw how penstock's packages import each other: `make graph` writes docs/internals/import-graph.svg.
+"""Draw how Penstock's packages import each other: `make graph` writes docs/internals/import-graph.svg.
 
-The rows are the layers of the import contract in pyproject.toml, from the top to the bottom. An arrow runs from a
-package to one that it imports, and its width grows with the number of modules that do. Arrows to the next row are
-straight; those that pass rows run outside. Where a direct import also has a longer way round, the arrow is pale.
+The rows are the layers of the import contract in pyproject.toml, from top to bottom. An arrow points from a package to
+one that it imports, and its width grows with the number of importing modules. Arrows to the next row are straight;
+those that skip rows run along the side. An arrow is pale if the import also exists indirectly.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ HERE = Path(__file__).parents[1]
 TARGET = HERE / "docs" / "internals" / "import-graph.svg"
 
 Edges = Counter[tuple[str, str]]
-"""By importing and imported package, how many modules of the first import the second."""
+"""Number of importing modules, by importing and imported package."""
 
 
 class Size(NamedTuple):
@@ -32,7 +32,7 @@ class Size(NamedTuple):
 
 
 class Box(NamedTuple):
-    """A package on the page: its left edge and its top."""
+    """A package on the page: its left and top edges."""
 
     x: float
     y: float
@@ -48,14 +48,14 @@ class Box(NamedTuple):
 
 _WIDTH, _HEIGHT = 180, 38
 _ACROSS, _DOWN = 28, 26
-"""Between two boxes of a row, and between two rows."""
+"""Gaps between the boxes of a row, and between rows."""
 _TOP, _LEFT, _LANES = 66, 28, 310
-"""Of the page: above the first row, left of it, and on the right for what passes rows."""
+"""Margins: above the first row, to its left, and on the right for arrows that skip rows."""
 _COLOURS = ("#38618c", "#b0492c", "#4b7f52", "#8a5a9e", "#b58a1f", "#2f8f9d", "#a23e6c", "#5c6b73")
 
 
 def contract(root: Path = HERE) -> tuple[list[list[str]], bool]:
-    """The layers in pyproject.toml, from the top, and whether imports for type checking count in it."""
+    """Return the layers in pyproject.toml, top first, and whether imports for type checking count."""
     settings = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["importlinter"]
     layers = next(each for each in settings["contracts"] if each["type"] == "layers")["layers"]
     rows = [[name.strip(" ()") for name in re.split("[|:]", layer)] for layer in layers]
@@ -63,7 +63,7 @@ def contract(root: Path = HERE) -> tuple[list[list[str]], bool]:
 
 
 def imports(type_checking: bool, root: str = "penstock") -> Edges:
-    """Direct imports from one package to another."""
+    """Return the direct imports between packages."""
     graph = grimp.build_graph(root, exclude_type_checking_imports=not type_checking, cache_dir=None)
     edges: Edges = Counter()
     for module in graph.modules:
@@ -73,18 +73,18 @@ def imports(type_checking: bool, root: str = "penstock") -> Edges:
 
 
 def _package(module: str) -> str:
-    """The part behind `penstock`; empty for that module itself."""
+    """Return the part after `penstock.`; empty for the top-level module itself."""
     return module.partition(".")[2].partition(".")[0]
 
 
 def size(package: str, root: Path = HERE / "penstock") -> Size:
-    """Of a package, or of a module that stands alone."""
+    """Return the size of a package or of a top-level module."""
     files = sorted((root / package).rglob("*.py")) or [root / f"{package}.py"]
     return Size(len(files), sum(len(path.read_text().splitlines()) for path in files))
 
 
 def implied(edges: Edges) -> set[tuple[str, str]]:
-    """The edges that have a longer way round over other edges."""
+    """Return the edges that also exist indirectly, through other edges."""
     below: dict[str, set[str]] = {}
     for importer, imported in edges:
         below.setdefault(importer, set()).add(imported)
@@ -103,7 +103,7 @@ def implied(edges: Edges) -> set[tuple[str, str]]:
 
 
 def draw(rows: list[list[str]], edges: Edges, sizes: dict[str, Size]) -> str:
-    """The picture as SVG, with `data-from` and `data-to` at every arrow."""
+    """Return the picture as SVG, with `data-from` and `data-to` on every arrow."""
     boxes = _boxes(rows)
     row_of = {package: number for number, row in enumerate(rows) for package in row}
     across = max(box.right for box in boxes.values())
@@ -116,8 +116,8 @@ def draw(rows: list[list[str]], edges: Edges, sizes: dict[str, Size]) -> str:
         f'<rect width="{width:.0f}" height="{height:.0f}" fill="#fff"/>',
         f'<text x="{_LEFT}" y="22" class="name">Imports between the packages of penstock</text>',
         f'<text x="{_LEFT}" y="40">Rows are layers: a package imports only from rows below it.</text>',
-        f'<text x="{_LEFT}" y="54">The wider an arrow, the more modules import. Pale arrows also have a longer way '
-        f"round.</text>",
+        f'<text x="{_LEFT}" y="54">The wider an arrow, the more modules import. Pale arrows also exist indirectly.'
+        f"</text>",
     ]
     for row in rows:
         y = boxes[row[0]].y - _DOWN / 4
@@ -127,7 +127,7 @@ def draw(rows: list[list[str]], edges: Edges, sizes: dict[str, Size]) -> str:
         )
     pale = implied(edges)
     lanes = _lanes(edges, row_of)
-    # What is drawn later covers what is drawn before.
+    # Later elements cover earlier ones.
     order = sorted(edges, key=lambda edge: (edge not in pale, row_of[edge[0]], edge))
     parts += [_arrow(edge, edges, boxes, row_of, lanes, edge in pale) for edge in order]
     for package, box in boxes.items():
@@ -154,7 +154,7 @@ def _boxes(rows: list[list[str]]) -> dict[str, Box]:
 
 
 def _lanes(edges: Edges, row_of: dict[str, int]) -> dict[tuple[str, str], int]:
-    """For each arrow that passes rows, how far outside it runs: none crosses another that it could let inside."""
+    """Assign each arrow that skips rows a distance from the boxes, avoiding overlaps and unnecessary crossings."""
     passing = [edge for edge in edges if row_of[edge[1]] - row_of[edge[0]] > 1 or row_of[edge[1]] <= row_of[edge[0]]]
     passing.sort(key=lambda edge: (abs(row_of[edge[1]] - row_of[edge[0]]), row_of[edge[0]], edge))
     lanes: dict[tuple[str, str], int] = {}
@@ -182,7 +182,7 @@ def _arrow(
     colour = "#e00000" if upward else _COLOURS[row_of[edge[0]] % len(_COLOURS)]
     stroke = 0.8 + min(edges[edge], 64) ** 0.5 / 2.5
     if edge not in lanes:
-        # Arrows to a box from several boxes end at different places.
+        # Spread the ends of arrows that lead to the same box.
         start = importer.x + _WIDTH / 2 + (imported.x - importer.x) / 6
         end = imported.x + _WIDTH / 2 + (importer.x - imported.x) / 6
         path = f"M{start:.1f} {importer.bottom:.1f} L{end:.1f} {imported.y - 5:.1f}"
@@ -190,7 +190,7 @@ def _arrow(
     else:
         count = max(lanes.values()) + 1
         outside = max(box.right for box in boxes.values()) + 26 + lanes[edge] * (_LANES - 40) / count
-        # Lower for a box on the left: the arrows of the next one in its row lie above.
+        # Lower for boxes on the left, because arrows of their right neighbors are above.
         leaves = importer.bottom - 6 - 7 * round((importer.x - _LEFT) / (_WIDTH + _ACROSS))
         meets = imported.y + 9
         path = (
@@ -209,7 +209,7 @@ def _arrow(
 
 
 def drawn(svg: str) -> tuple[list[list[str]], set[tuple[str, str]]]:
-    """What a picture shows: its layers, and its arrows without their widths."""
+    """Parse a picture: return its layers, and its arrows without widths."""
     root = ElementTree.fromstring(svg)
     layers = [each.attrib["data-layer"].split() for each in root.iter() if "data-layer" in each.attrib]
     arrows = {(each.attrib["data-from"], each.attrib["data-to"]) for each in root.iter() if "data-from" in each.attrib}

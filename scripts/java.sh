@@ -1,13 +1,13 @@
 #!/bin/sh
-# Make sure Spark finds Java 17 or later. Silent when it does.
-# Where Java is missing, install Debian's headless JRE if we may, else print the command to run.
+# Make sure that Spark finds Java 17 or later. Prints nothing if it does.
+# If Java is missing, install Debian's headless JRE if permitted, otherwise print the command to run.
 set -eu
 
 NEEDED=17
 
 say() { printf '%s\n' "$*" >&2; }
 
-# The version text of a java command, such as 17.0.15 or 1.8.0_392. Empty if it does not run.
+# Print the version of a java command, such as 17.0.15 or 1.8.0_392. Empty if the command fails.
 version_of() { "$1" -version 2>&1 | sed -n 's/.* version "\([^"]*\)".*/\1/p' | head -n 1; }
 
 new_enough() {
@@ -15,7 +15,7 @@ new_enough() {
     [ -n "$major" ] && [ "$major" -ge "$NEEDED" ]
 }
 
-# Spark takes JAVA_HOME over PATH, so no installation would help against a wrong one.
+# Spark prefers JAVA_HOME to PATH, so installing Java would not help if it is wrong.
 if [ -n "${JAVA_HOME:-}" ]; then
     found=$(version_of "$JAVA_HOME/bin/java")
     new_enough "$found" && exit 0
@@ -33,7 +33,7 @@ if ! command -v apt-get >/dev/null 2>&1; then
     exit 1
 fi
 
-# Debian 13 has no Java 17; its default is newer. An empty package list knows neither.
+# Debian 13 has no Java 17; its default is newer. An empty package list has neither.
 package() {
     if apt-cache show openjdk-17-jre-headless >/dev/null 2>&1; then
         echo openjdk-17-jre-headless
@@ -56,18 +56,18 @@ trap 'rm -f "$log"' EXIT
 apt() { $as_root DEBIAN_FRONTEND=noninteractive apt-get -qq "$@" >>"$log" 2>&1 </dev/null; }
 
 say "Installing Debian's headless JRE (download about 50 MB)."
-# One broken package source fails the update but need not stop us: the installation decides.
+# A broken package source fails the update, but the installation can still succeed.
 apt update || true
 if ! apt install -y --no-install-recommends "$(package)"; then
     cat "$log" >&2
-    say "The installation of $(package) failed; apt-get's words are above."
+    say "Installing $(package) failed; see the output of apt-get above."
     exit 1
 fi
 
 found=$(version_of java)
 if ! new_enough "$found"; then
     say "$(package) is installed, but PATH still has ${found:+Java }${found:-no java}."
-    say "Set JAVA_HOME to the new one; they are under /usr/lib/jvm."
+    say "Set JAVA_HOME to the new one; it is below /usr/lib/jvm."
     exit 1
 fi
 say "Java $found is ready."

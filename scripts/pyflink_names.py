@@ -1,4 +1,4 @@
-"""The public names of PyFlink, read from its source: it cannot be imported beside PySpark, whose py4j is another."""
+"""Read PyFlink's public names from its source: its py4j conflicts with PySpark's, so it cannot be imported."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ class Parameter:
     kind: str
     """`plain`, `*args`, `keyword` or `**kwargs`."""
     default: str | None = None
-    """Its source; None where there is none."""
+    """The source of the default; None if the parameter has none."""
 
 
 @dataclass
 class Name:
-    """A module's name, or a member of a class. `kind` is class, function, method, property or value."""
+    """A name in a module, or a member of a class. `kind` is class, function, method, property or value."""
 
     name: str
     kind: str
@@ -27,14 +27,14 @@ class Name:
     bases: list[str] = field(default_factory=list)
     value: str | None = None
     home: str = ""
-    """The module that defines it, where that is another."""
+    """The module that defines it, if it is re-exported."""
 
     def public_members(self) -> dict[str, Name]:
         return {name: member for name, member in self.members.items() if not name.startswith("_")}
 
 
 def public_names(module: str, read: Callable[[str], str], is_package: bool) -> dict[str, Name]:
-    """What `from module import *` gives and what the module itself defines without a leading underscore."""
+    """Return the names that `from module import *` imports, and those the module defines without an underscore."""
     tree = ast.parse(read(_file(module, is_package)))
     listed = _listed(tree)
     imported = _imported(tree)
@@ -50,7 +50,7 @@ def public_names(module: str, read: Callable[[str], str], is_package: bool) -> d
 
 
 def _inherit(name: Name, names: dict[str, Name], listed: list[str] | None) -> None:
-    """Give a class the members of its bases that are not public themselves: a user knows them from it alone."""
+    """Add the members of private base classes to a class, since users only see them there."""
     for base in name.bases:
         hidden = names.get(base)
         if hidden is not None and (base.startswith("_") or (listed is not None and base not in listed)):
@@ -99,7 +99,7 @@ def _definitions(body: list[ast.stmt], in_class: bool = False) -> Iterator[Name]
         elif isinstance(node, ast.Assign | ast.AnnAssign):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             for target in targets:
-                # A TypeVar is how PyFlink writes its own hints.
+                # TypeVars only serve PyFlink's own annotations.
                 if isinstance(target, ast.Name) and not _is_type_variable(node.value):
                     yield Name(target.id, "value", value=None if node.value is None else ast.unparse(node.value))
 

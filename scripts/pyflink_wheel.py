@@ -1,4 +1,4 @@
-"""PyFlink's wheel, fetched once by name through pip and read as a zip file; none of it is installed or kept here."""
+"""Download PyFlink's wheel once with pip and read it as a zip file, without installing it."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class IndexUnreachable(Exception):
 
 @cache
 def wheel_path() -> Path:
-    """The wheel in the user's cache folder; downloaded first where it is missing.
+    """Return the path of the wheel in the user's cache directory, downloading it if necessary.
 
-    It is always that of one platform: the Python files are the same on all, and not every platform has a wheel.
+    The platform is fixed: the Python files are the same on all, and not every platform has a wheel.
     """
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "penstock"
     try:
@@ -38,12 +38,12 @@ def wheel_path() -> Path:
         if found is None:
             _download(folder)
             found = _found(folder)
-    assert found is not None, f"pip left no wheel of {RELEASE} in {folder}"
+    assert found is not None, f"pip downloaded no wheel of {RELEASE} to {folder}"
     return found
 
 
 def read(name: str) -> str:
-    """A text file of the wheel, such as `pyflink/common/time.py`."""
+    """Return a text file of the wheel, such as `pyflink/common/time.py`."""
     with zipfile.ZipFile(wheel_path()) as wheel:
         return wheel.read(name).decode()
 
@@ -67,7 +67,7 @@ def _download(folder: Path) -> None:
         if done.returncode:
             said = (done.stdout + done.stderr).strip()
             if any(sign in said.lower() for sign in _NO_CONNECTION):
-                raise IndexUnreachable(f"{RELEASE} cannot be fetched: pip reaches no package index.\n{said}")
+                raise IndexUnreachable(f"Cannot download {RELEASE}: pip reaches no package index.\n{said}")
             raise RuntimeError(f"pip could not download {RELEASE}:\n{said}")
         for wheel in Path(part).glob("*.whl"):
             wheel.rename(folder / wheel.name)

@@ -1,1 +1,1 @@
-"""A job of many short epochs, measured as it runs: heap, metaspace, processes and disk must stay where they are."""
+"""The soak test: run a job for many short epochs and check that heap, metaspace, processes and disk use do not grow."""

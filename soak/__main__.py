@@ -1,8 +1,8 @@
 """`python -m soak`: run a job for many short epochs and show that nothing grows.
 
-At every `--every` epochs the rig lets the JVM collect its garbage and notes what is in use. With `--check` it exits
-with 1 if a value at the end is more than 1.2 times the first one. It runs until it is through: start it in the
-background (`nohup make soak EPOCHS=5000 CHECK=1 &`) and look at `table.txt` in its directory.
+Every `--every` epochs the rig runs the JVM's garbage collector and records resource usage. With `--check` it exits with
+1 if a final value is more than 1.2 times the first one. A full run takes long: start it in the background
+(`nohup make soak EPOCHS=5000 CHECK=1 &`) and watch `table.txt` in its directory.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from soak.program import build
 
 LIMIT = 1.2
 SLACK = {"bytes": 1 << 20, "rss": 16 << 20, "heap": 8 << 20, "metaspace": 4 << 20, "files": 60, "threads": 12}
-"""Below this difference a value has not grown: buffers, pools and logs are not always equally full."""
+"""Smaller differences are not growth: buffers, pools and logs vary in size."""
 _MB = ("heap", "metaspace", "rss", "bytes")
 
 
 def grown(first: dict[str, int], last: dict[str, int]) -> list[str]:
-    """What has grown too far between two rows of the table, in words."""
+    """Return descriptions of the values that grew too much between two rows of the table."""
     problems = []
     for name, before in first.items():
         slack = next((value for word, value in SLACK.items() if word in name), 8)
@@ -114,12 +114,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m soak", description=__doc__)
     parser.add_argument("--epochs", type=int, default=5000)
     parser.add_argument("--every", type=int, default=500)
-    parser.add_argument("--directory", type=Path, help="Default: a new one below the temporary directory.")
-    parser.add_argument("--check", action="store_true", help="Exit with 1 if something grew.")
+    parser.add_argument("--directory", type=Path, help="work directory; a new temporary one by default")
+    parser.add_argument("--check", action="store_true", help="exit with 1 if something grew")
     parser.add_argument("-D", dest="settings", action="append", default=[], metavar="KEY=VALUE")
     arguments = parser.parse_args()
     directory = (arguments.directory or Path(tempfile.mkdtemp(prefix="penstock-soak-"))).absolute()
-    print(f"Soaking {arguments.epochs:,} epochs in {directory}.", flush=True)
+    print(f"Running {arguments.epochs:,} epochs in {directory}.", flush=True)
     soak = Soak(directory, arguments.epochs, arguments.every, dict(each.split("=", 1) for each in arguments.settings))
     soak.run()
     print(as_table(soak.rows))

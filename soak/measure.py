@@ -1,4 +1,4 @@
-"""What a driver, its JVM, its Python workers and its directories hold at one moment."""
+"""Measure the resources of a driver, its JVM, its Python workers and its directories."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 _SETTLE_S = 1.0
-"""Spark's cleaner removes what a collection found unreachable in a thread of its own."""
+"""Spark's cleaner removes unreachable objects in a separate thread after a collection."""
 
 
 class Jvm:
-    """The driver's JVM, asked through its management beans."""
+    """The driver's JVM, queried through its management beans."""
 
     def __init__(self, spark: Any) -> None:
         jvm = spark.sparkContext._jvm
@@ -24,7 +24,7 @@ class Jvm:
         self.pid = int(jvm.java.lang.ProcessHandle.current().pid())
 
     def collect(self) -> None:
-        """`jcmd GC.run`, twice: what the first makes Spark's cleaner release, the second frees."""
+        """Collect garbage twice: the second run frees what Spark's cleaner released after the first."""
         for _ in range(2):
             self._management.getMemoryMXBean().gc()
             time.sleep(_SETTLE_S)
@@ -37,16 +37,16 @@ class Jvm:
         return sum(int(pool.getUsage().getUsed()) for pool in pools if pool.getName() == "Metaspace")
 
     def instances(self) -> dict[str, int]:
-        """Live instances by class name, after a collection. Needs a JDK: Spark asks its `jmap`."""
+        """Return live instances by class name, after a collection. Needs a JDK: Spark calls its `jmap`."""
         lines = [re.match(r"\s*\d+:\s+(\d+)\s+\d+\s+(\S+)", line) for line in self._histogram()]
         return {line[2]: int(line[1]) for line in lines if line}
 
 
 def measure(jvm: Jvm, counts: Path, directories: dict[str, Path]) -> dict[str, int]:
-    """One row of the table. Collects nothing in Python: a leak that only a collection hides must show."""
+    """Return one row of the table. Does not collect in Python, which could hide a leak."""
     disk = {}
     for name, directory in directories.items():
-        # Before the collection, in which Spark's cleaner removes files.
+        # Before the collection, during which Spark's cleaner removes files.
         files = list(_files(directory))
         disk[f"{name} bytes"] = sum(files)
         disk[f"{name} files"] = len(files)

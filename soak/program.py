@@ -1,6 +1,6 @@
-"""The program of the soak: keyed state of every kind, timers, windows and a file sink, over an endless source.
+"""The program of the soak test: every kind of keyed state, timers, windows and a file sink, over an endless source.
 
-Its state is bounded, so whatever grows from epoch to epoch is a leak.
+Its state is bounded, so anything that grows from epoch to epoch is a leak.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from penstock.datastream.window import TumblingEventTimeWindows
 SPLITS = 2
 KEYS = 40
 PER_EPOCH = 20
-"""Records of each split; few, because the soak measures epochs and not records."""
+"""Records per split; few, because the soak test is about epochs, not records."""
 WINDOW_MS = 2000
 
 
@@ -43,7 +43,7 @@ class Tick(NamedTuple):
 
 
 class Ticks(Source):
-    """An endless count per split."""
+    """Counts endlessly in every split."""
 
     bounded = False
     replayable = True
@@ -63,7 +63,7 @@ class Ticks(Source):
 
 
 class Visits(KeyedProcessFunction):
-    """Keeps a count, a list of at most ten elements, a map of seven, a value that expires, and a timer of each kind."""
+    """Keeps a count, a list of at most ten elements, a map of seven, a value with a TTL, and a timer of each kind."""
 
     def __init__(self, counts: str) -> None:
         self._counts = counts
@@ -91,7 +91,7 @@ class Visits(KeyedProcessFunction):
         yield value.key, n
 
     def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> Iterator[tuple[int, int]]:
-        # What a processing-time timer emits has no timestamp, and the windows need one.
+        # Records from processing-time timers have no timestamp, but the windows need one.
         if ctx.time_domain() is TimeDomain.EVENT_TIME:
             yield ctx.get_current_key(), 0
 
@@ -111,7 +111,7 @@ class Count(AggregateFunction):
 
 
 def report_objects(directory: str) -> None:
-    """Write down how many objects the collector of this worker knows, when the rig asks for it."""
+    """Write the number of objects that this worker's garbage collector tracks, if the rig has requested it."""
     if os.path.exists(f"{directory}/wanted"):
         Path(directory, str(os.getpid())).write_text(str(len(gc.get_objects())))
 

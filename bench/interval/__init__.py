@@ -1,1 +1,1 @@
-"""What a checkpoint interval costs, and what it saves when the job dies. `python -m bench.interval`."""
+"""The cost of a checkpoint interval, and its effect on recovery. `python -m bench.interval`."""

@@ -1,8 +1,8 @@
-"""`python -m bench.interval [--plot FILE]`: the same stream at several checkpoint intervals, each killed and restarted.
+"""`python -m bench.interval [--plot FILE]`: run the same stream at several checkpoint intervals, with kills.
 
-For every interval: the share of time that epochs take (what checkpoints cost), bytes written a second, and, at a
-`kill -9` at a random moment, how many records had come since the last checkpoint: what the job must do, or do again,
-before it is where it would be without the kill.
+For every interval it reports the share of time spent in epochs (the cost of checkpoints), the bytes written per second,
+and, for a `kill -9` at a random moment, the number of records that arrived since the last checkpoint: the work that the
+job has to do or repeat to catch up.
 """
 
 import argparse
@@ -32,14 +32,14 @@ class Point:
     interval_ms: int
     epochs: int
     busy: float
-    """Share of the time in which an epoch was under way."""
+    """Share of the time that the job spent in epochs."""
     bytes_per_second: float
     behind: float
-    """Records that had come since the last checkpoint when the job was killed; mean of the kills."""
+    """Records that arrived between the last checkpoint and a kill; the mean of all kills."""
 
 
 class _Job:
-    """The job of one interval in a process of its own; killed, another goes on where its last checkpoint was."""
+    """The job of one interval in its own process. After a kill, another one resumes from the last checkpoint."""
 
     def __init__(self, work: Path, interval: int, began: float) -> None:
         command = [sys.executable, "-m", "bench.interval.job", "--work", str(work), "--interval", str(interval)]
@@ -53,18 +53,18 @@ class _Job:
         self._records = 0
 
     def epochs(self, seconds: float, at_least: int) -> list[dict[str, Any]]:
-        """The next epochs, for so long and so many; what was waiting at the start is not counted."""
+        """Return the next epochs, at least this many over at least this time, without the initial backlog."""
         assert self._process.stdout is not None
-        told: list[dict[str, Any]] = []
+        seen: list[dict[str, Any]] = []
         for line in self._process.stdout:
             if line.startswith("{"):
-                told.append(self._note(line))
-            if len(told) > at_least + 2 and time.time() - told[2]["at"] > seconds:
-                return told[2:]
-        raise SystemExit("the job ended by itself")
+                seen.append(self._note(line))
+            if len(seen) > at_least + 2 and time.time() - seen[2]["at"] > seconds:
+                return seen[2:]
+        raise SystemExit("the job ended unexpectedly")
 
     def kill(self) -> int:
-        """Gives the number of records in the checkpoints of this process."""
+        """Kill the process and return the number of records in its checkpoints."""
         os.killpg(self._process.pid, signal.SIGKILL)
         assert self._process.stdout is not None
         for line in self._process.stdout:
@@ -84,21 +84,21 @@ def measure(interval: int, directory: Path, seconds: float, kills: int, dice: ra
     began = time.time()
     behind = []
     checkpointed = 0
-    told: list[dict[str, Any]] = []
+    seen: list[dict[str, Any]] = []
     for _ in range(kills):
         job = _Job(work, interval, began)
-        epochs = job.epochs(0 if told else seconds, 3)
-        told = told or epochs
+        epochs = job.epochs(0 if seen else seconds, 3)
+        seen = seen or epochs
         time.sleep(dice.uniform(0, interval / 1000))
         came = int((time.time() - began) * RATE)
         checkpointed += job.kill()
         behind.append(came - checkpointed)
-    elapsed = told[-1]["at"] - told[0]["at"]
+    elapsed = seen[-1]["at"] - seen[0]["at"]
     return Point(
         interval,
-        len(told),
-        sum(epoch["ms"] for epoch in told[1:]) / 1000 / elapsed,
-        sum(epoch["bytes"] for epoch in told[1:]) / elapsed,
+        len(seen),
+        sum(epoch["ms"] for epoch in seen[1:]) / 1000 / elapsed,
+        sum(epoch["bytes"] for epoch in seen[1:]) / elapsed,
         sum(behind) / len(behind),
     )
 
@@ -106,7 +106,7 @@ def measure(interval: int, directory: Path, seconds: float, kills: int, dice: ra
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.interval", description=__doc__)
     parser.add_argument("--plot", type=Path, help="write the chart to this SVG file")
-    parser.add_argument("--seconds", type=float, default=12, help="how long each interval is watched")
+    parser.add_argument("--seconds", type=float, default=12, help="how long to observe each interval")
     parser.add_argument("--kills", type=int, default=3)
     parser.add_argument("--seed", type=int, default=1)
     chosen = parser.parse_args()
@@ -117,12 +117,12 @@ def main() -> int:
             points.append(measure(interval, Path(directory), chosen.seconds, chosen.kills, dice))
             print(points[-1], file=sys.stderr)
     table = Table(title=f"{RATE:,} records a second, counted over 100,000 keys, FileSystem backend, local[2]")
-    for heading in ("interval", "epochs under way", "bytes written", "behind after a kill"):
+    for heading in ("interval", "time in epochs", "bytes written", "behind after a kill"):
         table.add_column(heading, justify="right")
     for point in points:
         table.add_row(
             f"{point.interval_ms / 1000:g} s",
-            f"{point.busy:.0%} of the time",
+            f"{point.busy:.0%}",
             f"{point.bytes_per_second / 1e6:.2f} MB/s",
             f"{point.behind:,.0f} records",
         )

@@ -1,4 +1,4 @@
-"""A stream of constant rate, counted by key, checkpointed at an interval; run until it is killed by the parent.
+"""A stream of constant rate, counted by key and checkpointed at an interval, that runs until the parent kills it.
 
 Prints a line of JSON for every epoch.
 """
@@ -20,7 +20,7 @@ KEYS = 100_000
 
 
 class Paced(Source):
-    """`rate` numbers a second since `began`, whoever asks: a log that grows while the job is down too."""
+    """Emits `rate` numbers per second since `began`: like a log that keeps growing while the job is down."""
 
     bounded = False
 
@@ -67,8 +67,8 @@ def main(options: argparse.Namespace) -> None:
 
 
 def _tell(epoch: Any) -> None:
-    told = {"at": time.time(), "records": epoch.records, "ms": epoch.duration_ms, "bytes": epoch.delta_bytes}
-    print(json.dumps(told), flush=True)
+    report = {"at": time.time(), "records": epoch.records, "ms": epoch.duration_ms, "bytes": epoch.delta_bytes}
+    print(json.dumps(report), flush=True)
 
 
 if __name__ == "__main__":

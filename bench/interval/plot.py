@@ -7,7 +7,7 @@ _STYLE = "text { font: 12px system-ui, sans-serif; fill: #1c2733 } .axis { strok
 
 
 def chart(title: str, across: list[str], one: tuple[str, list[float]], other: tuple[str, list[float]]) -> str:
-    """`across` are the labels of the points; `one` has its scale on the left, `other` on the right."""
+    """Draw a chart. `across` labels the points; `one` is scaled on the left axis, `other` on the right."""
     places = [_LEFT + (_WIDTH - _LEFT - _RIGHT) * place / (len(across) - 1) for place in range(len(across))]
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}" width="{_WIDTH}">',

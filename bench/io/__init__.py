@@ -1,1 +1,1 @@
-"""What sinks cost a job: files in two phases, and PostgreSQL."""
+"""The cost of sinks: files with two-phase commits, and PostgreSQL."""

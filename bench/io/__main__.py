@@ -1,8 +1,8 @@
-"""`python -m bench.io`: one job with a sink that keeps nothing, with files and with PostgreSQL; and a plain COPY.
+"""`python -m bench.io`: run one job with a discarding, a file and a PostgreSQL sink, and compare with a plain COPY.
 
-About four minutes. The server is one of its own, from a wheel, with fsync. All are run in turn, in one session of
-Spark, and compared with what ran a few seconds before: a machine that others share is now fast and now slow.
-`--scale 0.01` is a look at whether everything works, not at figures.
+Takes about four minutes. It starts its own PostgreSQL server, from a wheel, with fsync. All sinks run in turn in one
+Spark session and are compared with runs a few seconds earlier, because the speed of a shared machine varies.
+`--scale 0.01` only checks that everything works; it measures nothing.
 """
 
 import argparse
@@ -24,7 +24,7 @@ from chaos.servers.postgres import PostgresServer
 
 SINKS = ("discarding", "files", "postgres")
 ROUNDS = 7
-"""In each every sink runs once. A ratio is the median of those of all rounds."""
+"""Each sink runs once per round. A ratio is the median over all rounds."""
 FILES_BAR = 0.8
 POSTGRES_BAR = 2.0
 _CHUNK = 1 << 16
@@ -32,8 +32,8 @@ _CHUNK = 1 << 16
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.io", description=__doc__)
-    parser.add_argument("--check", action="store_true", help="exit with 1 when a bar does not hold")
-    parser.add_argument("--scale", type=float, default=1.0, help="of the number of records")
+    parser.add_argument("--check", action="store_true", help="exit with 1 if a limit is missed")
+    parser.add_argument("--scale", type=float, default=1.0, help="factor for the number of records")
     chosen = parser.parse_args()
     workload = Workload(keys=100_000, records=int(LARGE_EPOCH * chosen.scale), warmup=2, measured=4)
     err = Console(stderr=True)
@@ -59,34 +59,34 @@ def main() -> int:
         server.close()
     for name, seconds in took.items():
         best, middle = min(seconds), statistics.median(seconds)
-        rows.add(f"{name}, an epoch", f"{best:.2f} s, {workload.records / best:,.0f} records/s; median {middle:.2f} s")
+        rows.add(f"{name}, per epoch", f"{best:.2f} s, {workload.records / best:,.0f} records/s; median {middle:.2f} s")
     rounds = list(zip(*took.values(), strict=True))
     share = statistics.median(discarding / files for discarding, files, _, _ in rounds)
-    rows.add("files: throughput of discarding", f"{share:.2f}", f"≥ {FILES_BAR}", share >= FILES_BAR)
+    rows.add("files: throughput relative to discarding", f"{share:.2f}", f"≥ {FILES_BAR}", share >= FILES_BAR)
     added = statistics.median((postgres - discarding) / copy for discarding, _, postgres, copy in rounds)
     rows.add("postgres: time added, in COPYs", f"{added:.2f}", f"≤ {POSTGRES_BAR}", added <= POSTGRES_BAR)
     return rows.show(chosen.check)
 
 
 def _faster(seconds: list[float]) -> float:
-    """What else the machine does only adds to them."""
+    """Return the mean of the faster half: other load on the machine only adds time."""
     return statistics.mean(sorted(seconds)[: len(seconds) // 2])
 
 
 def _new_table(server: PostgresServer) -> None:
     with psycopg.connect(server.conninfo(), autocommit=True) as connection:
         connection.execute(f"DROP TABLE IF EXISTS counts; CREATE TABLE counts ({COLUMNS})".encode())
-        # Else the next one waits for what this one wrote.
+        # Otherwise the next run waits for this run's writes.
         connection.execute("CHECKPOINT")
 
 
 def _copy(server: PostgresServer, workload: Workload) -> list[float]:
-    """The rows that the job wrote, an epoch's worth at a time, as text that is there already."""
+    """Copy the rows that the job wrote, one epoch at a time, from preformatted text. Return the seconds per epoch."""
     with psycopg.connect(server.conninfo(), autocommit=True) as connection, connection.cursor() as cursor:
         with cursor.copy("COPY counts TO STDOUT") as rows:
             lines = b"".join(rows).splitlines(keepends=True)
         expected = workload.records * workload.epochs
-        assert len(lines) == expected, f"{len(lines):,} rows are in the table, and not {expected:,}"
+        assert len(lines) == expected, f"the table has {len(lines):,} rows instead of {expected:,}"
         texts = [
             b"".join(lines[epoch * workload.records : (epoch + 1) * workload.records])
             for epoch in range(workload.epochs)

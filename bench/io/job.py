@@ -1,7 +1,7 @@
-"""One job with one sink or another: a running count per key, every record to the sink.
+"""A running count per key that writes every record to a sink.
 
-Without state it would be faster, and any sink a larger part of it; but who writes to a file or a database exactly once
-has counted something.
+A job without state would be faster, and the sink a larger part of it; but jobs that write exactly once to files or a
+database usually keep state.
 """
 
 from collections.abc import Iterator
@@ -42,7 +42,7 @@ def sink_for(name: str, work: Path, conninfo: str) -> Sink:
 
 
 def run(spark: SparkSession, sink: str, input_dir: Path, work: Path, warmup: int, conninfo: str) -> list[float]:
-    """The seconds of each measured epoch."""
+    """Return the seconds of each measured epoch."""
     env = StreamExecutionEnvironment.get_execution_environment(configuration(work))
     env.set_parallelism(PARALLELISM)
     records = env.from_spark(read_epochs(spark, input_dir), bounded=True)

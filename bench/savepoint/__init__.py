@@ -1,1 +1,1 @@
-"""What savepoints and rescaling cost a running job. `python -m bench.savepoint`."""
+"""The cost of savepoints and rescaling for a running job. `python -m bench.savepoint`."""

@@ -1,6 +1,6 @@
-"""`python -m bench.savepoint`: what savepoints and rescaling cost a job with a million keys, and the bars.
+"""`python -m bench.savepoint`: the cost of savepoints and rescaling for a job with a million keys, with limits.
 
-About four minutes on two cores. `--scale 0.01` is a look at whether everything works, not at figures.
+Takes about four minutes on two cores. `--scale 0.01` only checks that everything works; it measures nothing.
 """
 
 import argparse
@@ -28,29 +28,29 @@ def measure(backend: str, work: Path, scale: float, rows: Rows) -> None:
     job = [sys.executable, "-m", "bench.savepoint.job", "--backend", backend, "--input", str(work / "input")]
     lives = ["--savepoints", str(work / "savepoints"), "--load", str(files + WARM_UP), "--epochs", str(EPOCHS)]
     lives += ["--wide", str(WIDE)]
-    told = run_json([*job, "--work", str(work), *lives], dies=True)
-    ordinary = statistics.median(told["ordinary"])
-    size = Savepoint.load(told["savepoint"]).metadata.size
+    report = run_json([*job, "--work", str(work), *lives], dies=True)
+    ordinary = statistics.median(report["ordinary"])
+    size = Savepoint.load(report["savepoint"]).metadata.size
     rows.add(f"{backend}: an ordinary epoch, {changed:,} of {keys:,} keys change", f"{ordinary:,.0f} ms")
-    # The one that began with it, and every other until it was there.
-    beside = told["saved"][: max(1, told["epochs_meanwhile"] + 1)]
-    delay = (max(beside) - ordinary) / 1000
+    # The epoch in which the savepoint started, and all others until it was complete.
+    during = report["saved"][: max(1, report["epochs_meanwhile"] + 1)]
+    delay = (max(during) - ordinary) / 1000
     rows.add(
-        f"{backend}: the slowest epoch beside a live savepoint",
-        f"{max(beside):,.0f} ms, {delay:+.2f} s; {len(beside)} epochs meanwhile",
+        f"{backend}: the slowest epoch during a live savepoint",
+        f"{max(during):,.0f} ms, {delay:+.2f} s; {len(during)} epochs meanwhile",
         "≤ +1 s",
         delay <= 1,
     )
     rows.add(
         f"{backend}: a live savepoint ({size / (1 << 20):,.0f} MB)",
-        f"{told['savepoint_s']:.1f} s",
+        f"{report['savepoint_s']:.1f} s",
         "≤ 10 s",
-        told["savepoint_s"] <= 10,
+        report["savepoint_s"] <= 10,
     )
-    # Java is still getting faster: the last epochs are what those after a rescale are to be measured by.
-    last = statistics.median(told["narrow"][WIDE:])
-    cost = (sum(told["wide"]) + sum(told["narrow"][:WIDE])) / last - 2 * WIDE
-    first = [told["wide"][0], told["narrow"][0]]
+    # The JVM still gets faster, so the epochs after a rescale are compared with the last ones.
+    last = statistics.median(report["narrow"][WIDE:])
+    cost = (sum(report["wide"]) + sum(report["narrow"][:WIDE])) / last - 2 * WIDE
+    first = [report["wide"][0], report["narrow"][0]]
     rows.add(
         f"{backend}: rescaled 2→4→2, {WIDE} epochs after each",
         f"{cost:+.1f} epochs of {last:,.0f} ms; the first ones took {first[0]:,.0f} and {first[1]:,.0f} ms",
@@ -60,13 +60,13 @@ def measure(backend: str, work: Path, scale: float, rows: Rows) -> None:
     seconds = []
     for number in range(RESTORES):
         began = time.time()
-        begun = run_json([*job, "--work", str(work / f"restored-{number}"), "--restore", told["stopped"]], dies=True)
+        begun = run_json([*job, "--work", str(work / f"restored-{number}"), "--restore", report["stopped"]], dies=True)
         seconds.append(begun["first"] - began)
-        assert begun["state_bytes"] > size / 2, "the job began without its state: this would measure nothing"
+        assert begun["state_bytes"] > size / 2, "the job started without its state, so this measures nothing"
         shutil.rmtree(work / f"restored-{number}")
     took = statistics.median(seconds)
     rows.add(
-        f"{backend}: a new process begins with it at parallelism 4, until its first epoch is over",
+        f"{backend}: a new process starts from it at parallelism 4, to the end of its first epoch",
         f"{took:.1f} s ({min(seconds):.1f} to {max(seconds):.1f})",
         "≤ 15 s",
         took <= 15,
@@ -75,8 +75,8 @@ def measure(backend: str, work: Path, scale: float, rows: Rows) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.savepoint", description=__doc__)
-    parser.add_argument("--check", action="store_true", help="exit with 1 when a bar does not hold")
-    parser.add_argument("--scale", type=float, default=1.0, help="of every number of keys and records")
+    parser.add_argument("--check", action="store_true", help="exit with 1 if a limit is missed")
+    parser.add_argument("--scale", type=float, default=1.0, help="factor for all numbers of keys and records")
     parser.add_argument("--backend", action="append", choices=BACKENDS, default=[])
     chosen = parser.parse_args()
     err = Console(stderr=True)

@@ -1,6 +1,6 @@
-"""The job of `bench.state`: a savepoint is made of it and it is rescaled while it runs, or it begins with a savepoint.
+"""The job of `bench.state`, saved and rescaled while it runs, or started from a savepoint.
 
-The last line of its output is JSON. It kills itself at last: the JVM's own shutdown is nobody's business here.
+The last line of its output is JSON. At the end it kills itself: the shutdown of the JVM is not measured.
 """
 
 import argparse
@@ -19,18 +19,18 @@ from bench.state.job import replacing
 
 
 def live(options: argparse.Namespace) -> None:
-    """`--epochs` ordinary epochs after the load, as many beside and after a savepoint, `--wide` after a rescale, and
-    again ordinary ones after another; then a savepoint with which it stops."""
+    """Run `--epochs` epochs after the load, as many during and after a savepoint, `--wide` after a rescale, and again
+    `--epochs` after rescaling back; then stop with a savepoint."""
     env = replacing(Path(options.work), options.backend, options.input)
     epochs: list[float] = []
-    told: dict[str, Any] = {}
+    report: dict[str, Any] = {}
     ready, over = threading.Event(), threading.Event()
 
     def save() -> None:
         began = time.time()
-        told["savepoint"] = client.trigger_savepoint(options.savepoints).result()
-        told["savepoint_s"] = time.time() - began
-        told["epochs_meanwhile"] = len(epochs) - options.load - options.epochs
+        report["savepoint"] = client.trigger_savepoint(options.savepoints).result()
+        report["savepoint_s"] = time.time() - began
+        report["epochs_meanwhile"] = len(epochs) - options.load - options.epochs
 
     def on_epoch(epoch: Any) -> None:
         ready.wait()
@@ -39,10 +39,10 @@ def live(options: argparse.Namespace) -> None:
         epochs.append(epoch.cycle_ms)
         done = len(epochs) - options.load
         if done == 0:
-            # What was loaded is written to the disk by and by, on the same cores: not while something is measured.
+            # Flush the loaded data now, otherwise the disk would be busy with it during the measurement.
             os.sync()
         elif done == options.epochs:
-            # Beside the epochs that follow, so nobody waits for it here.
+            # Concurrent with the epochs that follow, so do not wait for it here.
             threading.Thread(target=save).start()
         elif done == 2 * options.epochs:
             client.rescale(2 * PARALLELISM)
@@ -55,14 +55,14 @@ def live(options: argparse.Namespace) -> None:
     client = env.execute_async("bench-savepoint")
     ready.set()
     over.wait()
-    told["stopped"] = client.stop_with_savepoint(savepoint_directory=options.savepoints).result()
+    report["stopped"] = client.stop_with_savepoint(savepoint_directory=options.savepoints).result()
     measured = iter(epochs[options.load :])
     lengths = {"ordinary": options.epochs, "saved": options.epochs, "wide": options.wide, "narrow": options.epochs}
-    tell(told | {part: list(islice(measured, length)) for part, length in lengths.items()})
+    tell(report | {part: list(islice(measured, length)) for part, length in lengths.items()})
 
 
 def restored(options: argparse.Namespace) -> None:
-    """Begin with a savepoint at twice the parallelism, and end after the first epoch."""
+    """Start from a savepoint at twice the parallelism, and exit after the first epoch."""
     env = replacing(
         Path(options.work), options.backend, options.input, parallelism=2 * PARALLELISM, savepoint=options.restore
     )
@@ -75,8 +75,8 @@ def restored(options: argparse.Namespace) -> None:
     env.execute("bench-savepoint")
 
 
-def tell(told: dict[str, Any]) -> NoReturn:
-    sys.stdout.write("\n" + json.dumps(told) + "\n")
+def tell(report: dict[str, Any]) -> NoReturn:
+    sys.stdout.write("\n" + json.dumps(report) + "\n")
     sys.stdout.flush()
     os.kill(os.getpid(), signal.SIGKILL)
     raise AssertionError
@@ -87,10 +87,10 @@ if __name__ == "__main__":
     parser.add_argument("--backend", required=True)
     parser.add_argument("--input", required=True)
     parser.add_argument("--work", required=True)
-    parser.add_argument("--savepoints", help="where they are made")
-    parser.add_argument("--load", type=int, help="files to load before anything is measured")
-    parser.add_argument("--epochs", type=int, help="ordinary ones, each of the three times")
+    parser.add_argument("--savepoints", help="directory for savepoints")
+    parser.add_argument("--load", type=int, help="number of files to load before the measurement")
+    parser.add_argument("--epochs", type=int, help="epochs in each of the three measured phases")
     parser.add_argument("--wide", type=int, help="epochs at twice the parallelism")
-    parser.add_argument("--restore", help="a savepoint to begin with")
+    parser.add_argument("--restore", help="savepoint to start from")
     chosen = parser.parse_args()
     restored(chosen) if chosen.restore else live(chosen)

@@ -1,1 +1,1 @@
-"""What state costs as it grows: epochs, uploads, memory and recoveries. `python -m bench.state`."""
+"""The cost of growing state: epochs, uploads, memory and recovery. `python -m bench.state`."""

@@ -1,6 +1,6 @@
-"""`python -m bench.state`: one table of what state costs as it grows, from one run, and the bars it must hold.
+"""`python -m bench.state`: one table of the cost of growing state, with limits.
 
-About ten minutes on two cores. `--scale 0.01` is a look at whether everything works, not at figures.
+Takes about ten minutes on two cores. `--scale 0.01` only checks that everything works; it measures nothing.
 """
 
 import argparse
@@ -39,7 +39,7 @@ class Sizes:
 
 @dataclass
 class Run:
-    """The rows of the table, and the directory everything is in."""
+    """The rows of the table, and the work directory."""
 
     directory: Path
     sizes: Sizes
@@ -52,15 +52,15 @@ class Run:
     # -- growth ------------------------------------------------------------------------------------------------------
 
     def growth(self, backend: str) -> None:
-        """Epochs that change as many keys, of a small and of a large state."""
-        told = {}
+        """Compare epochs that change the same number of keys of a small and of a large state."""
+        report = {}
         for name, keys in (("small", self.sizes.small), ("large", self.sizes.large)):
             self.status.update(f"{backend}, {keys:,} keys")
-            told[name] = self._epochs(backend, keys)
-        seconds = {name: _median(each["epochs"], "cycle_ms") for name, each in told.items()}
+            report[name] = self._epochs(backend, keys)
+        seconds = {name: _median(each["epochs"], "cycle_ms") for name, each in report.items()}
         ratio = seconds["large"] / seconds["small"]
-        large = told["large"]["epochs"]
-        loaded = sum(epoch["entry_bytes"] for epoch in told["large"]["load"])
+        large = report["large"]["epochs"]
+        loaded = sum(epoch["entry_bytes"] for epoch in report["large"]["load"])
         self.add(
             f"{backend}: {self.sizes.changed:,} of {self.sizes.large:,} keys ({loaded / MB:,.0f} MB) change",
             f"{seconds['large']:,.0f} ms, of {self.sizes.small:,} keys {seconds['small']:,.0f} ms: {ratio:.2f}×",
@@ -70,15 +70,15 @@ class Run:
         uploaded = statistics.median(epoch["delta_bytes"] / epoch["entry_bytes"] for epoch in large)
         bases = sum(epoch["base_bytes"] for epoch in large) / len(large)
         self.add(
-            f"{backend}: bytes uploaded an epoch, of the bytes changed",
-            f"{uploaded:.2f}× of {_median(large, 'entry_bytes') / MB:.1f} MB; bases {bases / MB:.1f} MB an epoch",
+            f"{backend}: bytes uploaded per epoch, relative to bytes changed",
+            f"{uploaded:.2f}× of {_median(large, 'entry_bytes') / MB:.1f} MB; bases {bases / MB:.1f} MB per epoch",
             "≤ 1.5×",
             uploaded <= 1.5,
         )
-        anonymous = told["large"]["anonymous"]
+        anonymous = report["large"]["anonymous"]
         limit = 512 * MB
         self.add(
-            f"{backend}: anonymous memory of a worker, most of the whole run",
+            f"{backend}: peak anonymous memory of a worker",
             f"{anonymous / MB:,.0f} MiB",
             "≤ 512 MiB" if backend == "rocksdb" else "",
             anonymous <= limit if backend == "rocksdb" else None,
@@ -88,15 +88,15 @@ class Run:
         work = self.work()
         files = write_load(work / "input", keys, self.sizes.of(1_000_000))
         write_changes(work / "input", files, WARM_UP + MEASURED, keys, self.sizes.changed)
-        told: dict[str, Any] = self.job(backend, work, "--settle-after", str(files))
+        report: dict[str, Any] = self.job(backend, work, "--settle-after", str(files))
         shutil.rmtree(work)
-        return told | {"load": told["epochs"][:files], "epochs": told["epochs"][files + WARM_UP :]}
+        return report | {"load": report["epochs"][:files], "epochs": report["epochs"][files + WARM_UP :]}
 
     # -- recovery ----------------------------------------------------------------------------------------------------
 
     def recovery(self) -> None:
-        """Drivers that die after an epoch, started again: a bare query's, and ours with and without replicas, in turn,
-        for a machine may be slow for a minute."""
+        """Restart drivers that die after an epoch: a bare query, and ours with and without replicas. They take turns,
+        because a machine can be slow for a minute."""
         crashing = [_Crashing(self, backend) for backend in BACKENDS]
         bare_work = self.work()
         write_changes(bare_work / "input", 0, RESTARTS + 1, self.sizes.medium, self.sizes.changed)
@@ -111,17 +111,17 @@ class Run:
                 shutil.rmtree(each.work / "replicas")
                 restarts.setdefault(f"{each.backend} cold", []).append(each.restart())
         bare = statistics.median(restarts["bare"])
-        self.add("a bare Spark query starts again", f"{_spread(restarts['bare'])} to its first batch")
+        self.add("restart of a bare Spark query", f"{_spread(restarts['bare'])} to its first batch")
         for backend in BACKENDS:
             warm, cold = (statistics.median(restarts[f"{backend} {kind}"]) for kind in ("warm", "cold"))
             self.add(
-                f"{backend}: recovery of {self.sizes.medium:,} keys, replicas there",
+                f"{backend}: recovery of {self.sizes.medium:,} keys, with replicas",
                 f"{_spread(restarts[f'{backend} warm'])} to the first epoch, {warm - bare:+.1f} s",
                 "≤ +2 s",
                 warm - bare <= 2,
             )
             self.add(
-                f"{backend}: recovery of {self.sizes.medium:,} keys, no replicas",
+                f"{backend}: recovery of {self.sizes.medium:,} keys, without replicas",
                 f"{_spread(restarts[f'{backend} cold'])} to the first epoch, {cold - bare:+.1f} s",
                 "≤ +10 s",
                 cold - bare <= 10,
@@ -133,13 +133,13 @@ class Run:
         self.status.update(f"{backend}: one epoch over {self.sizes.backlog:,} records")
         work = self.work()
         files = write_backlog(work / "input", self.sizes.medium, self.sizes.backlog, self.sizes.of(500_000))
-        told = self.job(backend, work, "--files-per-epoch", str(files))
-        epochs = told["epochs"]
+        report = self.job(backend, work, "--files-per-epoch", str(files))
+        epochs = report["epochs"]
         self.add(
             f"{backend}: one epoch over {epochs[0]['records']:,} records of {self.sizes.medium:,} keys",
-            f"{told['peak'] / MB:,.0f} MiB resident at most, {epochs[0]['duration_ms'] / 1000:.0f} s",
+            f"{report['peak'] / MB:,.0f} MiB peak resident, {epochs[0]['duration_ms'] / 1000:.0f} s",
             "≤ 1024 MiB",
-            told["peak"] <= 1024 * MB and len(epochs) == 1,
+            report["peak"] <= 1024 * MB and len(epochs) == 1,
         )
         shutil.rmtree(work)
 
@@ -152,7 +152,7 @@ class Run:
 
 
 class _Crashing:
-    """A job that holds `medium` keys and is killed after every start's first epoch."""
+    """A job with `medium` keys that is killed after the first epoch of every start."""
 
     def __init__(self, run: Run, backend: str) -> None:
         self.backend = backend
@@ -166,18 +166,18 @@ class _Crashing:
         run.job(backend, self.work, "--die-after", str(self._epoch), dies=True)
 
     def restart(self) -> float:
-        """Seconds from the start of the process to the end of its first epoch."""
+        """Return the seconds from the start of the process to the end of its first epoch."""
         self._epoch += 1
         started = time.time()
-        told = self._run.job(self.backend, self.work, "--die-after", str(self._epoch), dies=True)
-        return float(told["first"]) - started
+        report = self._run.job(self.backend, self.work, "--die-after", str(self._epoch), dies=True)
+        return float(report["first"]) - started
 
 
 def _bare(work: Path, batch: int) -> float:
-    """The same of a bare query that is killed after that batch."""
+    """Do the same with a bare query that is killed after this batch."""
     started = time.time()
-    told = run_json([sys.executable, "-m", "bench.state.bare", str(work / "input"), str(work), str(batch)], dies=True)
-    return float(told["first"]) - started
+    report = run_json([sys.executable, "-m", "bench.state.bare", str(work / "input"), str(work), str(batch)], dies=True)
+    return float(report["first"]) - started
 
 
 def _spread(seconds: list[float]) -> str:
@@ -190,8 +190,8 @@ def _median(epochs: list[dict[str, Any]], name: str) -> float:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.state", description=__doc__)
-    parser.add_argument("--check", action="store_true", help="exit with 1 when a bar does not hold")
-    parser.add_argument("--scale", type=float, default=1.0, help="of every number of keys and records")
+    parser.add_argument("--check", action="store_true", help="exit with 1 if a limit is missed")
+    parser.add_argument("--scale", type=float, default=1.0, help="factor for all numbers of keys and records")
     parser.add_argument("--only", action="append", choices=["growth", "recovery", "backlog"], default=[])
     parser.add_argument("--backend", action="append", choices=BACKENDS, default=[])
     chosen = parser.parse_args()

@@ -1,4 +1,4 @@
-"""A bare Spark query with Penstock's settings: no state, no Python stage. Its restart is the yardstick for ours."""
+"""A bare Spark query with Penstock's settings: no state, no Python stage. The baseline for our restarts."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Input files of `(key, value)`, one per epoch: first every key once, then random ones."""
+"""Input files of `(key, value)`, one per epoch: first every key once, then random keys."""
 
 import os
 from pathlib import Path
@@ -11,7 +11,7 @@ SEED = 20240601
 
 
 def write_load(directory: Path, keys: int, per_epoch: int) -> int:
-    """Every key from 0 to `keys` once, in an order that touches all blocks; gives the number of files."""
+    """Write every key from 0 to `keys` once, in an order that touches all blocks. Return the number of files."""
     random = np.random.default_rng([SEED, keys])
     order = random.permutation(keys)
     files = 0
@@ -22,14 +22,14 @@ def write_load(directory: Path, keys: int, per_epoch: int) -> int:
 
 
 def write_changes(directory: Path, first: int, files: int, keys: int, changed: int) -> None:
-    """`files` epochs of `changed` different keys each."""
+    """Write `files` epochs of `changed` distinct keys each."""
     random = np.random.default_rng([SEED, keys, first])
     for number in range(first, first + files):
         _write(directory, number, random.choice(keys, changed, replace=False))
 
 
 def write_backlog(directory: Path, keys: int, records: int, per_file: int) -> int:
-    """`records` records of random keys, for one epoch over all the files."""
+    """Write `records` records of random keys, for one epoch over all files. Return the number of files."""
     random = np.random.default_rng([SEED, records])
     files = records // per_file
     for number in range(files):
@@ -41,7 +41,7 @@ def _write(directory: Path, number: int, keys: np.ndarray) -> None:
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / f"epoch-{number:05d}.parquet"
     table = pa.table({"key": pa.array(keys, pa.int64()), "value": pa.array(keys % 1000, pa.int64())})
-    # Spark splits a file between row groups only: with one, one core reads.
+    # Spark splits files at row groups only: with a single one, one core would read it all.
     pq.write_table(table, path.with_suffix(".tmp"), row_group_size=max(1, len(keys) // 10))
     modified = 1_700_000_000 + number
     os.utime(path.with_suffix(".tmp"), (modified, modified))

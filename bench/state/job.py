@@ -1,6 +1,6 @@
-"""The job: every record replaces the 96 bytes of its key. Run as `python -m bench.state.job OPTIONS` by the parent.
+"""A job in which every record replaces the 96 bytes of its key. Started by the parent.
 
-The last line of its output is JSON: what each epoch took and wrote, and the memory of the workers.
+The last line of its output is JSON: time and bytes written per epoch, and the memory of the workers.
 """
 
 import argparse
@@ -25,14 +25,14 @@ from penstock.datastream.state import ValueStateDescriptor
 from penstock.state.entries import entry_prefix
 from penstock.state.keys import encode_key
 
-# Bytes that do not compress: every key takes another piece of them.
+# Incompressible bytes; every key uses a different slice of them.
 _NOISE = os.urandom(1 << 16)
 _ENTRY = len(entry_prefix(0, 0, encode_key(5_000_000))) + 96
-"""Bytes of an entry, key and value, as they are stored."""
+"""Stored size of an entry, key and value, in bytes."""
 
 
 class Replace(KeyedProcessFunction):
-    """How often the key came, in 8 bytes, and 88 that differ from key to key."""
+    """Stores the number of occurrences of a key in 8 bytes, and 88 bytes that differ between keys."""
 
     def open(self, runtime_context: RuntimeContext) -> None:
         self.held = runtime_context.get_state(ValueStateDescriptor("held", bytes))
@@ -53,7 +53,7 @@ def replacing(
     parallelism: int = PARALLELISM,
     savepoint: str | None = None,
 ) -> StreamExecutionEnvironment:
-    """The program, ready to be executed; it begins with the savepoint, if one is given."""
+    """Return the environment with the program, which starts from the savepoint if one is given."""
     spark = session(both_ways_conf(work))
     config = Configuration()
     config.set_string("spark.master", MASTER)
@@ -81,7 +81,7 @@ def main(options: argparse.Namespace) -> None:
             sys.stdout.write("\n" + json.dumps({"first": first[0]}) + "\n")
             sys.stdout.flush()
         if epoch.number == options.settle_after:
-            # What was loaded is written to the disk by and by, on the same cores: not while something is measured.
+            # Flush the loaded data now, otherwise the disk would be busy with it during the measurement.
             os.sync()
         if epoch.number == options.die_after:
             os.kill(os.getpid(), signal.SIGKILL)
@@ -94,10 +94,10 @@ def main(options: argparse.Namespace) -> None:
         for epoch in result.epochs
         if epoch.records
     ]
-    told = {"epochs": epochs, "anonymous": memory.anonymous, "peak": memory.peak}
-    sys.stdout.write("\n" + json.dumps(told) + "\n")
+    report = {"epochs": epochs, "anonymous": memory.anonymous, "peak": memory.peak}
+    sys.stdout.write("\n" + json.dumps(report) + "\n")
     sys.stdout.flush()
-    # The JVM's own shutdown takes a second and is nobody's business here.
+    # The shutdown of the JVM takes a second and is not measured.
     os.kill(os.getpid(), signal.SIGTERM)
 
 
@@ -107,6 +107,6 @@ if __name__ == "__main__":
     parser.add_argument("--input", required=True)
     parser.add_argument("--work", required=True)
     parser.add_argument("--files-per-epoch", type=int, default=1)
-    parser.add_argument("--settle-after", type=int, default=-1, help="wait for the disk after that epoch")
-    parser.add_argument("--die-after", type=int, default=-1, help="kill this process after that epoch")
+    parser.add_argument("--settle-after", type=int, default=-1, help="flush the disk after this epoch")
+    parser.add_argument("--die-after", type=int, default=-1, help="kill this process after this epoch")
     main(parser.parse_args())

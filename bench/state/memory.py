@@ -1,11 +1,11 @@
-"""How much memory Python workers take, looked at from outside while they work."""
+"""Observe the memory of Python workers from outside."""
 
 import threading
 from pathlib import Path
 
 
 class WorkerMemory:
-    """In a `with` block: the most anonymous memory, and the most of all, that one Python worker had resident."""
+    """Context manager that records the peak anonymous and total resident memory of any one Python worker."""
 
     def __init__(self) -> None:
         self.anonymous = 0
@@ -20,7 +20,7 @@ class WorkerMemory:
     def __exit__(self, *exc: object) -> None:
         self._stop.set()
         self._thread.join()
-        assert self.peak, "no Python worker was seen: this would measure nothing"
+        assert self.peak, "no Python worker was observed, so this measures nothing"
 
     def _watch(self) -> None:
         while not self._stop.wait(0.1):
@@ -30,7 +30,7 @@ class WorkerMemory:
                     if b"spark.daemon\0pyspark.worker" in command:
                         self._look((process / "status").read_text())
                 except OSError:
-                    continue  # ended meanwhile
+                    continue  # has exited
 
     def _look(self, status: str) -> None:
         sizes = dict(line.split(":", 1) for line in status.splitlines() if line.startswith(("RssAnon", "VmHWM")))

@@ -1,1 +1,1 @@
-"""What reading and writing state as tables takes. `python -m bench.tables`."""
+"""The cost of reading and writing state as tables. `python -m bench.tables`."""

@@ -1,6 +1,6 @@
-"""One measurement, in a process of its own: `python -m bench.tables.work write|pandas|stream PATH [KEYS]`.
+"""One measurement, in its own process: `python -m bench.tables.work write|pandas|stream PATH [KEYS]`.
 
-The last line of its output is JSON: the seconds, and the most memory above what it had when it began, in bytes.
+The last line of its output is JSON: the seconds, and the peak memory above the initial memory in bytes.
 """
 
 import json
@@ -28,7 +28,7 @@ class Account:
 
 
 def write(path: str, keys: int) -> None:
-    """A savepoint with an int, a dataclass and a map of one entry for each key."""
+    """Write a savepoint with an int, a dataclass and a map of one entry for each key."""
     frame = pd.DataFrame({"key": range(keys)})
     bootstrap = (
         OperatorTransformation.bootstrap_with(frame)
@@ -54,7 +54,7 @@ def resident() -> int:
 
 
 def main(what: str, path: str, argument: str) -> None:
-    # What both need and no table is to be blamed for.
+    # Load what both readers need, to leave it out of the measurement.
     pa.array([1]).to_pandas()
     before, began = resident(), time.perf_counter()
     rows = None

@@ -1,1 +1,1 @@
-"""What the job reads from and writes to: files, or servers that can be killed as well."""
+"""Sources and sinks of the job: files, or servers that can also be killed."""

@@ -1,4 +1,4 @@
-"""Brings records to a server while the job runs, whatever happens to the server: each record once."""
+"""Write records to a server while the job runs, each exactly once, whatever happens to the server."""
 
 from __future__ import annotations
 
@@ -12,34 +12,34 @@ from typing import Protocol
 from chaos.program import record
 
 AHEAD = 400
-"""Records that may wait for the job: enough for the epochs until it tells again how far it is."""
+"""Records written ahead of the job: enough for the epochs until its position is read again."""
 SPREAD = 200
-"""No lane is so many records ahead of another: so event time knows how long to wait for the slowest."""
+"""Maximum distance between lanes in records, which bounds the out-of-orderness of event time."""
 _BATCH = 8
 _POLL_S = 0.1
 
 
 class Lane(Protocol):
-    """One connection that brings records, in the order of their numbers. It is used by one thread."""
+    """A connection that writes records in the order of their numbers. Used by one thread."""
 
     def reached(self) -> int:
-        """One more than the last number that the server has of this lane; 0 for none."""
+        """Return one more than the last number that the server has of this lane; 0 if it has none."""
 
     def put(self, numbers: list[int], dice: random.Random) -> None:
-        """Returns when the server has them all for good; raises `Away` if it cannot be known. May be called again."""
+        """Write records durably. Raises `Away` if the result is unknown. Can be repeated."""
 
     def close(self) -> None: ...
 
 
 class Away(Exception):
-    """The server does not answer. What it was told last may be there or not."""
+    """The server does not answer. The last request might have been executed or not."""
 
 
 class Feeder:
-    """Order of calls: `start`; `end` or `end_at`; `stop`. A key belongs to one lane, so its records come in order."""
+    """Order of calls: `start`; `end` or `end_at`; `stop`. A key belongs to one lane, so its records stay in order."""
 
     def __init__(self, lanes: Sequence[Lane], read: Callable[[], int], seed: int = 0) -> None:
-        """`read`: how many records the job has read for good."""
+        """Feed these lanes. `read` returns how many records the job has durably read."""
         self._lanes = lanes
         self._read = read
         self._seed = seed
@@ -60,13 +60,13 @@ class Feeder:
             thread.start()
 
     def end(self, more: int) -> int:
-        """The input shall end, after so many records more than any lane may be at. Returns how many there will be."""
+        """End the input `more` records after the furthest position of any lane. Return the total number of records."""
         with self._changed:
             self._end = max(self._reached) + SPREAD + more
             return self._end
 
     def end_at(self, total: int) -> None:
-        """As `end` has said, to a feeder that is no more."""
+        """Set the total that `end` returned in an earlier process."""
         self._end = total
 
     def stop(self) -> None:
@@ -77,7 +77,7 @@ class Feeder:
             lane.close()
 
     def _limit(self) -> int:
-        """Lanes bring what is below it."""
+        """Return the number below which lanes can write records."""
         if self._end is None and time.monotonic() > self._asked + _POLL_S:
             self._asked = time.monotonic()
             self._allowed = self._read() + AHEAD
@@ -98,12 +98,12 @@ class Feeder:
                 with self._changed:
                     before = self._reached[number]
                     self._reached[number] = numbers[-1] + 1 if numbers else max(limit, before)
-                    # Lanes that have nothing to do must not wake each other for ever.
+                    # Idle lanes must not keep waking each other.
                     if self._reached[number] != before:
                         self._changed.notify_all()
                     if not numbers:
                         self._changed.wait(_POLL_S)
-        except Exception as error:  # told by whoever asks for it
+        except Exception as error:  # reported by ServedEnds.look
             self.failure = error
 
     def _put(self, number: int, numbers: list[int], dice: random.Random) -> None:

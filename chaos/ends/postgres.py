@@ -1,4 +1,4 @@
-"""PostgreSQL at both ends: an append table that transactions fill beside each other, and two tables of results."""
+"""PostgreSQL as source and sink: a table that concurrent transactions append to, and two tables of results."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ CREATE TABLE IF NOT EXISTS results (what text, key int, second bigint, third tex
 CREATE TABLE IF NOT EXISTS counts (key int PRIMARY KEY, n bigint)
 """
 _HOLD_MS = 60
-"""Transactions are open for up to so long, so that they commit in another order than they began."""
+"""Maximum time that transactions stay open, so that they commit in a different order than they began."""
 _GIVEN_UP = 0.1
-"""So many are rolled back and done again: their ids are used up."""
+"""Fraction of transactions that are rolled back and repeated, which leaves gaps in the ids."""
 _CUT = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND {clients}"
 _CLIENTS = "backend_type = 'client backend'"
 
@@ -44,7 +44,7 @@ class PostgresEnds(ServedEnds):
     def __init__(self, work: Path) -> None:
         super().__init__(work)
         self._visible = 0
-        # Elsewhere, for the server may run as a user who may not look into the work directory.
+        # Elsewhere, because the server might run as a user without access to the work directory.
         digest = hashlib.blake2b(os.fsencode(work), digest_size=6).hexdigest()
         self.directory = Path(tempfile.gettempdir(), f"penstock-chaos-postgres-{digest}")
         begun = work / "postgres"
@@ -65,11 +65,11 @@ class PostgresEnds(ServedEnds):
         return [Inserting(self._server.conninfo(), lane) for lane in range(LANES)]
 
     def look(self) -> list[str]:
-        """Rows that were visible stay; what they say is compared in the end."""
+        """Check that visible rows never disappear; their contents are compared at the end."""
         with closing(psycopg.connect(self._server.conninfo())) as connection:
             (visible,) = _only(connection.execute("SELECT count(*) FROM results"))
         before, self._visible = self._visible, max(visible, self._visible)
-        gone = [f"{before} rows of results were visible, and now {visible}"] if visible < before else []
+        gone = [f"results had {before} visible rows and now has {visible}"] if visible < before else []
         return [*super().look(), *gone]
 
     def output(self) -> dict[str, Output]:
@@ -125,7 +125,7 @@ def read_results(conninfo: str) -> Output:
 
 
 def check_counts(conninfo: str, wanted: Expected) -> list[str]:
-    """The table of counts by key, which is not added to but changed."""
+    """Check the table of counts by key, whose rows are updated in place."""
     with closing(psycopg.connect(conninfo)) as connection:
         found: dict[int, int] = dict(connection.execute("SELECT key, n FROM counts").fetchall())
     held = wanted.states["first", "n"]
@@ -137,21 +137,21 @@ def check_counts(conninfo: str, wanted: Expected) -> list[str]:
 
 
 class Inserting:
-    """A lane: one transaction after the other, each of which is there as a whole or not at all."""
+    """A lane that writes one atomic transaction after another."""
 
     def __init__(self, conninfo: str, lane: int) -> None:
         self._conninfo = conninfo
         self._lane = lane
         self._connection: psycopg.Connection[Any] | None = None
         self._doubtful = False
-        """Whether the last transaction may be there although nobody said so."""
+        """Whether the last transaction might have committed although no confirmation arrived."""
 
     def reached(self) -> int:
         connection = self._connected()
         (last,) = _only(
             connection.execute("SELECT coalesce(max(number), -1) FROM events WHERE key %% %s = %s", [LANES, self._lane])
         )
-        # An open transaction holds up whoever reads only what no other can come before.
+        # An open transaction would delay readers that wait for all earlier ids.
         connection.rollback()
         return int(last) + 1
 

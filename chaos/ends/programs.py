@@ -1,4 +1,4 @@
-"""The victim's program between the ends that a run has; imported by every process of the job."""
+"""The victim's program between the source and sink of a run; imported by every process of the job."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from penstock.common import Duration, WatermarkStrategy
 from penstock.datastream import StreamExecutionEnvironment
 
 _OUT_OF_ORDER = Duration.of_millis(2 * SPREAD * program.record(1).timestamp)
-"""By so much a record may come later than one with a higher number, of another writer to the same split."""
+"""How much later a record can arrive than one with a higher number from another writer to the same split."""
 _RETRY_MS = 1000
-"""Shorter than some servers are away: so both the connector's own patience and the job's restarts are needed."""
+"""Shorter than some server outages, so that both the connector's retries and the job's restarts are exercised."""
 
 
 def build(env: StreamExecutionEnvironment, ends: dict[str, str], per_epoch: int, pace_ms: int) -> None:
-    """Declare the program between these ends: see `where` of each kind."""
+    """Declare the program between these ends, as described by their `where`."""
     if ends["kind"] == "files":
         program.build(env, ends["total"], ends["out"], per_epoch, pace_ms)
     elif ends["kind"] == "redis":
@@ -67,5 +67,5 @@ def _is_record(given: tuple[Any, ...]) -> bool:
 
 
 def _count(given: tuple[Any, ...]) -> tuple[int, int]:
-    """A key, and how many records of it there were up to now."""
+    """Return a key and the number of its records so far."""
     return given[1], given[3]

@@ -1,4 +1,4 @@
-"""Redis Streams in front of the job, and files behind it."""
+"""Redis Streams as source, and a file sink."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class RedisEnds(ServedEnds):
         }
 
     def prepare(self) -> None:
-        """A stream begins with its first entry."""
+        """Do nothing: the first entry creates a stream."""
 
     def lanes(self) -> list[Lane]:
         return [Adding(self._server, stream) for stream in self._streams]
@@ -63,7 +63,7 @@ class RedisEnds(ServedEnds):
 
 
 class Adding:
-    """A lane: one stream, whose ids are the numbers of its records; so none can be added twice."""
+    """A lane for one stream. Record numbers are the entry ids, so Redis rejects duplicates."""
 
     def __init__(self, server: RedisServer, stream: str) -> None:
         self._client = server.client(socket_timeout=10)
@@ -82,12 +82,12 @@ class Adding:
 
     def _add(self, number: int) -> None:
         each = record(number)
-        # Id 0-0 cannot be.
+        # Redis does not allow id 0-0.
         entry = f"{number + 1}-0"
         try:
             self._client.xadd(self._stream, {"number": number, "key": each.key, "at": each.timestamp}, id=entry)
         except redis.ResponseError as error:
-            # Then it is there, and the answer was lost; or else it never can be.
+            # Either the entry exists and only the answer was lost, or it can never be added.
             if "equal or smaller" not in str(error) or not self._client.xrange(self._stream, entry, entry):
                 raise
 

@@ -1,4 +1,4 @@
-"""Ends at a server: it is started, fed, killed and started again; the job is drained when it has read everything."""
+"""Ends at a server: start, feed, kill and restart the server, and drain the job when it has read everything."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from chaos.ends.feeder import Feeder, Lane
 from chaos.oracle import Expected, Output
 
 _AWAY_MS = (50, 2000)
-"""How long a server is away, or does not answer."""
+"""How long a server is down or unresponsive."""
 
 
 class Missed(Exception):
-    """There was nothing to do the fault to."""
+    """The fault found no target."""
 
 
 class ServedEnds(ABC):
@@ -27,9 +27,9 @@ class ServedEnds(ABC):
         self._feeder: Feeder | None = None
 
     def open(self, read: Callable[[], int], total: int | None) -> None:
-        """Start the server, on the data of an earlier process if there are any, and feed it. `total`: see `end_input`.
+        """Start the server, on the data of an earlier process if there is any, and feed it.
 
-        `read`: how many records the job has read for good.
+        `read` returns how many records the job has durably read. `total` is the result of an earlier `end_input`.
         """
         self.start_server()
         self.prepare()
@@ -39,15 +39,15 @@ class ServedEnds(ABC):
         self._feeder.start()
 
     def end_input(self, more: int) -> int:
-        """Let the input end soon, after `more` records at least. Returns how many there will be in all."""
+        """End the input soon, after at least `more` records. Return the total number of records."""
         assert self._feeder is not None
         return self._feeder.end(more)
 
     def look(self) -> list[str]:
-        """What must never be seen, and was."""
+        """Return violations observed so far."""
         assert self._feeder is not None
         failure = self._feeder.failure
-        return [] if failure is None else [f"records cannot be brought to the server: {failure!r}"]
+        return [] if failure is None else [f"records cannot be written to the server: {failure!r}"]
 
     def close(self) -> None:
         if self._feeder is not None:
@@ -55,23 +55,23 @@ class ServedEnds(ABC):
         self.end_server()
 
     def remove(self) -> None:
-        """The run is over, and the work directory will be removed: remove what else there is. After `close`."""
+        """Remove files outside the work directory. Called at the end of the run, after `close`."""
 
     # -- faults ----------------------------------------------------------------------------------------------------
 
     def inject(self, kind: str, dice: random.Random) -> str:
-        """Do it, and undo it a moment later: when this returns the server answers. Raises Missed."""
+        """Inject a fault and undo it a moment later. The server answers again on return. Raises Missed."""
         milliseconds = dice.randrange(*_AWAY_MS)
         if kind == "connections":
             cut = self.cut_connections()
             if not cut:
-                raise Missed("nobody was connected")
+                raise Missed("no client was connected")
             return f"closed {cut} connections"
         if kind == "server-pause":
             self.pause_server()
             time.sleep(milliseconds / 1000)
             self.resume_server()
-            return f"stopped for {milliseconds} ms"
+            return f"paused for {milliseconds} ms"
         if kind == "server":
             self.kill_server()
             did = "killed"
@@ -82,37 +82,37 @@ class ServedEnds(ABC):
         self.start_server()
         return f"{did}, started {milliseconds} ms later, answered after {time.monotonic() - began:.1f} s"
 
-    # -- what each server does its own way -------------------------------------------------------------------------
+    # -- specific to each server -----------------------------------------------------------------------------------
 
     @abstractmethod
     def where(self) -> dict[str, str]:
-        """What the job must know; `chaos.ends.programs` reads it."""
+        """Return the connection details for the job; `chaos.ends.programs` reads them."""
 
     @abstractmethod
     def prepare(self) -> None:
-        """Make tables and the like, where they are not there yet."""
+        """Create tables and the like if they do not exist."""
 
     @abstractmethod
     def lanes(self) -> list[Lane]: ...
 
     @abstractmethod
     def output(self) -> dict[str, Output]:
-        """All that is visible, by the run that gave it where that can be told."""
+        """Return all visible output, by run if the run can be determined."""
 
     def check(self, wanted: Expected) -> list[str]:
-        """What else is wrong in the end."""
+        """Return further violations at the end of the run."""
         return []
 
     @abstractmethod
     def start_server(self) -> None:
-        """Returns when it answers."""
+        """Start the server and wait until it answers."""
 
     @abstractmethod
     def kill_server(self) -> None: ...
 
     @abstractmethod
     def stop_server(self, dice: random.Random) -> str:
-        """Returns how."""
+        """Stop the server and return a description."""
 
     @abstractmethod
     def pause_server(self) -> None: ...
@@ -122,8 +122,8 @@ class ServedEnds(ABC):
 
     @abstractmethod
     def cut_connections(self) -> int:
-        """How many there were."""
+        """Close all connections and return how many there were."""
 
     @abstractmethod
     def end_server(self) -> None:
-        """It may be gone already."""
+        """Stop the server if it is still running."""

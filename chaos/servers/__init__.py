@@ -1,1 +1,1 @@
-"""Real servers on this machine, from wheels, for the crash rig and the tests: they can be killed and started again."""
+"""Real local servers from wheels, for the crash rig and the tests, that can be killed and restarted."""

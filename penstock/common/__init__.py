@@ -1,4 +1,4 @@
-"""The user's small words: rows, types, lengths of time."""
+"""Types shared by the whole API: rows, type information, durations, schemas, configuration and the job client."""
 
 from penstock.absent import explain_absent
 from penstock.common.completable_future import CompletableFuture

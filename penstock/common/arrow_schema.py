@@ -1,4 +1,4 @@
-"""The Arrow schema of a record type, for files of columns."""
+"""Convert a record type to an Arrow schema, for columnar files."""
 
 from __future__ import annotations
 
@@ -51,7 +51,10 @@ _PLAIN = {
 
 
 def schema_of(kind: TypeSpec) -> pa.Schema:
-    """`kind`: a pyarrow Schema, a record type as dataclasses are, or Types.ROW_NAMED. Every column may be null."""
+    """Return the Arrow schema of a record type (a dataclass or similar), a Types.ROW_NAMED or a pyarrow Schema.
+
+    Every column is nullable.
+    """
     if isinstance(kind, pa.Schema):
         return kind
     return pa.schema([_field(name, part) for name, part in columns_of(kind).items()])
@@ -62,8 +65,8 @@ def _field(name: str, kind: TypeSpec) -> pa.Field:
         return pa.field(name, _arrow(kind))
     except _NoArrowType as error:
         raise PenstockError(
-            f"Column '{name}' cannot have the type {error}: give a pyarrow Schema, or one of str, int, float, bool, "
-            f"bytes, Decimal, datetime, date, time, list, dict, or a record type of these."
+            f"Column '{name}' cannot have the type {error}. Pass a pyarrow Schema, or use str, int, float, bool, "
+            f"bytes, Decimal, datetime, date, time, list, dict, or a record type built from these."
         ) from None
 
 

@@ -1,4 +1,4 @@
-"""The classes that the parts of a program name, collected while the graph is built (see `penstock.common.program`)."""
+"""Collect the classes a program refers to while its graph is built (see `penstock.common.program`)."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from penstock.common.program import MAIN, Shipped, attribute_at, driver_name
 __all__ = ["ClassCollector"]
 
 _MOST_BYTES = 1 << 20
-"""Of classes that only stored values may name. More than this is data that their methods refer to."""
+"""Limit for classes that only stored values can refer to. Anything larger is data that their methods reference."""
 
 
 class ClassCollector:
-    """Collects the classes that the parts of a program name, while these are pickled. Lives in the driver.
+    """Collects the classes that parts of a program refer to while those parts are pickled. Lives in the driver.
 
-    Besides `__main__`, `modules` and those registered with Cloudpickle to be pickled by value are the program's own.
+    The program's own modules are `__main__`, `modules`, and those registered with cloudpickle for pickling by value.
     """
 
     def __init__(self, modules: Iterable[str] = ()) -> None:
@@ -33,25 +33,25 @@ class ClassCollector:
         self._classes: dict[type, None] = {}
 
     def dumps(self, thing: Any) -> bytes:
-        """Pickle a part of the program. Raises what prevents it, or a class that it names, from being pickled."""
+        """Pickle a part of the program. Propagates the error if it, or a class it refers to, cannot be pickled."""
         met: dict[type, None] = {}
         data = ClassPickler.dumps(thing, self._modules, lambda cls: met.setdefault(cls) is None)
         self.add(met)
         return data
 
     def pickles(self, thing: Any) -> bool:
-        """Whether `thing` can be pickled with all classes that it names."""
+        """Return whether `thing` can be pickled together with all classes it refers to."""
         try:
             ClassPickler.dumps(thing, self._modules, never)
-        except Exception:  # any failure means the same here: it does not pickle
+        except Exception:  # pickling runs arbitrary code
             return False
         return True
 
     def add(self, classes: Iterable[type]) -> None:
-        """Let these travel, if they are classes that a task cannot import, with all that they name."""
+        """Add the classes that a task cannot import, together with everything they refer to."""
         new = [cls for cls in classes if cls not in self._classes and travels_by_value(cls, self._modules)]
         if new:
-            # A class within a class is found through the outer one.
+            # A nested class is found through its outer class.
             outer = [
                 attribute_at(sys.modules[cls.__module__], cls.__qualname__.split(".")[0]) for cls in self._held(new)
             ]
@@ -60,7 +60,7 @@ class ClassCollector:
             self._classes.update(met)
 
     def pack(self) -> bytes:
-        """The classes, for `enter_program`."""
+        """Serialize the collected classes for `enter_program`."""
         annotated = self._add_annotated()
         held: dict[str, dict[str, type]] = {}
         others: dict[str, type] = {}
@@ -82,7 +82,7 @@ class ClassCollector:
         return (cls for cls in classes if is_held(cls, self._modules))
 
     def _add_annotated(self) -> dict[str, dict[str, Any]]:
-        """Add the classes that annotations name by text. Returns the other things that they name, by module."""
+        """Add the classes that string annotations refer to. Return the other objects they refer to, by module."""
         found: dict[str, dict[str, Any]] = {}
         looked_at: set[type] = set()
         while left := [cls for cls in self._classes if cls not in looked_at]:
@@ -94,7 +94,7 @@ class ClassCollector:
                 for name in _annotated_names(cls) & module.keys():
                     thing = module[name]
                     if isinstance(thing, type) and travels_by_value(thing, self._modules):
-                        # What does not pickle is missed only where the annotation is evaluated.
+                        # A class that cannot be pickled is only missing if the annotation is evaluated.
                         with suppress(Exception):
                             self.add([thing])
                     else:
@@ -109,7 +109,7 @@ class ClassCollector:
         return dumped
 
     def _rest_of_main(self) -> bytes:
-        """The classes of `__main__` that no part of the program names. Those that do not pickle are left out."""
+        """Pickle the classes of `__main__` that no part of the program refers to, except those that do not pickle."""
         candidates = {
             name: value
             for name, value in vars(sys.modules[MAIN]).items()
@@ -132,7 +132,7 @@ class ClassCollector:
 
 
 def _annotated_names(cls: type) -> set[str]:
-    """The names in annotations of a class that are still text."""
+    """Return the names used in those annotations of a class that are still strings."""
     found: set[str] = set()
     pending = list(vars(cls).get("__annotations__", {}).values())
     while pending:

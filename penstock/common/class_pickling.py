@@ -1,4 +1,4 @@
-"""Pickles in which the program's own classes are named, or travel by value (see `penstock.common.program`)."""
+"""Pickle the program's own classes by name or by value (see `penstock.common.program`)."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ __all__ = ["ClassPickler", "dump_by_name", "dump_records", "is_held", "never", "
 
 _StructMeta: type = type(msgspec.Struct)
 _HAS_NAMES = frozenset({*internals._BUILTIN_TYPE_NAMES, type(None), type(Ellipsis), type(NotImplemented)})
-"""Types that Cloudpickle names although no module holds them."""
+"""Types that cloudpickle pickles by name although no module contains them."""
 
 
 def dump_by_name(thing: Any) -> bytes:
-    """Pickle what Python's pickle cannot: with the functions, and with classes that are not the program's."""
+    """Pickle an object that Python's pickle cannot: functions, and classes outside the program, go by value."""
     current = current_program()
     if current is None:
         modules = frozenset({MAIN})
@@ -47,7 +47,7 @@ def dump_by_name(thing: Any) -> bytes:
 
 
 def dump_records(records: list[Any], shipped: bytes) -> bytes:
-    """Pickle records in the driver, for tasks of a program whose classes are `shipped`."""
+    """Pickle records in the driver for the tasks of a program whose classes are in `shipped`."""
     parts = (
         msgspec.msgpack.decode(shipped, type=Shipped)
         if shipped
@@ -55,7 +55,7 @@ def dump_records(records: list[Any], shipped: bytes) -> bytes:
     )
     try:
         data = pickle.dumps(records, protocol=5)
-        # A function of the program's file must travel by value, as tasks do not have it.
+        # A function defined in the program's file goes by value: tasks cannot import it.
         if not any(module.encode() in data for module in parts.modules):
             return data
     except (pickle.PicklingError, AttributeError):
@@ -65,19 +65,19 @@ def dump_records(records: list[Any], shipped: bytes) -> bytes:
 
 
 def never(cls: type) -> bool:
-    """Name no class: let all travel by value."""
+    """Return False: pickle every class by value."""
     return False
 
 
 def travels_by_value(cls: type, modules: frozenset[str]) -> bool:
-    """Whether other processes cannot import it."""
+    """Return whether other processes cannot import the class."""
     if cls in _HAS_NAMES:
         return False
     return cls.__module__ in modules or not (internals._should_pickle_by_reference(cls) or _other_name(cls))
 
 
 def _other_name(cls: type) -> str:
-    """The name under which its module holds a class whose own name is another, as `Point = namedtuple("P", "x y")`."""
+    """Return the module attribute that holds a class of a different name, as in `Point = namedtuple("P", "x y")`."""
     if cls.__module__ in (None, MAIN) or internals._should_pickle_by_reference(cls):
         return ""
     module = sys.modules.get(cls.__module__)
@@ -85,14 +85,14 @@ def _other_name(cls: type) -> str:
 
 
 def is_held(cls: type, modules: frozenset[str]) -> bool:
-    """Whether its name in one of the program's modules gives this very class."""
+    """Return whether the class can be looked up by its name in one of the program's modules."""
     return cls.__module__ in modules and attribute_at(sys.modules[cls.__module__], cls.__qualname__) is cls
 
 
 class ClassPickler(cloudpickle.Pickler):  # type: ignore[misc]
-    """Cloudpickle's, which refers to classes by name where `is_named` says so. `modules` are the program's own.
+    """A cloudpickle pickler that pickles classes by name if `is_named` returns True.
 
-    `tracked`: classes that travel by value are known to the reading process if it has read them before.
+    `modules` are the program's own. If `tracked`, the reading process reuses a by-value class it has read before.
     """
 
     def __init__(
@@ -107,13 +107,13 @@ class ClassPickler(cloudpickle.Pickler):  # type: ignore[misc]
     def dumps(
         cls, thing: Any, modules: frozenset[str], is_named: Callable[[type], bool], tracked: bool = True
     ) -> bytes:
-        """Pickle an object; the arguments are those of the pickler."""
+        """Pickle an object; the arguments are those of the constructor."""
         file = io.BytesIO()
         cls(file, modules, is_named, tracked).dump(thing)
         return file.getvalue()
 
     def reducer_override(self, obj: Any) -> Any:
-        """Say how an object is pickled. Called for every object of a class that Pickle does not know."""
+        """Return how to reduce an object. Called for every object whose class pickle has no built-in support for."""
         kind = type(obj)
         if issubclass(kind, type):
             if not travels_by_value(obj, self._modules):
@@ -127,9 +127,9 @@ class ClassPickler(cloudpickle.Pickler):  # type: ignore[misc]
             own = obj.__module__ in self._modules
             return self._dynamic_function_reduce(obj) if own else super().reducer_override(obj)
         if kind is cached_property:
-            # It has a lock.
+            # Holds a lock, which cannot be pickled.
             return _make_cached_property, (obj.func, obj.attrname)
-        # Compared by identity, in dataclasses too.
+        # dataclasses compares MISSING by identity.
         return "MISSING" if obj is dataclasses.MISSING else NotImplemented
 
     def _class_by_value(self, cls: type) -> tuple[Any, ...]:
@@ -138,21 +138,21 @@ class ClassPickler(cloudpickle.Pickler):  # type: ignore[misc]
             return _make_struct, (*_struct_parts(cls), tracker), _struct_state(cls), None, None, _set_attributes
         make, arguments, state, *others = internals._dynamic_class_reduce(cls)
         if "__slots__" in state[0] and not issubclass(cls, tuple):
-            # Cloudpickle would only set the attribute, and instances would have a dict.
+            # Cloudpickle would only set the attribute, and instances would get a __dict__.
             arguments[3]["__slots__"] = state[0].pop("__slots__")
         if not self._tracked:
             *first, _, extra = arguments
             arguments = (*first, None, extra)
-        # What msgspec keeps on a class cannot be pickled, and is made again where it is needed.
+        # msgspec's cache cannot be pickled; msgspec rebuilds it on demand.
         state[0].pop("__msgspec_cache__", None)
-        # Cloudpickle leaves it out.
+        # Cloudpickle omits it.
         state[0]["__qualname__"] = cls.__qualname__
         return make, arguments, state, *others
 
 
 # -- msgspec's structs -------------------------------------------------------------------------------------------------
-# Their fields are known to the class only, so it has to be made again. Annotations and methods may refer to the class
-# itself and are set afterwards; msgspec evaluates annotations when a decoder is made.
+# Only the class knows its fields, so the reader rebuilds it. Annotations and methods can refer to the class itself and
+# are set afterwards; msgspec evaluates annotations when a decoder is created.
 
 _STRUCT_OPTIONS = (
     "array_like",

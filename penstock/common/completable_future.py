@@ -1,4 +1,4 @@
-"""A result to be waited for."""
+"""The future returned by the asynchronous calls of a JobClient."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 class CompletableFuture:
-    """Given by `JobClient`. Cancelling it gives up the result, not the job."""
+    """A pending result, returned by the methods of ``JobClient``. Cancelling the future does not cancel the job."""
 
     def __init__(self, wait: Callable[[], Any], done: Callable[[], bool]) -> None:
         self._wait = wait
@@ -16,13 +16,13 @@ class CompletableFuture:
         self._cancelled = False
 
     def result(self) -> Any:
-        """Wait for the result; raises what it failed with."""
+        """Wait for the result and return it, or raise the exception the operation failed with."""
         if self._cancelled:
             raise CancelledError("This future was cancelled; the job was not.")
         return self._wait()
 
     def exception(self) -> BaseException | None:
-        """What it failed with; None if it did not, or is not done yet."""
+        """Return the exception the operation failed with, or None if it succeeded or is still pending."""
         if not self.done():
             return None
         try:
@@ -32,7 +32,7 @@ class CompletableFuture:
         return None
 
     def cancel(self) -> bool:
-        """Give up the result; False if it is there already."""
+        """Cancel the future. Return False if it is already done."""
         if not self.done():
             self._cancelled = True
         return self._cancelled
@@ -42,7 +42,7 @@ class CompletableFuture:
         return self._cancelled
 
     def done(self) -> bool:
-        """Whether there is a result, a failure, or a cancel."""
+        """Return whether the future has a result, has failed, or was cancelled."""
         return self._cancelled or self._done()
 
 

@@ -1,4 +1,4 @@
-"""Settings by key. Keys are Flink's where Flink has them; `spark.*` goes to Spark as it is."""
+"""Settings by key. Penstock uses Flink's keys where Flink has them; ``spark.*`` keys are passed to Spark unchanged."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ V = TypeVar("V")
 
 
 class Configuration:
-    """A set of keys and string values."""
+    """A mapping of setting keys to string values."""
 
     def __init__(self, other: Configuration | None = None) -> None:
         self._values: dict[str, str] = dict(other._values) if other is not None else {}
@@ -30,7 +30,7 @@ class Configuration:
         return self
 
     def get(self, option: Option[V]) -> V:
-        """The value of one of Penstock's own settings, or its default."""
+        """Return the value of one of Penstock's own options, or its default."""
         return option.read(self._values)
 
     def get_string(self, key: str, default_value: str) -> str:
@@ -38,12 +38,12 @@ class Configuration:
         return self._values.get(key, default_value)
 
     def set_string(self, key: str, value: str) -> Configuration:
-        """Set a setting to a text."""
+        """Set a setting to a string."""
         return self._set(key, value)
 
     def get_integer(self, key: str, default_value: int) -> int:
         """Return a setting as an integer, or the default if it is not set."""
-        return int(self._read(key, int, "a whole number")) if key in self._values else default_value
+        return int(self._read(key, int, "an integer")) if key in self._values else default_value
 
     def set_integer(self, key: str, value: int) -> Configuration:
         """Set a setting to an integer."""
@@ -71,7 +71,7 @@ class Configuration:
         return self._set(key, value)
 
     def _read(self, key: str, kind: Callable[[str], Any], accepted: str) -> Any:
-        """As the setting's type says, if it is one of Penstock's; a program may have keys of its own."""
+        """Parse a setting with its declared type, or with ``kind`` if it is a key the program defined."""
         text = self._values[key]
         if key in OPTIONS:
             return OPTIONS[key].type.parse(key, text)
@@ -89,7 +89,7 @@ class Configuration:
         return key in self._values
 
     def add_all(self, other: Configuration, prefix: str | None = None) -> Configuration:
-        """Add the settings of another configuration, with a prefix before each key if one is given."""
+        """Add the settings of another configuration, with ``prefix`` prepended to each key."""
         for key, value in other._values.items():
             self._values[(prefix or "") + key] = value
         return self
@@ -120,12 +120,12 @@ class Configuration:
 
 
 def shown(key: str, value: str) -> str:
-    """The value as it can be printed: not that of a setting that may hold a secret."""
+    """Return the value for printing; masked if the setting could contain a secret."""
     return "***" if _secret(key) else value
 
 
 def _secret(key: str) -> bool:
     if key.startswith(STORE_OPTIONS):
-        # A store's options are its own affair; which of them are secret, nobody here knows.
+        # Each store defines its own options; any of them could be a secret.
         return True
     return any(word in key.lower() for word in ("password", "secret", "token", "access.key", "credential"))

@@ -1,6 +1,6 @@
-"""The console: where a job's lines go when the application has no logging of its own, and the line of its progress.
+"""The console: a job's log lines if the application configures no logging, and the progress line.
 
-Everything is written to standard error. Standard output belongs to the program.
+Everything goes to standard error. Standard output belongs to the program.
 """
 
 from __future__ import annotations
@@ -13,25 +13,25 @@ from contextlib import contextmanager
 from typing import Any
 
 NOT_ON_CONSOLE = {"console": False}
-"""`extra=` of a record that is for log files, not for a person who watches."""
+"""Pass as `extra=` for records that belong in log files but not on the console."""
 
 _ERASE = "\r\x1b[2K"
 _logger = logging.getLogger("penstock")
 
 
 class Console(logging.Handler):
-    """Writes records as plain lines, above a status line that stays at the bottom of a terminal."""
+    """Writes log records as plain lines above a status line that stays at the bottom of the terminal."""
 
     def __init__(self) -> None:
         super().__init__()
         self._status = ""
         self.painted = False
         self._line_begun = False
-        """Whether the last line of the terminal is one that the program has begun to print."""
+        """Whether the program has printed an unfinished line, which is now the terminal's last one."""
         self._output: _Output | None = None
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write a record of the log above the status line."""
+        """Write a log record above the status line."""
         if not getattr(record, "console", True):
             return
         try:
@@ -44,7 +44,7 @@ class Console(logging.Handler):
 
     @property
     def takes_status(self) -> bool:
-        """Whether a status line can be shown: on a terminal, and not at a prompt."""
+        """Whether a status line can be shown: standard error is a terminal, and Python is not interactive."""
         try:
             terminal = sys.stderr.isatty()
         except (AttributeError, ValueError):
@@ -52,7 +52,7 @@ class Console(logging.Handler):
         return terminal and not hasattr(sys, "ps1") and not sys.flags.interactive
 
     def show_status(self, text: str) -> None:
-        """Show this line at the bottom of the terminal until the next one; an empty one takes it away."""
+        """Show this line at the bottom of the terminal until the next call; an empty string removes it."""
         with self._locked():
             self._status = text
             if text and self._output is None and sys.stdout.isatty():
@@ -66,14 +66,14 @@ class Console(logging.Handler):
 
     @contextmanager
     def above(self) -> Iterator[None]:
-        """What is printed within goes above the status line."""
+        """Within this context, output goes above the status line."""
         with self._locked():
             self._erase()
             yield
             self._paint()
 
     def begun(self, line_begun: bool) -> None:
-        """Note whether the program has begun a line on standard output."""
+        """Record whether the program has left a line on standard output unfinished."""
         self._line_begun = line_begun
 
     @contextmanager
@@ -93,13 +93,13 @@ class Console(logging.Handler):
     def _paint(self) -> None:
         if self._status and not self._line_begun:
             self.painted = True
-            # One cell less than a row: in the last one some terminals wrap, and a wrapped line cannot be erased.
+            # One cell less than the width: some terminals wrap in the last cell, and a wrapped line cannot be erased.
             sys.stderr.write(self._status[: shutil.get_terminal_size().columns - 1])
             sys.stderr.flush()
 
 
 class _Output:
-    """In the place of `sys.stdout` while a status line is shown on the same terminal."""
+    """Replaces `sys.stdout` while a status line is shown on the same terminal."""
 
     def __init__(self, stream: Any, console: Console) -> None:
         self.stream = stream
@@ -121,9 +121,9 @@ _console = Console()
 
 
 def console(quiet: bool = False) -> Console | None:
-    """Install the console, and give it; None, without a console, where the application has logging of its own.
+    """Install the console and return it, or return None if the application has configured its own logging.
 
-    Can be called at any time: an application may set up its logging after the first job. `quiet`: show warnings only.
+    Call it at any time: an application might set up logging after its first job. `quiet` shows only warnings.
     """
     others = [
         handler
@@ -140,10 +140,10 @@ def console(quiet: bool = False) -> Console | None:
         return None
     if not installed:
         if _logger.level != logging.NOTSET:
-            # The application chose it, and reads what goes there by default.
+            # The application set the level, and reads the log through Python's default handler.
             return None
         _logger.addHandler(_console)
-        # A library that logs to the root gives it a handler, which would print every line a second time.
+        # A library that logs to the root logger installs a handler there, which would print every line twice.
         _logger.propagate = False
     _logger.setLevel(logging.WARNING if quiet else logging.INFO)
     return _console
@@ -151,7 +151,7 @@ def console(quiet: bool = False) -> Console | None:
 
 @contextmanager
 def above_status() -> Iterator[None]:
-    """What is written to the terminal within goes above the status line, if there is one."""
+    """Within this context, terminal output goes above the status line, if one is shown."""
     if _console.painted:
         with _console.above():
             yield

@@ -1,4 +1,4 @@
-"""The bounds of a 64-bit integer, which timestamps use for "never"."""
+"""The limits of a 64-bit integer, which timestamps use as "never"."""
 
 from penstock.absent import explain_absent
 

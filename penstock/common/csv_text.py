@@ -1,4 +1,4 @@
-"""Lines of CSV: how they are quoted and separated, and the encoder that writes them."""
+"""CSV: the dialect (delimiter, quotes, escapes) and the encoder that writes it."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from penstock.common.typeinfo import TypeSpec
 from penstock.errors import PenstockError
 
 _PLAIN = frozenset({str, int, float, decimal.Decimal})
-"""Types that the csv module writes as we would."""
+"""Types that the csv module already formats as needed."""
 
 
 @dataclass(frozen=True)
 class CsvText:
-    """The marks between and around fields. `quote` None: nothing is quoted."""
+    """A CSV dialect. Without a `quote` character nothing is quoted."""
 
     delimiter: str = ","
     quote: str | None = '"'
@@ -29,7 +29,7 @@ class CsvText:
     null_text: str | None = None
     line_end: str = "\n"
     separators: dict[str, str] = field(default_factory=dict)
-    """By column that holds a list: what is between its elements."""
+    """The separator between list elements, by column name."""
 
     def __post_init__(self) -> None:
         for name in ("delimiter", "quote", "escape"):
@@ -40,7 +40,7 @@ class CsvText:
                 raise PenstockError(f"CSV: {name} must be one character, not {mark!r}.")
 
     def options(self) -> dict[str, Any]:
-        """Arguments of csv.reader and csv.writer."""
+        """Return keyword arguments for csv.reader and csv.writer."""
         quoting = csv.QUOTE_NONE if self.quote is None else csv.QUOTE_MINIMAL
         return {
             "delimiter": self.delimiter,
@@ -74,18 +74,18 @@ class CsvEncoder(Encoder):
         return CsvEncoder, (self._columns, self._text, self._wants_header)
 
     def for_type(self, value_type: TypeSpec) -> Encoder:
-        """Return an encoder with the columns of this type, unless columns were given."""
+        """Return an encoder with the columns of this type, or this encoder if it already has columns."""
         return self if self._columns is not None else CsvEncoder(value_type, self._text, self._wants_header)
 
     def encode(self, value: Any) -> bytes:
-        """Return a record as a line."""
+        """Return a record as one line of CSV."""
         return self._lines([self.prepare(value)])
 
     def prepare(self, value: Any) -> Any:
         """Return the fields of a record as text."""
         if self._columns is None:
             raise PenstockError(
-                "Encoder.csv knows no columns: give it names, Encoder.csv(['id', 'name']), or declare the stream's "
+                "Encoder.csv has no columns. Pass their names, Encoder.csv(['id', 'name']), or declare the stream's "
                 "type with output_type=."
             )
         values = self._values(value)
@@ -94,18 +94,18 @@ class CsvEncoder(Encoder):
         return [write(field) for write, field in zip(self._writers, values)]
 
     def pack(self, prepared: list[Any]) -> bytes:
-        """Return many prepared records as lines."""
+        """Return prepared records as lines of CSV."""
         return self._lines(prepared)
 
     def _lines(self, rows: Sequence[Sequence[str]]) -> bytes:
         lines: list[str] = []
         try:
-            # With this end fields that have a \r are quoted as well as those with a \n; then it is taken off.
+            # With this terminator the writer quotes fields that contain \r as well as \n. It is stripped below.
             csv.writer(SimpleNamespace(write=lines.append), lineterminator="\r\n", **self._text.options()).writerows(
                 rows
             )
         except csv.Error as error:
-            raise PenstockError(f"A record cannot be written as CSV ({error}): set a quote or an escape.") from error
+            raise PenstockError(f"Cannot write a record as CSV: {error}. Set a quote or escape character.") from error
         end = self._text.line_end
         return "".join([f"{line[:-2]}{end}" for line in lines]).encode("utf-8", "replace")
 
@@ -115,7 +115,7 @@ def _names(columns: Sequence[str] | TypeSpec | None) -> list[str] | None:
         return None
     if isinstance(columns, (list, tuple)):
         if not columns or not all(isinstance(name, str) for name in columns) or len(set(columns)) < len(columns):
-            raise PenstockError(f"Encoder.csv: columns must be different names, not {columns!r}.")
+            raise PenstockError(f"Encoder.csv: columns must be a list of distinct names, not {columns!r}.")
         return list(columns)
     return list(columns_of(columns))
 

@@ -1,8 +1,8 @@
-"""Records as lines of text, as Flink's print and text files show them.
+"""Format records as text the way Flink's print and text files do.
 
-A record of a declared `TypeInformation` is a Java object there and looks like one: `(To,1)`, `+I[1, abc]`, `{a=true}`.
-One without, or declared by a type hint, is a Python object, and is shown as `str` does. Arrays alone are shown as lists
-are: Java would give their address.
+In Flink a record with a declared `TypeInformation` is a Java object and prints like one: `(To,1)`, `+I[1, abc]`,
+`{a=true}`. A record without one, or declared by a type hint, is a Python object and prints with `str`. The one
+exception is arrays, shown as lists: Java would print their address.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _EPOCH = datetime.datetime(1970, 1, 1)
 
 
 def shower(declared: TypeSpec | None) -> Show:
-    """How a stream's records are shown, made once from its declared type."""
+    """Return the function that formats a stream's records. Built once, from the declared type."""
     if not isinstance(declared, TypeInformation) or isinstance(declared, PickledBytesTypeInfo):
         return str
     show = _java(declared)
@@ -82,7 +82,7 @@ def _double(value: float) -> str:
 
 
 def _float(value: float) -> str:
-    """The shortest decimal that is this number of 32 bits and no other."""
+    """Return the shortest decimal that identifies this 32-bit float."""
     value = _as_float(value)
     texts = (f"{value:.{digits}g}" for digits in range(1, 10))
     return _java_number(value, next((text for text in texts if _as_float(float(text)) == value), repr(value)))
@@ -97,7 +97,7 @@ def _as_float(value: float) -> float:
 
 
 def _java_number(value: float, text: str) -> str:
-    """`text`, which Python wrote, as Java writes it: 1.0E10 from ten million on, and below a thousandth."""
+    """Convert a number formatted by Python to Java's notation: 1.0E10 from ten million up and below one thousandth."""
     if value != value or value in (float("inf"), float("-inf")):
         return {"inf": "Infinity", "-inf": "-Infinity", "nan": "NaN"}[text]
     sign, digits, exponent = Decimal(text).as_tuple()

@@ -1,4 +1,4 @@
-"""An error as it is printed when it ends a program: the user's file and line first, the fix last, nothing of ours."""
+"""Format the error that ends a program: the user's file and line first, the fix last, no Penstock frames."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from penstock.common.source_locations import user_locations
 from penstock.errors import PenstockError, SourceLocation
 
 FULL_VARIABLE = "PENSTOCK_TRACEBACK"
-"""`full` in this environment variable shows Python's whole traceback instead."""
+"""Set this environment variable to `full` to get Python's complete traceback instead."""
 
 _PLACES_SHOWN = 3
 _LINES_SHOWN = 5
-"""Of a message that has many."""
+"""Longer messages are truncated to this many lines."""
 
 
 def short_form(error: PenstockError) -> str:
-    """At most fifteen lines, however long the message and deep the calls."""
+    """Format an error in at most fifteen lines, regardless of message length and call depth."""
     if isinstance(error, JobCancelled):
         return str(error)
     message = error.headline().rstrip().splitlines() or [""]
     if len(message) > _LINES_SHOWN:
-        message[_LINES_SHOWN - 1 :] = [f"… and {len(message) - _LINES_SHOWN + 1} lines more"]
+        message[_LINES_SHOWN - 1 :] = [f"… and {len(message) - _LINES_SHOWN + 1} more lines"]
     locations = error.locations or user_locations(error.__traceback__)
     if not locations:
         lines = message
@@ -44,7 +44,7 @@ def short_form(error: PenstockError) -> str:
 
 
 def _shown(location: SourceLocation) -> str:
-    """`file:line`, as short as a terminal or an editor can still open it."""
+    """Return `file:line`, as a relative path if the file is below the working directory."""
     file = location.file
     if os.path.isabs(file):
         near = os.path.relpath(file)
@@ -58,13 +58,13 @@ def _source(location: SourceLocation) -> list[str]:
 
 
 class ShortExceptHook:
-    """In the place of `sys.excepthook`: prints Penstock's errors in the short form, and leaves others as they were."""
+    """Replaces `sys.excepthook`: prints Penstock errors in the short form and passes all others on."""
 
     def __init__(self, before: Callable[[type[BaseException], Any, TracebackType | None], Any]) -> None:
         self._before = before
 
     def __call__(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        """Print a PenstockError in the short form, and any other error as before."""
+        """Print a PenstockError in the short form, and pass any other error to the previous hook."""
         if isinstance(error, PenstockError) and os.environ.get(FULL_VARIABLE) != "full":
             print(short_form(error.with_traceback(trace)), file=sys.stderr)
         else:
@@ -72,6 +72,6 @@ class ShortExceptHook:
 
     @classmethod
     def install(cls) -> None:
-        """Once per process, however often it is called. Where no hook is used (IPython, pytest) it changes nothing."""
+        """Install the hook once per process. Has no effect in environments that bypass it (IPython, pytest)."""
         if not isinstance(sys.excepthook, cls):
             sys.excepthook = cls(sys.excepthook)

@@ -1,4 +1,4 @@
-"""Settings of a program's execution, as an object: another view of the environment's own."""
+"""A program's execution settings as an object, backed by the environment's configuration."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from penstock.common.options.program import AUTO_GENERATE_UIDS, PARALLELISM
 
 
 class ConfiguredEnvironment(Protocol):
-    """What an ExecutionConfig needs of the environment."""
+    """The parts of the environment that an ExecutionConfig uses."""
 
     def get_configuration(self) -> Configuration: ...
     def get_parallelism(self) -> int: ...
@@ -20,24 +20,24 @@ class ConfiguredEnvironment(Protocol):
 
 
 class ExecutionConfig:
-    """Given by `env.get_config()`. What is set here is set in the environment."""
+    """Execution settings, returned by ``env.get_config()``. Changes apply to the environment."""
 
     PARALLELISM_DEFAULT = -1
-    """Given to `set_parallelism`: as many subtasks as Spark has cores."""
+    """Pass to ``set_parallelism`` to use as many subtasks as Spark has cores."""
     PARALLELISM_UNKNOWN = -2
-    """Given to `set_parallelism`: leave it as it is."""
+    """Pass to ``set_parallelism`` to leave the parallelism unchanged."""
 
     def __init__(self, env: ConfiguredEnvironment, job_parameters: dict[str, str]) -> None:
-        """`job_parameters`: the environment's own, which are changed in place."""
+        """Wrap an environment. ``job_parameters`` is the environment's own dict, modified in place."""
         self._env = env
         self._job_parameters = job_parameters
 
     def get_parallelism(self) -> int:
-        """Return the number of subtasks of operators without a parallelism."""
+        """Return the number of subtasks of operators that do not set their own parallelism."""
         return self._env.get_parallelism()
 
     def set_parallelism(self, parallelism: int) -> ExecutionConfig:
-        """Set the number of subtasks of operators without a parallelism."""
+        """Set the number of subtasks of operators that do not set their own parallelism."""
         if parallelism == self.PARALLELISM_DEFAULT:
             self._env.get_configuration().remove_config(PARALLELISM.key)
         elif parallelism != self.PARALLELISM_UNKNOWN:
@@ -45,16 +45,16 @@ class ExecutionConfig:
         return self
 
     def get_max_parallelism(self) -> int:
-        """Return the number of key groups, or -1 if it follows from the parallelism."""
+        """Return the number of key groups, or -1 if it is derived from the parallelism."""
         return self._env.get_max_parallelism()
 
     def set_max_parallelism(self, max_parallelism: int) -> ExecutionConfig:
-        """Set the number of key groups: the largest parallelism that keyed state can ever have."""
+        """Set the number of key groups, which is the upper limit for the parallelism of keyed state."""
         self._env.set_max_parallelism(max_parallelism)
         return self
 
     def enable_auto_generated_uids(self) -> ExecutionConfig:
-        """Allow operators without a uid; theirs follow from their place in the program."""
+        """Allow operators without a uid. Their uids are derived from their position in the program."""
         self._env.get_configuration().set_boolean(AUTO_GENERATE_UIDS.key, True)
         return self
 
@@ -72,7 +72,7 @@ class ExecutionConfig:
         return dict(self._job_parameters)
 
     def set_global_job_parameters(self, global_job_parameters_dict: Mapping[str, Any]) -> ExecutionConfig:
-        """What functions read with `RuntimeContext.get_job_parameter`; replaces what was set before."""
+        """Set the parameters that functions read with ``RuntimeContext.get_job_parameter``, replacing earlier ones."""
         parameters = {key: str(value) for key, value in global_job_parameters_dict.items()}
         self._job_parameters.clear()
         self._job_parameters.update(parameters)

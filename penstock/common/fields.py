@@ -1,4 +1,4 @@
-"""Records of any shape as values in the order of given names: what a line of CSV or a row of a table needs."""
+"""Extract the fields of any kind of record in a given order, as CSV lines and table rows need them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from penstock.errors import PenstockError
 
 
 def columns_of(kind: TypeSpec) -> dict[str, Any]:
-    """The fields of a record type with their types: a dataclass, TypedDict, NamedTuple, msgspec Struct or row type."""
+    """Return field names and types of a dataclass, TypedDict, NamedTuple, msgspec Struct or row type."""
     if isinstance(kind, RowTypeInfo):
         return dict(zip(kind.get_field_names(), kind.get_field_types()))
     if isinstance(kind, type) and (
@@ -32,15 +32,16 @@ def columns_of(kind: TypeSpec) -> dict[str, Any]:
         return {name: hints.get(name, Any) for name in fields or hints}
     what = kind if isinstance(kind, TypeInformation) else getattr(kind, "__qualname__", kind)
     raise PenstockError(
-        f"{what} has no named fields, so no columns. Give a dataclass, a TypedDict, a NamedTuple or Types.ROW_NAMED."
+        f"{what} has no named fields, so it defines no columns. Use a dataclass, a TypedDict, a NamedTuple or "
+        f"Types.ROW_NAMED."
     )
 
 
 def values_of(names: Sequence[str]) -> Callable[[Any], Sequence[Any]]:
-    """A function that gives a record's values in the order of `names`, whatever the record is."""
+    """Return a function that extracts the values of `names`, in that order, from any kind of record."""
     wanted = tuple(names)
     count = len(wanted)
-    # With two names or more these give a tuple, in C.
+    # With two or more names these return a tuple, in C.
     items = itemgetter(*wanted) if count > 1 else lambda record: (record[wanted[0]],)
     attributes = attrgetter(*wanted) if count > 1 else lambda record: (getattr(record, wanted[0]),)
 
@@ -63,6 +64,6 @@ def values_of(names: Sequence[str]) -> Callable[[Any], Sequence[Any]]:
                 return attributes(record)
         except (KeyError, ValueError, AttributeError):
             pass
-        raise PenstockError(f"{record!r} has not the columns {', '.join(wanted)}.")
+        raise PenstockError(f"{record!r} does not have the columns {', '.join(wanted)}.")
 
     return values

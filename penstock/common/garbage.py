@@ -1,4 +1,4 @@
-"""Collections of garbage at a known rate, whatever the program did to the thresholds of Python's collector."""
+"""Run the garbage collector at a known rate, independent of the thresholds the program has set."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import time
 from collections.abc import Callable
 
 _LEAST_RATIO = 100
-"""A collection that took one second is followed by 100 seconds without one: it costs 1 % of the time at most."""
+"""After a collection of one second, wait at least 100 seconds: collections take at most 1 % of the time."""
 
 
 class GarbageCollector:
-    """Collects after every `every` units of work, more rarely where that takes long. Used by one thread at a time."""
+    """Collects after `every` units of work, less often if collections are slow. Not thread-safe."""
 
     def __init__(
         self,
@@ -26,7 +26,7 @@ class GarbageCollector:
         self._not_before = 0.0
 
     def work_done(self) -> None:
-        """One unit of work (an epoch, a task) is over; now is a good moment."""
+        """Report that a unit of work (an epoch, a task) is done, and collect if it is time to."""
         self._done += 1
         if self._done < self._every:
             return

@@ -1,7 +1,7 @@
-"""Files that a process holds a lock on to show that it lives.
+"""Files that a process keeps locked to show that it is alive.
 
-Process numbers do not show it: a process in another container that shares the directory has a number that means
-something else here, or nothing.
+Process ids cannot show this: in another container that shares the directory, the same id belongs to a different
+process or to none.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ __all__ = ["hold", "is_held", "leads_to"]
 
 
 def hold(path: Path) -> int | None:
-    """Make this file and lock it until the descriptor is closed; None if it was removed before it was locked.
+    """Create this file and lock it until the descriptor is closed. Return None if it was removed before the lock.
 
-    Raises FileExistsError if there is one, FileNotFoundError if there is no directory for it, OSError on a file system
-    without locks.
+    Raises FileExistsError if the file exists, FileNotFoundError if its directory does not, and OSError on a file
+    system without locks.
     """
     file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
@@ -34,13 +34,13 @@ def hold(path: Path) -> int | None:
 
 
 def is_held(path: Path) -> bool:
-    """Whether a process that lives has made this file with `hold`. False where there is none."""
+    """Return whether a live process holds this file (see `hold`). False if the file does not exist."""
     try:
         file = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     except FileNotFoundError:
         return False
     except OSError:
-        # What cannot be opened cannot be judged.
+        # Assume that a file we cannot open is held.
         return True
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -52,9 +52,9 @@ def is_held(path: Path) -> bool:
 
 
 def leads_to(path: Path, file: int) -> bool:
-    """Whether this path is still that of an open file."""
+    """Return whether this path still refers to an open file."""
     try:
         return os.path.samestat(os.stat(path), os.fstat(file))
     except (FileNotFoundError, NotADirectoryError):
-        # A path below /proc/self/fd leads anywhere once its descriptor was closed and used again.
+        # A path below /proc/self/fd can refer to anything once its descriptor has been closed and reused.
         return False

@@ -1,8 +1,8 @@
-"""Ctrl-C and SIGTERM: a job stops after the epoch under way and keeps what it has, so that the next start resumes it.
+"""Ctrl-C and SIGTERM: stop a job after the current epoch and keep its checkpoints for the next start.
 
-Ctrl-C raises KeyboardInterrupt in the main thread, as in any Python program, and SIGTERM and SIGHUP raise `Terminated`.
-Wherever one of them ends the program's wait for its job, the job is stopped: in `execute`, at the end of a `with` block
-over a JobClient, and at the end of the program. A second one stops the job at once. Neither removes a checkpoint.
+Ctrl-C raises KeyboardInterrupt in the main thread, as in any Python program; SIGTERM and SIGHUP raise `Terminated`.
+Either one stops the job wherever the program waits for it: in `execute`, at the end of a `with` block over a JobClient,
+and at exit. A second one stops the job immediately. No checkpoint is ever removed.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from typing import Any, Protocol
 _logger = logging.getLogger("penstock")
 
 _SIGNALS = [signal.SIGTERM, signal.SIGHUP]
-"""Those that would end the process without a chance to finish the epoch."""
+"""Signals that by default end the process before it can finish the epoch."""
 
 
 class Terminated(SystemExit):
-    """A signal asks the process to end. The exit code is the one that shells show for it: 143 for SIGTERM."""
+    """A signal has asked the process to exit. The exit code follows the shell convention: 143 for SIGTERM."""
 
     def __init__(self, number: int) -> None:
         super().__init__(128 + number)
@@ -33,7 +33,7 @@ class Terminated(SystemExit):
 
 
 Interrupt = (KeyboardInterrupt, Terminated)
-"""What asks for a stop that the next start resumes from."""
+"""Exceptions that request a resumable stop."""
 
 
 class Stoppable(Protocol):
@@ -59,10 +59,10 @@ class Stoppable(Protocol):
 
 
 def stop_to_resume(job: Stoppable, why: BaseException | None) -> None:
-    """Stop a job after the epoch under way, at once if another interrupt comes meanwhile. Raises that one then."""
-    cause = "The program ends" if why is None else "SIGINT" if isinstance(why, KeyboardInterrupt) else str(why)
+    """Stop a job after the current epoch. A second interrupt stops it immediately and is raised."""
+    cause = "The program is exiting" if why is None else "SIGINT" if isinstance(why, KeyboardInterrupt) else str(why)
     again = " Press Ctrl-C again to stop at once." if isinstance(why, KeyboardInterrupt) else ""
-    _logger.warning("%s: job '%s' stops after the epoch under way.%s", cause, job.name, again)
+    _logger.warning("%s: job '%s' stops after the current epoch.%s", cause, job.name, again)
     try:
         job.suspend()
     except Interrupt:
@@ -75,28 +75,28 @@ def stop_to_resume(job: Stoppable, why: BaseException | None) -> None:
 def _how_to_resume(job: Stoppable) -> str:
     checkpoint = job.resumes_from
     if checkpoint is None:
-        return "It has no checkpoint in a directory: the next start begins from scratch."
-    return f"Nothing was removed: start the program again to resume from checkpoint {checkpoint}."
+        return "It has no checkpoint in a directory; the next start begins from scratch."
+    return f"Its checkpoints are kept: start the program again to resume from checkpoint {checkpoint}."
 
 
 _lock = threading.Lock()
 _watched: list[Stoppable] = []
 _at_exit_of: int | None = None
-"""The process that has the hook for its end."""
+"""The id of the process that has registered the exit hook."""
 
 
 def watch(job: Stoppable) -> None:
-    """Let SIGTERM, SIGHUP and the end of the program stop this job too. Called when it starts.
+    """Stop this job on SIGTERM, SIGHUP and program exit as well. Called when the job starts.
 
-    A program's own handlers stay. Python can set handlers in the main thread only: for a job that is started in another
-    one SIGTERM is what it was.
+    Handlers that the program installed stay in place. Python sets signal handlers in the main thread only, so a job
+    started in another thread does not change how SIGTERM is handled.
     """
     global _at_exit_of
     with _lock:
         _watched[:] = [*(each for each in _watched if not each.ended), job]
         if _at_exit_of != os.getpid():
             _at_exit_of = os.getpid()
-            # Before thread pools end: the epoch under way may need them. Python has no public name for this moment.
+            # Run before thread pools shut down, since the current epoch might need them. Python has no public hook.
             getattr(threading, "_register_atexit", atexit.register)(_stop_all)
     if threading.current_thread() is threading.main_thread():
         for number in _SIGNALS:
@@ -111,13 +111,13 @@ def _running() -> list[Stoppable]:
 def _terminate(number: int, frame: FrameType | None) -> Any:
     if _running():
         raise Terminated(number)
-    # No job: the signal does what it does in any program.
+    # No job is running: apply the default action.
     signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)
 
 
 def _stop_all() -> None:
-    """The program has ended, and jobs still run."""
+    """Stop the jobs that are still running when the program exits."""
     try:
         for job in _running():
             stop_to_resume(job, None)

@@ -1,4 +1,4 @@
-"""What a program learns of its job."""
+"""Job status, id and result, as a program sees them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from penstock.errors import PenstockError
 
 
 class JobStatus(Enum):
-    """Where a job is in its life."""
+    """The stages of a job's lifecycle."""
 
     CREATED = 0
     RUNNING = 1
@@ -34,11 +34,11 @@ class JobCancelled(PenstockError):
 
 
 class JobSuspended(PenstockError):
-    """The job was stopped after an epoch, with all its checkpoints; the next start of the program resumes it."""
+    """The job was stopped after an epoch and kept its checkpoints; the next start of the program resumes it."""
 
 
 class JobID:
-    """A job's identity, as a hex string."""
+    """A job's id, as a hex string."""
 
     def __init__(self, value: str) -> None:
         self._value = value
@@ -54,10 +54,10 @@ class JobID:
 
 
 class JobExecutionResult:
-    """How a finished job went.
+    """Statistics of a finished job.
 
-    `epochs` has one entry per epoch: number, records, duration_ms, delta_bytes and more. `metrics` is a
-    penstock.metrics.JobMetrics; docs/run/monitoring.md says what is in it.
+    ``epochs`` has one entry per epoch: number, records, duration_ms, delta_bytes and more. ``metrics`` is a
+    ``penstock.metrics.JobMetrics``; docs/run/monitoring.md lists its contents.
     """
 
     def __init__(self, job_id: str, net_runtime: int, epochs: list[Any], metrics: Any) -> None:
@@ -71,7 +71,7 @@ class JobExecutionResult:
         return self._job_id
 
     def get_net_runtime(self) -> int:
-        """Milliseconds from start to end."""
+        """Return the job's run time in milliseconds."""
         return self._net_runtime
 
     def is_job_execution_result(self) -> bool:
@@ -79,7 +79,7 @@ class JobExecutionResult:
         return True
 
     def get_accumulator_result(self, accumulator_name: str) -> int | None:
-        """The total of a counter, by `operator uid.group.name`; None if there is none of that name."""
+        """Return the total of the counter ``operator uid.group.name``, or None if that counter does not exist."""
         return self.get_all_accumulator_results().get(accumulator_name)
 
     def get_all_accumulator_results(self) -> dict[str, int]:

@@ -1,7 +1,7 @@
-"""The client of a job: what a program that started it can ask of it. `penstock.datastream.job_client` implements it.
+"""The interface of a handle on a running job; ``penstock.datastream.job_client`` implements it.
 
-PyFlink's programs import `JobClient` from `common`, which cannot import the job that the implementation asks: so the
-interface is here, apart from its only implementation.
+PyFlink programs import ``JobClient`` from ``common``, a layer that cannot import the job. Hence the interface is here,
+apart from its only implementation.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from penstock.common.job import JobCancelled, JobExecutionResult, JobID, JobStat
 
 
 class JobClient(ABC):
-    """A handle on a running job, returned by `execute_async`.
+    """A handle on a running job, returned by ``execute_async``.
 
-    In a `with` block the job is cancelled at the end, if it still runs. If Ctrl-C or SIGTERM ends the block, the job is
-    stopped after the current epoch, and the next start resumes it.
+    Used as a context manager, it cancels a job that is still running at the end of the ``with`` block. If Ctrl-C or
+    SIGTERM ends the block, the job stops after the current epoch, and the next start of the program resumes it.
     """
 
     @abstractmethod
@@ -30,57 +30,65 @@ class JobClient(ABC):
 
     @abstractmethod
     def cancel(self) -> CompletableFuture:
-        """Stop the job at once; the future is done when it has stopped."""
+        """Stop the job immediately. The future completes when the job has stopped."""
 
     @abstractmethod
     def trigger_savepoint(self, savepoint_directory: str | None = None) -> CompletableFuture:
-        """Make a savepoint of the job, which goes on; the result is its path.
+        """Take a savepoint while the job keeps running. The future's result is the path of the savepoint.
 
-        It goes below `savepoint_directory`, or below `state.savepoints.dir`.
+        Args:
+            savepoint_directory: Parent directory of the savepoint; ``state.savepoints.dir`` by default.
         """
 
     @abstractmethod
     def stop_with_savepoint(
         self, advance_to_end_of_event_time: bool = False, savepoint_directory: str | None = None
     ) -> CompletableFuture:
-        """Make a savepoint and end the job with it: nothing is done after it. The result is its path.
+        """Take a savepoint and end the job with it. The future's result is the path of the savepoint.
 
-        With `advance_to_end_of_event_time` the input is ended first: all timers and windows fire. Use it for a job
-        that will not go on.
+        The job processes no records after the savepoint.
+
+        Args:
+            advance_to_end_of_event_time: End the input first, which fires all timers and windows. Use it for a job
+                that will not be resumed.
+            savepoint_directory: Parent directory of the savepoint; ``state.savepoints.dir`` by default.
         """
 
     @abstractmethod
     def cancel_with_savepoint(self, savepoint_directory: str | None = None) -> CompletableFuture:
-        """As `stop_with_savepoint`, and the job counts as cancelled."""
+        """Like ``stop_with_savepoint``, but the job ends as cancelled."""
 
     @abstractmethod
     def rescale(self, parallelism: int | Mapping[str, int]) -> None:
-        """Give operators other numbers of subtasks from the next epoch on; the job runs on meanwhile.
+        """Change the parallelism of operators from the next epoch on, without stopping the job.
 
-        A number is for all operators without a parallelism of their own; by uid or name it is for that operator and
-        those that are chained to it. It holds until another rescale, over failures and restarts of the program too,
-        unless the program itself comes with another parallelism.
+        The new parallelism lasts until the next ``rescale``, across failures and program restarts, unless the program
+        is restarted with a different parallelism in its code.
+
+        Args:
+            parallelism: A number applies to all operators that do not set their own parallelism. A mapping of
+                operator uids or names to numbers applies to those operators and the ones chained to them.
         """
 
     @abstractmethod
     def get_job_execution_result(self) -> CompletableFuture:
-        """Return a future of the job's result; it raises the error of a job that failed."""
+        """Return a future of the job's result. Its ``result()`` raises the error if the job failed."""
 
     @abstractmethod
     def restarts(self) -> int:
-        """How often the job was restarted after a failure."""
+        """Return how many times the job was restarted after a failure."""
 
     @abstractmethod
     def last_failure(self) -> BaseException | None:
-        """What the job failed with last, whether it was restarted then or not; None if it has not failed."""
+        """Return the job's most recent failure, whether it was restarted or not, or None if it never failed."""
 
     @abstractmethod
     def get_accumulators(self) -> CompletableFuture:
-        """The totals of counters, by `operator uid.group.name`."""
+        """Return a future of the counter totals, by ``operator uid.group.name``."""
 
     @abstractmethod
     def result(self, timeout: float | None = None) -> JobExecutionResult:
-        """Wait for the end of the job; raises what it failed with."""
+        """Wait for the job to end and return its result, or raise the error it failed with."""
 
     @property
     @abstractmethod

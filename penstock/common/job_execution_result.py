@@ -1,4 +1,4 @@
-"""How a finished job went, where PyFlink has it."""
+"""``JobExecutionResult`` under its PyFlink module name."""
 
 from penstock.common.job import JobExecutionResult
 

@@ -1,4 +1,4 @@
-"""The identity of a job, where PyFlink has it."""
+"""``JobID`` under its PyFlink module name."""
 
 from penstock.common.job import JobID
 

@@ -1,4 +1,4 @@
-"""The states of a job, where PyFlink has them."""
+"""``JobStatus`` under its PyFlink module name."""
 
 from penstock.common.job import JobStatus
 

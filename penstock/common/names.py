@@ -1,4 +1,4 @@
-"""Names that users give: to jobs, operators, states, side outputs."""
+"""Validate names that users choose for jobs, operators, states and side outputs."""
 
 from __future__ import annotations
 
@@ -8,27 +8,32 @@ from penstock.errors import PenstockError
 
 
 def check_name(name: Any, what: str, error: type[PenstockError] = PenstockError) -> str:
-    """Return `name` if it is a string that files and other processes can hold. `what`: what it names.
+    """Return `name` if it is a string that can be stored in files and sent to other processes.
+
+    Args:
+        name: The name to check.
+        what: The named thing, as the subject of error messages.
+        error: The exception class to raise.
 
     Raises:
-        error: It is empty, not a string, or holds half of a surrogate pair, which no encoding has.
+        error: The name is empty, not a string, or contains an unpaired surrogate, which cannot be encoded.
     """
     if not isinstance(name, str) or not name:
-        raise error(f"{what} is a non-empty string, not {name!r}.", fix="Give such a name.")
+        raise error(f"{what} must be a non-empty string, not {name!r}.", fix="Pass a non-empty string.")
     if not name.isascii() and any("\ud800" <= character <= "\udfff" for character in name):
         raise error(
-            f"{what} cannot be {name!a}: it holds half of a surrogate pair, which no encoding has.",
-            fix="Decode the name with errors='replace', or write another one.",
+            f"{what} cannot be {name!a}: it contains an unpaired surrogate, which cannot be encoded.",
+            fix="Decode the name with errors='replace', or choose another one.",
         )
     return name
 
 
 def check_job_name(name: Any, error: type[PenstockError] = PenstockError) -> str:
-    """As `check_name`. The name is also printed in lines of text and made the name of a directory."""
+    """Like `check_name`, and also reject control characters: job names appear in log lines and directory names."""
     check_name(name, "The name of a job", error)
     if any(character < " " or "\x7f" <= character <= "\x9f" for character in name):
         raise error(
-            f"The name of a job cannot be {name!a}: it holds a control character.",
-            fix="Write a name of printable characters.",
+            f"The name of a job cannot be {name!a}: it contains a control character.",
+            fix="Use printable characters only.",
         )
     return str(name)

@@ -1,4 +1,4 @@
-"""Settings of the command line that the program sets to something else, which wins."""
+"""Detect command-line settings that the program overrides."""
 
 from __future__ import annotations
 
@@ -11,34 +11,34 @@ from penstock.errors import SourceLocation
 
 
 class Overridden(NamedTuple):
-    """A setting of the command line to which the program gave another value."""
+    """A command-line setting that the program overrides."""
 
     key: str
     given: str
-    """On the command line."""
+    """The value on the command line."""
     value: str | None
-    """What the program made of it; None if it removed the setting."""
+    """The program's value, or None if the program removed the setting."""
     location: SourceLocation | None
-    """The line that did it."""
+    """The line of the program that changed the setting."""
 
     def __str__(self) -> str:
         where = "" if self.location is None else f" ({self.location.file}:{self.location.line})"
         does = f"removes {self.key}" if self.value is None else f"sets {self.key} to {shown(self.key, self.value)}"
-        return f"The program {does}{where}. The {shown(self.key, self.given)} of the command line has no effect."
+        return f"The program {does}{where}, which overrides {shown(self.key, self.given)} from the command line."
 
 
 class ProgramConfiguration(Configuration):
-    """An environment's settings. Remembers which line of the program changed a setting of the command line."""
+    """An environment's settings. Records which line of the program changed a command-line setting."""
 
     def __init__(self, values: Mapping[str, str], given: Mapping[str, str]) -> None:
-        """`given`: what the command line set."""
+        """Hold the settings `values`; `given` are those from the command line."""
         super().__init__()
         self._values.update(values)
         self._given = dict(given)
         self._changed: dict[str, SourceLocation | None] = {}
 
     def overridden(self) -> Iterator[Overridden]:
-        """Yield the settings of the command line to which the program gave other values."""
+        """Yield the command-line settings that the program overrides."""
         for key, place in self._changed.items():
             if self._values.get(key) != self._given[key]:
                 yield Overridden(key, self._given[key], self._values.get(key), place)
@@ -52,12 +52,12 @@ class ProgramConfiguration(Configuration):
         return super()._set(key, value)
 
     def add_all(self, other: Configuration, prefix: str | None = None) -> Configuration:
-        """Add the settings of another configuration, and note where the program does so."""
+        """Add the settings of another configuration, and record the calling line."""
         for key in other.key_set():
             self._note((prefix or "") + key)
         return super().add_all(other, prefix)
 
     def remove_config(self, key: str) -> bool:
-        """Remove a setting, and note where the program does so."""
+        """Remove a setting, and record the calling line."""
         self._note(key)
         return super().remove_config(key)

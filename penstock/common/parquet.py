@@ -1,4 +1,4 @@
-"""Records written as Parquet."""
+"""Write records as Parquet."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from penstock.errors import PenstockError
 
 
 class ParquetWriterFactory(BulkWriterFactory):
-    """Makes writers of Parquet files with one schema."""
+    """Creates writers of Parquet files that share a schema."""
 
     def __init__(self, schema: Any, compression: str, row_group_size: int) -> None:
         if type(row_group_size) is not int or row_group_size < 1:
@@ -37,22 +37,22 @@ class ParquetWriterFactory(BulkWriterFactory):
         return ParquetWriterFactory, (self._schema, *self._given[1:])
 
     def for_type(self, value_type: TypeSpec) -> BulkWriterFactory:
-        """Return a factory for this type, unless a schema was given."""
+        """Return a factory for this type, or this factory if it already has a schema."""
         return self if self._schema is not None else ParquetWriterFactory(value_type, *self._given[1:])
 
     def prepare(self, value: Any) -> Any:
         """Return a record as a row of the schema."""
         if self._schema is None:
             raise PenstockError(
-                "BulkWriterFactory.parquet knows no columns: give it a dataclass, Types.ROW_NAMED or a pyarrow Schema, "
+                "BulkWriterFactory.parquet has no columns. Pass a dataclass, Types.ROW_NAMED or a pyarrow Schema, "
                 "or declare the stream's type with output_type=."
             )
         values = self._values(value)
-        # A list or dict inside could be changed before the row group is written.
+        # The program could change a nested list or dict before the row group is written.
         return [arrow_value(copy.deepcopy(each)) for each in values] if self._nested else tuple(values)
 
     def create(self, file: OutputFile) -> BulkWriter:
-        """Return a writer of this file."""
+        """Return a writer for this file."""
         return _ParquetWriter(file, self._schema, self._compression)
 
 
@@ -68,7 +68,7 @@ class _ParquetWriter(BulkWriter):
             try:
                 arrays.append(pa.array(values, field.type))
             except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
-                raise PenstockError(f"A value of column '{field.name}' is no {field.type}: {error}") from error
+                raise PenstockError(f"A value of column '{field.name}' is not of type {field.type}: {error}") from error
         self._writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=self._schema))
 
     def finish(self) -> None:
@@ -76,7 +76,7 @@ class _ParquetWriter(BulkWriter):
 
 
 def arrow_value(value: Any) -> Any:
-    """Records inside a record as dicts, which is how Arrow takes them."""
+    """Convert nested records to dicts, the form Arrow accepts."""
     if isinstance(value, Row):
         return {name: arrow_value(each) for name, each in value.as_dict().items()}
     if isinstance(value, msgspec.Struct) or (dataclasses.is_dataclass(value) and not isinstance(value, type)):

@@ -1,4 +1,4 @@
-"""Pickling of users' objects, also of classes that exist only in the user's script."""
+"""Pickle user objects, including instances of classes that exist only in the user's script."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from penstock.common.plain import decode_plain, encode_plain
 
 
 class Frozen:
-    """An object that had to be written to be kept as it was."""
+    """A serialized snapshot of a mutable object."""
 
     __slots__ = ("data",)
 
@@ -18,39 +18,39 @@ class Frozen:
         self.data = data
 
     def thaw(self) -> Any:
-        """Only for what this job wrote: reading a pickle runs whatever code it names."""
+        """Deserialize the object. Only for data this job wrote: reading a pickle can run arbitrary code."""
         return from_bytes(self.data)
 
 
 def to_pickle(content: Any) -> bytes:
-    """Return an object as a pickle; what no module holds is written by its name in the program."""
+    """Pickle an object. Classes and functions that no module contains are written by their name in the program."""
     try:
         return pickle.dumps(content, protocol=5)
     except (pickle.PicklingError, AttributeError):
-        # A function or a class that no module holds.
+        # A function or class that no module contains.
         return dump_by_name(content)
 
 
 _PLAIN = b"\x01"
-"""In front of a plain value; no pickle begins with it."""
+"""Prefix of a plain value; no pickle begins with this byte."""
 
 
 def to_bytes(content: Any) -> bytes:
-    """A plain value in a form that describes itself (`plain.py`), anything else as a pickle."""
+    """Encode a plain value in a self-describing form (`plain.py`), and anything else as a pickle."""
     data = encode_plain(content)
     return to_pickle(content) if data is None else _PLAIN + data
 
 
 def from_bytes(data: bytes) -> Any:
-    """What `to_bytes` or `to_pickle` wrote. If that is a pickle, reading it runs whatever code it names."""
+    """Decode the output of `to_bytes` or `to_pickle`. If it is a pickle, reading it can run arbitrary code."""
     return decode_plain(data[1:]) if data[:1] == _PLAIN else pickle.loads(data)
 
 
 def as_part(plain: bytes) -> bytes:
-    """What `to_bytes` would have written for what `encode_plain` gave."""
+    """Convert the output of `encode_plain` to that of `to_bytes`."""
     return _PLAIN + plain
 
 
 def plain_part(data: bytes) -> bytes | None:
-    """What `encode_plain` gave, of what `to_bytes` wrote; None for a pickle."""
+    """Convert the output of `to_bytes` to that of `encode_plain`; None for a pickle."""
     return data[1:] if data[:1] == _PLAIN else None

@@ -1,19 +1,19 @@
-"""Plain Python values as bytes that describe themselves, for states and windows without a declared type.
+"""Encode plain Python values as self-describing bytes, for states and windows without a declared type.
 
-Plain is what consists of None, bool, int, float, str, bytes, list, tuple, dict, set, frozenset, date, datetime, time,
-timedelta, Decimal and UUID: of these classes themselves, not of subclasses. What comes back has the same classes and
-is equal. Reading never runs code that the bytes name, so it is safe for bytes from anywhere. An object that occurs
-twice in a value would come back as two, so such a value is left to pickle, as is everything that is not plain.
+Plain values consist of None, bool, int, float, str, bytes, list, tuple, dict, set, frozenset, date, datetime, time,
+timedelta, Decimal and UUID: exactly these classes, not subclasses. Decoding returns an equal value of the same classes.
+It never runs code named in the bytes, so untrusted bytes are safe to read. A value that contains the same object twice
+would come back with two copies, so it is left to pickle, like everything else that is not plain.
 
-The first byte says how a value is written:
+The first byte determines the format:
 
-0xD4    the length of a shape, the shape, msgpack: for tuples, sets, dates and decimals. The shape says of what class
-        each part is, in a letter each: `lT` is a list of tuples, `(aMN)` a tuple of something, a Decimal and a
-        datetime, `{aN}` a dict of something and a datetime, written as its keys and its values
-0xD5    msgpack with extension types, for values whose parts have no common shape, or that hold ints beyond 64 bits,
-        half surrogate pairs, or times with a zone
-others  msgpack: scalars, lists and dicts. Never bytes alone, which are of the first kind: where values without a type
-        are stored, msgpack's bytes are a pickle
+0xD4    the length of a shape, the shape, msgpack: for tuples, sets, dates and decimals. The shape has a letter for the
+        class of each part: `lT` is a list of tuples, `(aMN)` a tuple of anything, a Decimal and a datetime, `{aN}` a
+        dict of anything and a datetime, written as its keys followed by its values
+0xD5    msgpack with extension types, for values whose parts have no common shape, or that contain ints beyond 64 bits,
+        unpaired surrogates, or times with a zone
+others  msgpack: scalars, lists and dicts. Bytes on their top level use the first format instead: where values without
+        a type are stored, msgpack bytes are a pickle
 
 docs/write/types.md compares the cost with that of pickle.
 """
@@ -56,8 +56,8 @@ _FLAT_TUPLE, _ONLY_BYTES = SHAPED + b"\x01T", SHAPED + b"\x01a"
 
 
 def encode_plain(value: Any) -> bytes | None:
-    """The bytes of a plain value; None for any other."""
-    # Hot path: once per write of a value without a type. docs/write/types.md compares it with pickle.
+    """Return the bytes of a plain value, or None for any other value."""
+    # Hot path: called once per write of an untyped value. docs/write/types.md compares it with pickle.
     kind = type(value)
     try:
         if kind is dict:
@@ -85,7 +85,7 @@ def encode_plain(value: Any) -> bytes | None:
             else prefix_of(shape) + encode_msgpack(ordered_for(shape, value))
         )
     except (NoShape, OverflowError, UnicodeEncodeError):
-        pass  # no shape, an int beyond 64 bits, or half a surrogate pair
+        pass  # no shape, an int beyond 64 bits, or an unpaired surrogate
     except (NotPlain, RecursionError):
         return None
     try:
@@ -95,8 +95,8 @@ def encode_plain(value: Any) -> bytes | None:
 
 
 def _is_json(value: Any) -> bool:
-    """Whether a list or dict holds lists, dicts and scalars all the way down; keys are scalars."""
-    # Written for speed: most values with others inside are JSON. 0.25 µs for each list or dict, 0.03 for each scalar.
+    """Return whether a list or dict contains only lists, dicts (with scalar keys) and scalars at every level."""
+    # Optimized: most nested values are JSON. Costs 0.25 µs per list or dict and 0.03 µs per scalar.
     seen = {id(value)}
     count = 1
     waiting = [value]
@@ -131,7 +131,7 @@ def _are_flat_dicts(values: list[Any]) -> bool:
 
 
 def decode_plain(data: bytes) -> Any:
-    """The value of these bytes. Raises ValueError, or an error of msgspec, for bytes that `encode_plain` never gave."""
+    """Decode a plain value. Raises ValueError or a msgspec error for bytes that `encode_plain` cannot produce."""
     form = data[0]
     if form == 0xD4:
         end = 2 + data[1]

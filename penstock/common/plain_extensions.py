@@ -1,4 +1,4 @@
-"""Plain values as msgpack with extension types, for those that no shape describes (see `penstock.common.plain`)."""
+"""Encode plain values that no shape describes as msgpack with extension types (see `penstock.common.plain`)."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from penstock.common.plain_parts import CONTAINERS, SCALARS, NotPlain, decode_ms
 
 Ext = msgspec.msgpack.Ext
 
-# Codes are for ever: never change or reuse one.
+# Codes are stored on disk: never change or reuse one.
 _BIG_INT, _TEXT, _TUPLE, _SET, _FROZENSET, _PAIRS, _DECIMAL, _UUID, _DATETIME, _DATE, _TIME, _TIMEDELTA = range(1, 13)
 
 _LOW, _HIGH = -(1 << 63), (1 << 64) - 1
 
 
 def to_extensions(value: Any, seen: set[int]) -> Any:
-    """A value in what msgspec writes, with an extension type for all that is no msgpack."""
+    """Convert a value for msgspec, with extension types for everything msgpack cannot represent."""
     kind = type(value)
     if kind is str:
         return _extended_text(value)
@@ -38,7 +38,7 @@ def to_extensions(value: Any, seen: set[int]) -> Any:
         return write(value)
     if kind not in CONTAINERS:
         raise NotPlain
-    # An empty tuple is one object wherever it occurs, and so is an empty frozenset.
+    # The empty tuple is a singleton, and so is the empty frozenset.
     if value or kind not in (tuple, frozenset):
         meet(value, seen)
     if kind is dict:
@@ -125,7 +125,7 @@ _READ: dict[int, Callable[[bytes], Any]] = {
 def _read_extension(code: int, data: memoryview) -> Any:
     read = _READ.get(code)
     if read is None:
-        raise ValueError(f"no plain value has an extension type {code}")
+        raise ValueError(f"unknown extension type {code} in a plain value")
     return read(bytes(data))
 
 

@@ -1,4 +1,4 @@
-"""What plain values consist of, and msgpack as both ways of writing them use it (see `penstock.common.plain`)."""
+"""Definitions shared by both encodings of plain values (see `penstock.common.plain`)."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ encode_msgpack = msgspec.msgpack.Encoder(uuid_format="bytes").encode
 decode_msgpack = msgspec.msgpack.Decoder().decode
 
 SCALARS = frozenset((type(None), bool, int, float, str, bytes))
-"""What msgpack holds as it is."""
+"""Types that msgpack represents natively."""
 are_scalars = SCALARS.issuperset
-"""Whether all of these classes are."""
+"""Return whether all of these classes are scalars."""
 
 CONTAINERS = frozenset((list, tuple, dict, set, frozenset))
 
 
 class NotPlain(Exception):
-    """Something only pickle can write."""
+    """The value needs pickle."""
 
 
 def meet(value: Any, seen: set[int]) -> None:
-    """Note an object. Raises NotPlain for one that occurs twice, which would come back as two."""
+    """Record an object. Raises NotPlain if it was seen before: decoding would turn it into two copies."""
     if id(value) in seen:
         raise NotPlain
     seen.add(id(value))

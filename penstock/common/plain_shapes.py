@@ -1,4 +1,4 @@
-"""Plain values whose parts have a shape in common: the shape, then msgpack (see `penstock.common.plain`)."""
+"""Encode plain values whose parts share a shape: the shape, then msgpack (see `penstock.common.plain`)."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _TUPLE_ONLY = frozenset((tuple,))
 
 
 class NoShape(Exception):
-    """The parts of the value have no shape in common, or no shape says what they are."""
+    """The value's parts share no shape, or no shape can describe them."""
 
 
 def encode_dict(value: dict[Any, Any]) -> bytes:
-    """A dict with scalars for keys. One whose values have no common shape is written as a record: keys, then values."""
+    """Encode a dict with scalar keys. If its values share no shape, it is written as a record: keys, then values."""
     seen = {id(value)}
     shapes = ["a" if type(item) in SCALARS else shape_of(item, seen) for item in value.values()]
     try:
@@ -40,7 +40,7 @@ def encode_dict(value: dict[Any, Any]) -> bytes:
 
 
 def prefix_of(shape: str) -> bytes:
-    """The bytes that say a value has this shape. Raises NoShape for one that is too long."""
+    """Return the bytes that announce this shape. Raises NoShape if the shape is too long."""
     prefix = _prefixes.get(shape)
     if prefix is None:
         if len(shape) > _LONGEST_SHAPE:
@@ -52,20 +52,20 @@ def prefix_of(shape: str) -> bytes:
 
 
 _KNOWN = 1024
-"""Shapes that are kept ready."""
+"""Maximum number of cached shapes."""
 _prefixes: dict[str, bytes] = {}
 
 
 def ordered_for(shape: str, value: Any) -> Any:
-    """The value as it is written: where the shape has sets, they are in a fixed order."""
+    """Return the value as it will be written, with sets in a deterministic order."""
     return _ordered(value) if "s" in shape or "f" in shape else value
 
 
 def shape_of(value: Any, seen: set[int]) -> str:
-    """The letters of what is not a scalar; "[" and "{" for an empty list and dict, which have any shape of theirs.
+    """Return the shape of a non-scalar; "[" or "{" for an empty list or dict, which fits any list or dict shape.
 
-    `seen` are the objects met so far, of those that can change or be large. A tuple of scalars can occur twice: that
-    makes no difference to the reader, and writing it again costs no more than it is long.
+    `seen` holds the mutable or large objects seen so far. A tuple of scalars can occur twice: the reader cannot tell
+    the difference, and writing it twice costs little.
     """
     kind = type(value)
     if kind is tuple:
@@ -98,12 +98,12 @@ def _are_flat_tuples(values: list[Any]) -> bool:
 
 
 def _shape_of_all(values: Any, seen: set[int]) -> str:
-    """The one shape of all these values; "[" if there are none."""
+    """Return the shape that all these values share; "[" for an empty collection."""
     others = []
     for value in values:
         if type(value) not in SCALARS:
             shape = shape_of(value, seen)
-            # Most are lists and dicts of scalars all the way down.
+            # Most are lists and dicts of scalars at every level.
             if shape != "a":
                 others.append(shape)
     if not others:
@@ -140,7 +140,7 @@ def _tuple_shape(value: tuple[Any, ...], seen: set[int]) -> str:
 
 
 def _set_shape(value: Any, seen: set[int]) -> str:
-    # Empty frozensets are one object.
+    # The empty frozenset is a singleton.
     if value:
         meet(value, seen)
     shape = _shape_of_all(value, seen)
@@ -171,7 +171,7 @@ SHAPES: dict[type, Callable[[Any, set[int]], str]] = {
 }
 
 can_be_plain = (SCALARS | CONTAINERS | SHAPES.keys()).issuperset
-"""Whether values of these classes can be plain. Most that cannot are found here, before the walk."""
+"""Return whether values of these classes can be plain. Rejects most other values before the walk."""
 
 _CLASSES: dict[str, Any] = {
     "a": Any,
@@ -186,7 +186,7 @@ _CLASSES: dict[str, Any] = {
 
 
 def _ordered(value: Any) -> Any:
-    """A value whose sets are lists in an order that does not depend on hashes, which differ between processes."""
+    """Replace sets by lists in an order independent of hashes, which differ between processes."""
     kind = type(value)
     if kind is set or kind is frozenset:
         kinds = set(map(type, value))
@@ -204,7 +204,7 @@ decoders: dict[bytes, Callable[[bytes], Any]] = {}
 
 
 def decoder_for(shape: bytes) -> Callable[[bytes], Any]:
-    """Make the decoder for a shape, and keep it in `decoders`."""
+    """Create the decoder for a shape and cache it in `decoders`."""
     decode = _new_decoder(shape)
     if len(decoders) < _KNOWN:
         decoders[shape] = decode
@@ -216,7 +216,7 @@ def _new_decoder(shape: bytes) -> Callable[[bytes], Any]:
     record = shape[:1] == b"{"
     kind = _places(letters, "}") if record and next(letters) else _class(letters)
     if next(letters, None) is not None:
-        raise ValueError(f"{shape!r} is not the shape of a value")
+        raise ValueError(f"invalid shape {shape!r}")
     if not record:
         return msgspec.msgpack.Decoder(kind).decode
     decode = msgspec.msgpack.Decoder(tuple[list[Any], kind]).decode  # type: ignore[valid-type]
@@ -229,7 +229,7 @@ def _new_decoder(shape: bytes) -> Callable[[bytes], Any]:
 
 
 def _class(letters: Iterator[str]) -> Any:
-    """What msgspec is asked for, for the shape that comes next."""
+    """Return the type that msgspec decodes the next shape to."""
     letter = next(letters, "")
     match letter:
         case "l":
@@ -245,7 +245,7 @@ def _class(letters: Iterator[str]) -> Any:
             return _places(letters, ")")
     if letter in _CLASSES:
         return _CLASSES[letter]
-    raise ValueError("the shape of a value ends too early, or has a letter that none has")
+    raise ValueError("the shape is truncated or contains an unknown letter")
 
 
 def _places(letters: Iterator[str], end: str) -> Any:
@@ -254,4 +254,4 @@ def _places(letters: Iterator[str], end: str) -> Any:
         if letter == end:
             return tuple.__class_getitem__(tuple(parts))
         parts.append(_class(chain((letter,), letters)))
-    raise ValueError("the shape of a value ends too early")
+    raise ValueError("the shape is truncated")

@@ -1,14 +1,14 @@
-"""The program's own classes, in every process of a job.
+"""Make the program's own classes available in every process of a job.
 
-A task can import what modules hold. It cannot import a class of the program's own file, which is `__main__` only in the
-driver, nor a class that a function defines. The driver therefore pickles these classes by value, once for a job
+A task can import classes from modules. It cannot import a class from the program's own file, which is `__main__` only
+in the driver, nor a class defined inside a function. The driver therefore pickles these classes by value, once per job
 (`penstock.common.class_collector`). Everything else refers to them by name: functions, declared types, records and
-stored values. A class of the program's file is `__main__.Order`, which any pickle understands; the others are found by
-`program_class`.
+stored values. A class from the program's file is `__main__.Order`, a name any pickle understands; `program_class` looks
+up the others.
 
-A process that reads any of these enters the program first (`enter_program`). Then `__main__` holds the classes, and
-each exists once, whichever operator, source or stored value names it. A program that is started again, in a new
-process, finds its own classes under the names that it stored.
+A process that reads any of these enters the program first (`enter_program`). From then on `__main__` contains the
+classes, and each exists once, whichever operator, source or stored value refers to it. A restarted program, in a new
+process, finds its own classes under the names it stored.
 """
 
 from __future__ import annotations
@@ -46,26 +46,26 @@ MAIN = "__main__"
 
 
 class NoSuchClass(PenstockError):
-    """A pickle names a class that the program does not have."""
+    """A pickle refers to a class that the program does not define."""
 
 
 class Shipped(msgspec.Struct, array_like=True, kw_only=True):
-    """A program's classes as they travel."""
+    """A program's classes, serialized."""
 
     modules: list[str]
-    """What the program's own modules are called: `__main__`, and those registered to be pickled by value."""
+    """The names of the program's own modules: `__main__`, and those registered for pickling by value."""
     names: list[str]
-    """Of the classes that no module holds."""
+    """The names of the classes that no module contains."""
     classes: bytes
-    """Those of each module by attribute, and the others by name; one pickle, so that they hold each other."""
+    """The classes of each module by attribute, and the others by name; one pickle, because they refer to each other."""
     annotated: dict[str, dict[str, bytes]]
-    """By module, what else the annotations of these classes name there; each a pickle."""
+    """Other objects that annotations of these classes refer to, by module and name; each a pickle."""
     rest: bytes
-    """The other classes of `__main__`, by attribute, for records and stored values that name them."""
+    """The other classes of `__main__`, by attribute, for records and stored values that refer to them."""
 
 
 _Outside = tuple["Program | None", dict[str, ModuleType | None]]
-"""A process's program, and its modules of the names that another program has."""
+"""A process's program before another one was entered, and the modules that the other one shadowed."""
 
 
 class Program:
@@ -82,13 +82,13 @@ class Program:
         with self.entered():
             held, self._classes = pickle.loads(parts.classes)
             self.empty = not (held or self._classes or self._rest)
-            """Whether objects are the same inside and outside of it."""
+            """Whether objects look the same inside and outside the program."""
             self._names = {cls: name for name, cls in self._classes.items()}
             for module, attributes in held.items():
                 vars(self.modules[module]).update(attributes)
             for module, pickles in parts.annotated.items():
                 for name, data in pickles.items():
-                    # What cannot be imported here is missed only where the annotation is evaluated.
+                    # An object that cannot be imported here is only missing if the annotation is evaluated.
                     with suppress(Exception):
                         vars(self.modules[module])[name] = pickle.loads(data)
 
@@ -100,7 +100,7 @@ class Program:
 
     @contextmanager
     def entered(self) -> Iterator[None]:
-        """For a process that also is the driver: enter, and leave again."""
+        """Enter the program for the duration of a `with` block, in a process that is also the driver."""
         with _entering:
             _entered.append((self, _outside(self)))
             self.enter()
@@ -119,25 +119,25 @@ class Program:
         return self._names.get(cls)
 
     def _find_in_rest(self, name: str) -> Any:
-        """What `__main__` does not have: a class that none of the program's functions names, or nothing."""
+        """Look up an attribute that `__main__` lacks among the classes that no function of the program refers to."""
         main, why = vars(self.modules[MAIN]), ""
         if self._rest and not name.startswith("__"):
             rest, self._rest = self._rest, b""
             try:
                 with self.entered():
                     main.update(pickle.loads(rest))
-            except Exception as error:  # whatever the classes are made of
-                why = f", for its classes cannot be read here: {type(error).__name__}: {error}"
+            except Exception as error:  # unpickling runs arbitrary code
+                why = f"; reading its classes failed: {type(error).__name__}: {error}"
             if name in main:
                 return main[name]
         raise AttributeError(f"module '__main__' has no attribute '{name}'{why}")
 
 
 _current: Program | None = None
-"""None in the driver, which has the classes themselves."""
+"""None in the driver, which has the original classes."""
 _entering = threading.Lock()
 _entered: list[tuple[Program, _Outside]] = []
-"""Those that were entered and not left, with what was there before. Threads may leave in another order."""
+"""The programs entered and not yet left, with the state before each. Threads can leave in a different order."""
 
 
 def _outside(program: Program) -> _Outside:
@@ -149,7 +149,7 @@ def _leave(program: Program) -> None:
     place = max(place for place, (entered, _) in enumerate(_entered) if entered is program)
     _, outside = _entered.pop(place)
     if place < len(_entered):
-        # Another thread entered meanwhile: when it leaves, it goes out to where this one came from.
+        # Another thread entered in the meantime: when it leaves, it restores the state from before this one entered.
         _entered[place] = _entered[place][0], outside
         return
     _current, modules = outside
@@ -165,36 +165,36 @@ _driver_classes: WeakValueDictionary[str, type] = WeakValueDictionary()
 
 
 def enter_program(shipped: bytes) -> None:
-    """Make the classes of a job's program known to this process, unless they are."""
+    """Make the classes of a job's program available to this process, unless they already are."""
     if _current is None or _current.shipped != shipped:
         Program(shipped).enter()
 
 
 def program_class(name: str) -> type:
-    """Pickles call this to find a class that no module holds."""
+    """Return a class that no module contains. Called by pickles."""
     found = _driver_classes.get(name) if _current is None else _current.find(name)
     if found is not None:
         return found
     module, _, qualname = name.partition(":")
     held = attribute_at(sys.modules.get(module), qualname)
     if isinstance(held, type):
-        # When the pickle was written, the module held a later definition of the class.
+        # When the pickle was written, the module contained a later definition of the class.
         return held
     raise NoSuchClass(
-        f"A stored object is of class {qualname} of {module}, which the program does not have.",
-        fix="Define the class where it was, and use it in the program; or start without the state that holds it.",
+        f"A stored object has class {qualname} of {module}, which the program does not define.",
+        fix="Define the class where it was and use it in the program, or start without the state that contains it.",
     )
 
 
 def attribute_at(holder: Any, path: str) -> Any:
-    """The attribute at the end of a dotted path; None if there is none."""
+    """Return the attribute at the end of a dotted path, or None if it does not exist."""
     for name in path.split("."):
         holder = getattr(holder, name, None)
     return holder
 
 
 def driver_name(cls: type) -> str:
-    """The name of a class that no module holds. Classes of one name are numbered in the order they are met."""
+    """Return the name of a class that no module contains. Classes with the same name are numbered in order."""
     name = _driver_names.get(cls)
     if name is None:
         first = name = f"{cls.__module__}:{cls.__qualname__}"
@@ -208,23 +208,23 @@ def driver_name(cls: type) -> str:
 
 
 def name_here(cls: type) -> str:
-    """The name by which pickles of this process refer to a class that no module holds."""
+    """Return the name by which pickles of this process refer to a class that no module contains."""
     name = None if _current is None else _current.name_of(cls)
     return name or driver_name(cls)
 
 
 def known_driver_name(cls: type) -> str | None:
-    """The name that `driver_name` gave a class; None if it was not asked for this one."""
+    """Return the name that `driver_name` assigned to a class, or None if it has not been called for it."""
     return _driver_names.get(cls)
 
 
 def current_program() -> Program | None:
-    """The program that this process has entered; None in the driver."""
+    """Return the program that this process has entered; None in the driver."""
     return _current
 
 
 # -- called by pickles -------------------------------------------------------------------------------------------------
-# Stored pickles name these functions, and `program_class`: they keep their names and this module.
+# Stored pickles refer to these functions and to `program_class`: do not rename or move them.
 
 
 def _make_cached_property(function: Any, name: str | None) -> Any:

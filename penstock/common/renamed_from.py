@@ -1,4 +1,4 @@
-"""`RenamedFrom`: the name that a field of a state's type had before."""
+"""``RenamedFrom``: the former name of a field in a state's type."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ __all__ = ["RenamedFrom", "former_names"]
 
 
 class RenamedFrom:
-    """Put it into a field's annotation when the field is renamed: `amount: Annotated[float, RenamedFrom("price")]`.
+    """Annotation that gives a renamed field its former names: ``amount: Annotated[float, RenamedFrom("price")]``.
 
-    State that was stored with one of these names is then read into the field (docs/operate/upgrades.md). It may stay there:
-    where the field has its present name already, it means nothing.
+    State stored under a former name is then read into the field (docs/operate/upgrades.md). The annotation can stay in place
+    after the migration: it has no effect on state that already uses the current name.
     """
 
     __slots__ = ("names",)
 
     def __init__(self, *names: str) -> None:
         if not names or not all(isinstance(name, str) and name for name in names):
-            raise TypeError("RenamedFrom takes the former names of the field, each a non-empty string")
+            raise TypeError("RenamedFrom requires one or more former names of the field, each a non-empty string")
         self.names = names
 
     def __eq__(self, other: object) -> bool:
@@ -33,7 +33,7 @@ class RenamedFrom:
 
 
 def former_names(annotation: Any) -> tuple[str, ...]:
-    """The names that an annotation says its field had, in the order it says them."""
+    """Return a field's former names, in the order its annotation lists them."""
     if typing.get_origin(annotation) in (typing.Required, typing.NotRequired):
         annotation = typing.get_args(annotation)[0]
     if typing.get_origin(annotation) is not typing.Annotated:

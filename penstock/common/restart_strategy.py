@@ -1,4 +1,4 @@
-"""What happens when a job fails, as a program says it. docs/operate/recovery.md tells what each strategy does."""
+"""Restart strategies: how a job reacts to failures. See docs/operate/recovery.md for the behavior of each."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ from penstock.common.options.restarts import (
 from penstock.common.time import Duration, Time, to_millis
 
 Length = Time | Duration | timedelta | int
-"""A length of time; a plain int is milliseconds."""
+"""A duration; a plain int is in milliseconds."""
 
 
 class RestartStrategyConfiguration(ABC):
-    """Made by the functions of `RestartStrategies`."""
+    """A restart strategy, created by one of the functions of ``RestartStrategies``."""
 
     @abstractmethod
     def settings(self) -> dict[str, str]:
-        """The configuration keys this strategy stands for."""
+        """Return the settings that select this strategy."""
 
     @abstractmethod
     def get_description(self) -> str:
-        """Return the strategy in words."""
+        """Return a one-line description of the strategy."""
 
     def __eq__(self, other: object) -> bool:
         return type(other) is type(self) and isinstance(other, type(self)) and other.settings() == self.settings()
@@ -53,7 +53,7 @@ class RestartStrategyConfiguration(ABC):
 
 
 class RestartStrategies:
-    """One function for each strategy; give what it returns to `env.set_restart_strategy`."""
+    """Factory functions for restart strategies. Pass their result to ``env.set_restart_strategy``."""
 
     class NoRestartStrategyConfiguration(RestartStrategyConfiguration):
         """A strategy that never restarts."""
@@ -63,18 +63,18 @@ class RestartStrategies:
             return {RESTART_STRATEGY.key: "none"}
 
         def get_description(self) -> str:
-            """Return the strategy in words."""
+            """Return a one-line description of the strategy."""
             return "No restarts: the first failure ends the job"
 
     class FixedDelayRestartStrategyConfiguration(RestartStrategyConfiguration):
-        """A strategy that restarts a number of times, after the same delay each time."""
+        """A strategy that restarts up to a number of times, with a fixed delay."""
 
         def __init__(self, restart_attempts: int, delay_between_attempts_interval: Length) -> None:
             self._attempts = _whole("restart_attempts", restart_attempts, 0)
             self._delay = _time("delay_between_attempts", delay_between_attempts_interval)
 
         def get_restart_attempts(self) -> int:
-            """Return the number of restarts."""
+            """Return the maximum number of restarts."""
             return self._attempts
 
         def get_delay_between_attempts_interval(self) -> timedelta:
@@ -90,11 +90,11 @@ class RestartStrategies:
             }
 
         def get_description(self) -> str:
-            """Return the strategy in words."""
+            """Return a one-line description of the strategy."""
             return f"Fixed delay: {self._attempts} restarts, {self._delay} ms after a failure"
 
     class FailureRateRestartStrategyConfiguration(RestartStrategyConfiguration):
-        """A strategy that restarts unless too many failures fall into an interval."""
+        """A strategy that restarts until too many failures occur within an interval."""
 
         def __init__(
             self, max_failure_rate: int, failure_interval: Length, delay_between_attempts_interval: Length
@@ -104,7 +104,7 @@ class RestartStrategies:
             self._delay = _time("delay_interval", delay_between_attempts_interval)
 
         def get_max_failure_rate(self) -> int:
-            """Return how many failures an interval can have."""
+            """Return the number of failures allowed per interval."""
             return self._failures
 
         def get_failure_interval(self) -> timedelta:
@@ -125,13 +125,13 @@ class RestartStrategies:
             }
 
         def get_description(self) -> str:
-            """Return the strategy in words."""
+            """Return a one-line description of the strategy."""
             return (
                 f"Failure rate: up to {self._failures} failures in {self._interval} ms, restarts after {self._delay} ms"
             )
 
     class ExponentialDelayRestartStrategyConfiguration(RestartStrategyConfiguration):
-        """A strategy that restarts after delays that grow with each failure."""
+        """A strategy whose restart delay grows with each failure."""
 
         def __init__(
             self,
@@ -151,7 +151,7 @@ class RestartStrategies:
             if self._initial < 1 or self._max < self._initial:
                 raise BadSetting(
                     f"max_backoff is {self._max} ms and initial_backoff {self._initial} ms.",
-                    fix="Let initial_backoff be at least 1 ms and max_backoff no less than it.",
+                    fix="Set initial_backoff to at least 1 ms and max_backoff to at least initial_backoff.",
                 )
             if not 1 <= self._multiplier <= 1e6:
                 raise BadSetting(f"backoff_multiplier must be at least 1 and at most 1e6, not {backoff_multiplier!r}.")
@@ -165,7 +165,7 @@ class RestartStrategies:
             return timedelta(milliseconds=self._initial)
 
         def get_max_backoff(self) -> timedelta:
-            """Return the longest delay before a restart."""
+            """Return the maximum delay before a restart."""
             return timedelta(milliseconds=self._max)
 
         def get_backoff_multiplier(self) -> float:
@@ -177,11 +177,11 @@ class RestartStrategies:
             return timedelta(milliseconds=self._reset)
 
         def get_jitter_factor(self) -> float:
-            """Return the share of a delay by which it varies at random."""
+            """Return the fraction of a delay by which it is randomized."""
             return self._jitter
 
         def get_attempts_before_reset_backoff(self) -> int | None:
-            """Return how many restarts are allowed before the backoff resets, or None for any number."""
+            """Return how many restarts are allowed before the backoff resets, or None if unlimited."""
             return self._attempts
 
         def settings(self) -> dict[str, str]:
@@ -199,18 +199,18 @@ class RestartStrategies:
             return settings
 
         def get_description(self) -> str:
-            """Return the strategy in words."""
+            """Return a one-line description of the strategy."""
             return f"Exponential delay: {self._initial} ms, times {self._multiplier} each time, up to {self._max} ms"
 
     class FallbackRestartStrategyConfiguration(RestartStrategyConfiguration):
-        """What the configuration says, and the default where it says nothing."""
+        """The strategy from the configuration, or the default if the configuration sets none."""
 
         def settings(self) -> dict[str, str]:
-            """Return no settings: those of the configuration stay in force."""
+            """Return an empty dict: the configuration's settings stay in effect."""
             return {}
 
         def get_description(self) -> str:
-            """Return the strategy in words."""
+            """Return a one-line description of the strategy."""
             return "As configured"
 
     @staticmethod
@@ -220,21 +220,21 @@ class RestartStrategies:
 
     @staticmethod
     def fall_back_restart() -> FallbackRestartStrategyConfiguration:
-        """Return a strategy that leaves the choice to the configuration."""
+        """Return a strategy that defers to the configuration."""
         return RestartStrategies.FallbackRestartStrategyConfiguration()
 
     @staticmethod
     def fixed_delay_restart(
         restart_attempts: int, delay_between_attempts: Length
     ) -> FixedDelayRestartStrategyConfiguration:
-        """Return a strategy that restarts a number of times, after the same delay each time."""
+        """Return a strategy that restarts up to ``restart_attempts`` times, with a fixed delay."""
         return RestartStrategies.FixedDelayRestartStrategyConfiguration(restart_attempts, delay_between_attempts)
 
     @staticmethod
     def failure_rate_restart(
         failure_rate: int, failure_interval: Length, delay_interval: Length
     ) -> FailureRateRestartStrategyConfiguration:
-        """Return a strategy that restarts unless too many failures fall into an interval."""
+        """Return a strategy that restarts until ``failure_interval`` sees more than ``failure_rate`` failures."""
         return RestartStrategies.FailureRateRestartStrategyConfiguration(failure_rate, failure_interval, delay_interval)
 
     @staticmethod
@@ -246,15 +246,15 @@ class RestartStrategies:
         jitter_factor: float,
         attempts_before_reset_backoff: int | None = None,
     ) -> ExponentialDelayRestartStrategyConfiguration:
-        """Return a strategy that restarts after delays that grow with each failure.
+        """Return a strategy whose restart delay grows with each failure.
 
         Args:
-            initial_backoff: The delay before the first restart.
-            max_backoff: The longest delay before a restart.
-            backoff_multiplier: The factor by which the delay grows.
-            reset_backoff_threshold: The failure-free time after which the backoff resets.
-            jitter_factor: The share of a delay by which it varies at random.
-            attempts_before_reset_backoff: How many restarts are allowed before that; any number if it is None.
+            initial_backoff: Delay before the first restart.
+            max_backoff: Maximum delay before a restart.
+            backoff_multiplier: Factor by which the delay grows.
+            reset_backoff_threshold: Failure-free time after which the backoff resets.
+            jitter_factor: Fraction of the delay by which it is randomized.
+            attempts_before_reset_backoff: Restarts allowed before the backoff resets; unlimited if None.
         """
         return RestartStrategies.ExponentialDelayRestartStrategyConfiguration(
             initial_backoff,
@@ -267,7 +267,7 @@ class RestartStrategies:
 
 
 def configured_strategy(configuration: Configuration) -> RestartStrategyConfiguration:
-    """The strategy that a configuration says; FallbackRestartStrategyConfiguration where it says nothing."""
+    """Return the strategy set in a configuration; FallbackRestartStrategyConfiguration if none is set."""
     of = configuration.get
     kind = _kind(configuration)
     if kind is None:
@@ -284,7 +284,7 @@ def configured_strategy(configuration: Configuration) -> RestartStrategyConfigur
     if most < initial:
         raise BadSetting(
             f"{MAX_BACKOFF.key} is {most} ms, and {INITIAL_BACKOFF.key} is {initial} ms.",
-            fix=f"Set {MAX_BACKOFF.key} to no less than {INITIAL_BACKOFF.key}.",
+            fix=f"Set {MAX_BACKOFF.key} to at least {INITIAL_BACKOFF.key}.",
         )
     return RestartStrategies.exponential_delay_restart(
         initial,
@@ -297,7 +297,7 @@ def configured_strategy(configuration: Configuration) -> RestartStrategyConfigur
 
 
 def _kind(configuration: Configuration) -> str | None:
-    """The type that is set; where none is, the one whose settings are. None: nothing is said."""
+    """Return the configured type, or infer it from the strategies' own settings. None if neither is set."""
     chosen = configuration.get(RESTART_STRATEGY)
     if chosen is not None:
         return chosen
@@ -311,7 +311,7 @@ def _kind(configuration: Configuration) -> str | None:
     if len(named) > 1:
         keys = ", ".join(given[kind][0] for kind in named)
         raise BadSetting(
-            f"{keys} are settings of different restart strategies, and {RESTART_STRATEGY.key} is not set.",
+            f"{keys} belong to different restart strategies, and {RESTART_STRATEGY.key} is not set.",
             fix=f"Set {RESTART_STRATEGY.key} to {', '.join(named[:-1])} or {named[-1]}.",
         )
     return named[0] if named else None
@@ -319,7 +319,7 @@ def _kind(configuration: Configuration) -> str | None:
 
 def _whole(name: str, number: int, least: int) -> int:
     if not isinstance(number, int) or isinstance(number, bool) or number < least:
-        raise BadSetting(f"{name} must be a whole number of at least {least}, not {number!r}.")
+        raise BadSetting(f"{name} must be an integer of at least {least}, not {number!r}.")
     return number
 
 
@@ -335,5 +335,5 @@ def _time(name: str, length: Length, least: int = 0) -> int:
     except (TypeError, ValueError) as error:
         raise BadSetting(f"{name} is {length!r}. {error}") from None
     if millis < least:
-        raise BadSetting(f"{name} must not be less than {least}, and is {millis} ms.")
+        raise BadSetting(f"{name} must be at least {least} ms, but is {millis} ms.")
     return millis

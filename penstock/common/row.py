@@ -1,4 +1,4 @@
-"""`Row`: a record of a fixed number of fields, with or without names, that carries its kind of change."""
+"""``Row``: a record with a fixed number of fields, optionally named, and a change kind."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FieldNames: TypeAlias = "tuple[str, ...] | None"
 
 
 class RowKind(Enum):
-    """What a row does to the table it belongs to."""
+    """The kind of change a row makes to its table."""
 
     INSERT = 0
     UPDATE_BEFORE = 1
@@ -24,19 +24,19 @@ class RowKind(Enum):
         return ("+I", "-U", "+U", "-D")[self.value]
 
 
-# A global is half the price of an attribute of an Enum class, and every row reads it.
+# Every row reads this, and a global costs half as much as an attribute of an Enum class.
 _INSERT = RowKind.INSERT
 
 
 class Row:
-    """A record whose fields are read by position, by name or as attributes, and set by position or name.
+    """A record whose fields are read by position, name or attribute, and set by position or name.
 
-    `Row(1, "a")` has no names, `Row(id=1, name="a")` has, in the order given. A row of names is a factory:
-    `Person = Row("name", "age")`, then `Person("Alice", 11)`.
+    ``Row(1, "a")`` has no field names; ``Row(id=1, name="a")`` has them, in the given order. A row of names is a
+    factory: ``Person = Row("name", "age")``, then ``Person("Alice", 11)``.
 
-    Two rows are equal when their kinds are, and their values under the same names whatever the order of
-    these; a row without names only ever equals another without. A row is mutable: do not change one that
-    is in a set or a dict, or that state gave back, without storing it again.
+    Two rows are equal if they have the same kind and the same values under the same names, in any order. A row without
+    names equals only another row without names. Rows are mutable: do not change one that is in a set or used as a dict
+    key. After changing one that was read from state, write it back.
     """
 
     __slots__ = ("_fields", "_row_kind", "_values")
@@ -58,9 +58,9 @@ class Row:
 
     @staticmethod
     def of(field_names: FieldNames, values: Iterable[Any], row_kind: RowKind = _INSERT) -> Row:
-        """The cheap constructor for many rows of one shape: all of them share `field_names`.
+        """Create a row cheaply. Many rows of the same shape share ``field_names``.
 
-        A list is taken over, not copied: the caller must not touch it again. The names are not checked.
+        A list of values is used without a copy, so the caller must not modify it afterwards. Names are not validated.
         """
         row = _new(Row)
         row._fields = field_names
@@ -70,7 +70,7 @@ class Row:
 
     @staticmethod
     def many(field_names: FieldNames, values: Iterable[Any]) -> list[Row]:
-        """`of` for a whole batch, in one loop: 0.15 µs a row instead of 0.18. A list is taken over here too."""
+        """Create a batch of rows like ``of``, in one loop: 0.15 µs per row instead of 0.18. Lists are not copied."""
         rows: list[Row] = []
         append, new, kind = rows.append, _new, _INSERT
         for each in values:
@@ -83,43 +83,43 @@ class Row:
 
     @staticmethod
     def of_kind(row_kind: RowKind, *args: Any, **kwargs: Any) -> Row:
-        """A row of this kind; the other arguments are those of `Row`."""
+        """Create a row of this kind; the other arguments are those of ``Row``."""
         row = Row(*args, **kwargs)
         row._row_kind = row_kind
         return row
 
     def __call__(self, *args: Any) -> Row:
-        """A row of these values whose field names are the values of this one."""
+        """Create a row with these values, whose field names are the values of this row."""
         if len(args) > len(self._values):
             raise ValueError(f"{self!r} names {len(self._values)} fields but got {len(args)} values.")
         names = tuple(self._values)
         if not all(isinstance(name, str) for name in names):
-            raise TypeError(f"Only a Row of field names makes other rows, and {self!r} holds other values.")
+            raise TypeError(f"Only a Row of field names can create other rows, but {self!r} holds other values.")
         row = Row.of(names, args)
         row._row_kind = self._row_kind
         return row
 
     def as_dict(self, recursive: bool = False) -> dict[str, Any]:
-        """The fields by name; with `recursive`, rows inside (also inside lists and dicts) as dicts too."""
+        """Return the fields by name. With ``recursive``, also convert rows nested in fields, lists and dicts."""
         if self._fields is None:
-            raise TypeError(f"{self!r} has no field names, so it cannot become a dict.")
+            raise TypeError(f"{self!r} has no field names, so it cannot be converted to a dict.")
         values = [_deep_dict(value) for value in self._values] if recursive else self._values
         return dict(zip(self._fields, values))
 
     def get_row_kind(self) -> RowKind:
-        """Return the kind of change that the row stands for."""
+        """Return the row's change kind."""
         return self._row_kind
 
     def set_row_kind(self, row_kind: RowKind) -> None:
-        """Set the kind of change that the row stands for."""
+        """Set the row's change kind."""
         self._row_kind = row_kind
 
     def set_field_names(self, field_names: Iterable[str]) -> None:
-        """Name the fields anew; the values stay where they are."""
+        """Replace the field names; the values stay in place."""
         self._fields = tuple(field_names)
 
     def get_fields_by_names(self, names: Iterable[str]) -> list[Any]:
-        """The values in the order of `names`; a row without names gives its values as they stand."""
+        """Return the values in the order of ``names``. A row without names returns all values in their own order."""
         if self._fields is None:
             return self._values
         return [self[name] for name in names]
@@ -139,7 +139,7 @@ class Row:
         self._values[self._index(key) if isinstance(key, str) else key] = value
 
     def __getattr__(self, name: str) -> Any:
-        # Private names are asked for by copy and pickle before the slots are filled.
+        # copy and pickle look up private names before the slots are filled.
         if not name.startswith("_") and self._fields is not None and name in self._fields:
             index = self._fields.index(name)
             if index < len(self._values):
@@ -147,7 +147,7 @@ class Row:
         raise AttributeError(name)
 
     def __contains__(self, item: object) -> bool:
-        """Whether there is such a field name or, in a row without names, such a value."""
+        """Return whether the row has this field name or, for a row without names, this value."""
         return item in (self._values if self._fields is None else self._fields)
 
     def __iter__(self) -> Iterator[Any]:
@@ -170,7 +170,7 @@ class Row:
     def __hash__(self) -> int:
         if self._fields is None:
             return hash(tuple(self._values))
-        # Equal rows may name their fields in another order.
+        # Equal rows can have their field names in a different order.
         return hash(frozenset(zip(self._fields, self._values)))
 
     def __repr__(self) -> str:
@@ -180,8 +180,8 @@ class Row:
         return f"Row({', '.join(f'{name}={value!r}' for name, value in pairs)})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Rows of one pickle share their names through its memo. A kind is written unless it is INSERT.
-        # The tuple is for copy.copy, which would otherwise share the list.
+        # Rows in one pickle share their names through its memo. The kind is only written if it is not INSERT.
+        # The tuple keeps copy.copy from sharing the list.
         if self._row_kind is _INSERT:
             return _restore, (self._fields, tuple(self._values))
         return _restore, (self._fields, tuple(self._values), self._row_kind.value)
@@ -189,16 +189,16 @@ class Row:
 
 _new = object.__new__
 
-# A row's attributes are its fields, so other packages read what it is made of through these. attrgetter costs 12 ns
-# more than the slot itself; a method would cost 57 ns more.
+# A row's attributes are its fields, so other packages access its internals through these getters. attrgetter costs
+# 12 ns more than the slot itself; a method would cost 57 ns more.
 names_of: Callable[[Row], FieldNames] = attrgetter("_fields")
 values_of: Callable[[Row], list[Any]] = attrgetter("_values")
-"""The row's own list: do not change it."""
+"""Return the row's own list: do not modify it."""
 kind_of: Callable[[Row], RowKind] = attrgetter("_row_kind")
 
 
 def values_of_inserts(rows: list[Row], names: FieldNames) -> list[list[Any]]:
-    """Return the values of each row that has these names and is of the kind INSERT; the lists are the rows' own."""
+    """Return the values of each INSERT row that has these names. The lists belong to the rows."""
     return [row._values for row in rows if row._fields == names and row._row_kind is _INSERT]
 
 

@@ -1,4 +1,4 @@
-"""How records become the bytes of a file or a message, and come back."""
+"""Serialization of records to the bytes of files and messages, and back."""
 
 from __future__ import annotations
 
@@ -29,41 +29,41 @@ __all__ = [
 
 
 class Encoder(ABC):
-    """Makes a file of a row format: a header, then each record with its end. Subclass it for a format of your own.
+    """Encodes records for a row-oriented file format: a header, then the records. Subclass it to add a format.
 
-    The writer calls `prepare` for each record at once and `pack` for many prepared ones later. A subclass needs only
-    `encode`; the other two save time where records can be joined before they are encoded.
+    The writer calls ``prepare`` immediately for each record, and ``pack`` later for a batch of prepared records. A
+    subclass only has to implement ``encode``; override the other two if records can be encoded faster in batches.
     """
 
     format = ""
-    """What it writes, in words: a part file that was begun in another format is closed and not gone on with."""
+    """A description of the format. A part file started in a different format is closed instead of continued."""
     header = b""
-    """What every part file begins with."""
+    """The first bytes of every part file."""
 
     @abstractmethod
     def encode(self, value: Any) -> bytes:
-        """One record, with its end."""
+        """Return one record, including its terminator."""
 
     def prepare(self, value: Any) -> Any:
-        """Something that does not change when the record does."""
+        """Return a copy or encoding of the record that later changes to the record do not affect."""
         return self.encode(value)
 
     def pack(self, prepared: list[Any]) -> bytes:
-        """Return many prepared records as bytes."""
+        """Return a batch of prepared records as bytes."""
         return b"".join(prepared)
 
     def for_type(self, value_type: TypeSpec) -> Encoder:
-        """The encoder for records of this declared type."""
+        """Return the encoder for records of this declared type."""
         return self
 
     @staticmethod
     def simple_string_encoder(charset_name: str = "UTF-8") -> Encoder:
-        """One line for each record, as `print` shows it. What the charset does not have becomes a question mark."""
+        """Write each record as a line, formatted like ``print``. Unencodable characters become question marks."""
         return _Text(charset_name)
 
     @staticmethod
     def json_lines() -> Encoder:
-        """One line of JSON for each record: dicts, dataclasses, named Rows, lists, plain values."""
+        """Write each record as a line of JSON: dicts, dataclasses, named Rows, lists and plain values."""
         return _JsonLines()
 
     @staticmethod
@@ -75,17 +75,23 @@ class Encoder(ABC):
         quote: str = '"',
         null_text: str = "",
     ) -> Encoder:
-        """One line of CSV for each record. `columns`: names, or a dataclass or row type; else the stream's type.
+        """Write each record as a line of CSV.
 
-        Records may be Rows, dicts, tuples, lists or objects with these attributes. `header` writes the names on top of
-        every file.
+        Records can be Rows, dicts, tuples, lists, or objects with the columns as attributes.
+
+        Args:
+            columns: Column names, a dataclass or a row type. By default, the stream's declared type.
+            header: Whether to write the column names at the top of every file.
+            delimiter: The character between fields.
+            quote: The quote character.
+            null_text: The text for None.
         """
         from penstock.common.csv_text import CsvEncoder, CsvText
 
         return CsvEncoder(columns, CsvText(delimiter, quote, null_text=null_text), header)
 
 
-# Charsets that begin with a mark: Python would write it with every call. As in Java, the order is the big-endian one.
+# Charsets with a byte order mark, which Python would write on every call. As in Java, the byte order is big-endian.
 _MARKED = {"utf-16": "utf-16-be", "utf-32": "utf-32-be", "utf-8-sig": "utf-8"}
 
 
@@ -94,7 +100,7 @@ class _Text(Encoder):
         self._given = charset
         self._value_type = value_type
         if value_type is not None:
-            # A call less per record, 0.03 µs.
+            # Saves a call per record, 0.03 µs.
             self.prepare = shower(value_type)  # type: ignore[assignment]
         charset = python_charset(charset)
         self.format = f"text {charset}"
@@ -102,7 +108,7 @@ class _Text(Encoder):
         if charset in _MARKED:
             self.header = "\ufeff".encode(self._charset)
 
-    # The type itself is the cheapest way to make a string of anything: 0.03 µs for one that is a string already.
+    # The type itself is the fastest conversion to a string: 0.03 µs for a value that already is one.
     prepare = str  # type: ignore[assignment]
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -122,7 +128,7 @@ class _JsonLines(Encoder):
     format = "json lines"
 
     def __init__(self) -> None:
-        # A call less per record, 0.03 µs.
+        # Saves a call per record, 0.03 µs.
         self.prepare = msgspec.json.Encoder(enc_hook=_plain).encode  # type: ignore[assignment,method-assign]
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -136,77 +142,83 @@ class _JsonLines(Encoder):
 
 
 def _plain(value: Any) -> Any:
-    """What JSON makes of values that msgspec does not know."""
+    """Convert values that msgspec does not support to ones it does."""
     if isinstance(value, Row):
         return list(value) if value._fields is None else value.as_dict()
     if isinstance(value, Instant):
         return value.to_epoch_milli()
     if hasattr(value, "item"):
         return value.item()
-    raise PenstockError(f"JSON has no form for {value!r}, a {type(value).__qualname__}: map it first.")
+    raise PenstockError(
+        f"Cannot convert {value!r}, of type {type(value).__qualname__}, to JSON. Map it to a supported type first."
+    )
 
 
 def python_charset(name: str) -> str:
-    """Python's name of a charset that may be given by Java's."""
+    """Return Python's name for a charset, which can be given by its Java name."""
     try:
         return codecs.lookup(name).name
     except (LookupError, TypeError) as error:
-        raise PenstockError(
-            f"There is no charset {name!r}. UTF-8, ISO-8859-1 and UTF-16LE are some there are."
-        ) from error
+        raise PenstockError(f"Unknown charset {name!r}. Use, for example, UTF-8, ISO-8859-1 or UTF-16LE.") from error
 
 
 class OutputFile(Protocol):
-    """What a bulk writer writes to."""
+    """The file that a bulk writer writes to."""
 
     def write(self, data: bytes) -> int:
-        """Write bytes, and return how many."""
+        """Write bytes and return how many were written."""
 
 
 class BulkWriter(ABC):
-    """Writes one file of a bulk format: `write` any number of times, then `finish`."""
+    """Writes one file of a bulk format: ``write`` any number of times, then ``finish``."""
 
     @abstractmethod
     def write(self, prepared: list[Any]) -> None:
-        """Write many prepared records."""
+        """Write a batch of prepared records."""
 
     @abstractmethod
     def finish(self) -> None:
-        """Write what belongs at the end. Does not close the file."""
+        """Write the end of the format, such as a footer. Does not close the file."""
 
 
 class BulkWriterFactory(ABC):
-    """Makes the files of a format that cannot be appended to: each is begun and finished in one epoch.
+    """Creates files in a format that cannot be appended to: each file is started and finished in one epoch.
 
-    The same records must give the same bytes.
+    The output must be deterministic: the same records must produce the same bytes.
     """
 
     format = ""
     batch = 10_000
-    """How many records the writer gathers before it calls `BulkWriter.write`."""
+    """How many records the writer collects before it calls ``BulkWriter.write``."""
 
     @abstractmethod
     def create(self, file: OutputFile) -> BulkWriter:
-        """Return a writer of this file."""
+        """Return a writer for this file."""
 
     def prepare(self, value: Any) -> Any:
-        """Called for each record at once: something that does not change when the record does."""
+        """Return a copy of the record that later changes to it do not affect. Called immediately for each record."""
         return value
 
     def for_type(self, value_type: TypeSpec) -> BulkWriterFactory:
-        """The factory for records of this declared type."""
+        """Return the factory for records of this declared type."""
         return self
 
     @staticmethod
     def parquet(schema: Any = None, *, compression: str = "snappy", row_group_size: int = 100_000) -> BulkWriterFactory:
-        """Parquet. `schema`: a dataclass, TypedDict, row type or pyarrow Schema; without one, the stream's type."""
+        """Write Parquet files.
+
+        Args:
+            schema: A dataclass, TypedDict, row type or pyarrow Schema. By default, the stream's declared type.
+            compression: A codec that pyarrow supports.
+            row_group_size: Maximum number of records per row group.
+        """
         from penstock.common.parquet import ParquetWriterFactory
 
         return ParquetWriterFactory(schema, compression, row_group_size)
 
     @staticmethod
     def of_encoder(encoder: Encoder) -> BulkWriterFactory:
-        """A row format written as a bulk format."""
+        """Write a row-oriented format as a bulk format."""
         return _EncoderFactory(encoder)
 
 
@@ -241,50 +253,50 @@ class _EncoderWriter(BulkWriter):
 
 
 class SerializationSchema(ABC):
-    """Makes the bytes of a message. Pickled into the job; subclass it for a form of your own."""
+    """Serializes values to message bytes. Subclass it to add a format; instances are pickled into the job."""
 
     @abstractmethod
     def serialize(self, value: Any) -> bytes | None:
-        """The same bytes for the same value. None: the message has no value, or no key."""
+        """Return the bytes of a value, always the same for equal values. None omits the message's value or key."""
 
 
 class DeserializationSchema(ABC):
-    """Makes a value of the bytes of a message. Pickled into the job; subclass it for a form of your own."""
+    """Deserializes message bytes to values. Subclass it to add a format; instances are pickled into the job."""
 
     @abstractmethod
     def deserialize(self, data: bytes) -> Any:
-        """The same value for the same bytes. What it raises is told with the place of the message."""
+        """Return the value of these bytes, always the same for equal bytes. Errors are reported with the offset."""
 
 
 class SimpleStringSchema(SerializationSchema, DeserializationSchema):
-    """Text to bytes and back. What the charset does not have is replaced, as in Java."""
+    """Encodes and decodes strings. Characters that the charset lacks are replaced, as in Java."""
 
     def __init__(self, charset: str = "UTF-8") -> None:
         self._charset = python_charset(charset)
 
     def serialize(self, value: str) -> bytes:
-        """Return a text as bytes."""
+        """Return a string as bytes."""
         return value.encode(self._charset, "replace")
 
     def deserialize(self, data: bytes) -> str:
-        """Return bytes as a text."""
+        """Return bytes as a string."""
         return data.decode(self._charset, "replace")
 
 
 class ByteArraySchema(SerializationSchema, DeserializationSchema):
-    """The bytes as they are."""
+    """Passes bytes through unchanged."""
 
     def serialize(self, value: bytes) -> bytes:
-        """Return the bytes as they are."""
+        """Return the bytes unchanged."""
         return value
 
     def deserialize(self, data: bytes) -> bytes:
-        """Return the bytes as they are."""
+        """Return the bytes unchanged."""
         return data
 
 
 class JsonSchema(SerializationSchema, DeserializationSchema):
-    """JSON to dicts, lists and plain values, or to `value_type`, such as a dataclass; and back."""
+    """Reads JSON as dicts, lists and plain values, or as ``value_type``, such as a dataclass; and writes JSON."""
 
     def __init__(self, value_type: Any = None) -> None:
         self._type = value_type
@@ -293,7 +305,7 @@ class JsonSchema(SerializationSchema, DeserializationSchema):
             self._decode = msgspec.json.Decoder(Any if value_type is None else value_type).decode
         except TypeError as error:
             raise PenstockError(
-                f"JsonSchema needs a dataclass or another type hint, not {value_type!r}: {error}"
+                f"JsonSchema requires a dataclass or another type hint, not {value_type!r}: {error}"
             ) from None
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -1,4 +1,4 @@
-"""The types of settings: each reads the text of a value, or says what it would accept."""
+"""Types of settings: each parses the text of a value, or describes the values it accepts."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ MOST_WHOLE = 2**31 - 1
 MOST_LONG = 2**63 - 1
 MOST_BYTES = 1 << 50
 MOST_MILLIS = 100 * 365 * 86_400_000
-"""A hundred years: what the system's timers can wait for."""
+"""A hundred years, within the limits of the system's timers."""
 
 
 class BadSetting(PenstockError):
-    """A setting is unknown or has a value that cannot be used; the message names the key."""
+    """A setting is unknown or its value is invalid; the message names the key."""
 
     retryable = False
 
 
 class SettingType(ABC, Generic[_V]):
-    """`parse` gives the value of a text, or raises BadSetting with the key, the text and what is accepted."""
+    """A type of setting. `parse` converts text to a value or raises BadSetting with the accepted values."""
 
     accepted: str
-    """What is accepted, as it follows 'Set it to'."""
+    """The accepted values, phrased to follow 'Set it to'."""
 
     def parse(self, key: str, text: str) -> _V:
         """Return the value of a text.
 
         Args:
-            key: The setting, for the error.
-            text: What is set; white space around it does not count.
+            key: The setting, for the error message.
+            text: The text of the setting; surrounding white space is ignored.
 
         Raises:
-            BadSetting: If the setting cannot have this value.
+            BadSetting: The text is not a valid value.
         """
         try:
             return self._read(self._stripped(text))
@@ -51,25 +51,25 @@ class SettingType(ABC, Generic[_V]):
 
     @abstractmethod
     def _read(self, text: str) -> _V:
-        """Raises ValueError."""
+        """Parse the text, or raise ValueError."""
 
 
 class Whole(SettingType[int]):
-    """An integer within bounds."""
+    """An integer within limits."""
 
     def __init__(self, least: int = 0, most: int = MOST_WHOLE) -> None:
         self.least, self.most = least, most
-        self.accepted = f"a whole number from {least:,} to {most:,}"
+        self.accepted = f"an integer from {least:,} to {most:,}"
 
     def _read(self, text: str) -> int:
-        # Not what `int` takes as well: signs of other scripts, underscores.
+        # Stricter than `int`, which also accepts underscores and digits of other scripts.
         if not re.fullmatch(r"[0-9]{1,20}", text):
             raise ValueError
         return _within(int(text), self.least, self.most)
 
 
 class Number(SettingType[float]):
-    """A number within bounds."""
+    """A number within limits."""
 
     def __init__(self, least: float, most: float) -> None:
         self.least, self.most = least, most
@@ -98,7 +98,7 @@ class _WithUnit(SettingType[int]):
 
 
 class Length(_WithUnit):
-    """A duration as Flink writes it, in milliseconds: '500 ms', '10 s', '10 min', or plain milliseconds."""
+    """A duration in Flink's notation, returned in milliseconds: '500 ms', '10 s', '10 min', or plain milliseconds."""
 
     units = {"ms": 1, "": 1, "s": 1000, "sec": 1000, "min": 60_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
@@ -109,7 +109,7 @@ class Length(_WithUnit):
 
 
 class Size(_WithUnit):
-    """A number of bytes: '64 mb', or plain bytes."""
+    """A size in bytes: '64 mb', or plain bytes."""
 
     units = {
         **{"": 1, "b": 1, "kb": 1 << 10, "k": 1 << 10, "mb": 1 << 20, "m": 1 << 20},
@@ -118,7 +118,7 @@ class Size(_WithUnit):
 
     def __init__(self, least: int = 0, most: int = MOST_BYTES) -> None:
         super().__init__(least, most)
-        self.accepted = f"a number of bytes from {least:,} to {most:,}, such as '64 mb' (units: b, kb, mb, gb, tb)"
+        self.accepted = f"a size in bytes from {least:,} to {most:,}, such as '64 mb' (units: b, kb, mb, gb, tb)"
 
 
 class Truth(SettingType[bool]):
@@ -131,10 +131,10 @@ class Truth(SettingType[bool]):
 
 
 class Choice(SettingType[str]):
-    """One of some names, in small or capital letters. Gives it as it is spelled here."""
+    """One of several names, case-insensitive. Returns the name as spelled here."""
 
     def __init__(self, *names: str, also: dict[str, str] | None = None) -> None:
-        """`also`: other spellings that are understood, and what they stand for."""
+        """Define the names. `also` maps alternative spellings to names."""
         self.names = names
         self.accepted = f"{', '.join(names[:-1])} or {names[-1]}"
         self._known = {_plain(name): name for name in names}
@@ -145,15 +145,15 @@ class Choice(SettingType[str]):
 
 
 class Text(SettingType[str]):
-    """Any text. Where it may be empty, that is the same as if it were not set."""
+    """Any text. If empty text is allowed, it is equivalent to leaving the setting out."""
 
-    accepted = "a text that is not empty"
+    accepted = "a non-empty text"
 
     def __init__(self, may_be_empty: bool = True) -> None:
         self._may_be_empty = may_be_empty
 
     def _stripped(self, text: str) -> str:
-        # White space around a text can be part of it: the name of a directory may begin or end with a blank.
+        # White space can be part of the value: a directory name can begin or end with a blank.
         return text
 
     def _read(self, text: str) -> str:
@@ -163,7 +163,7 @@ class Text(SettingType[str]):
 
 
 class Class(SettingType[str]):
-    """One of some names, or a class of the user's own."""
+    """One of several names, or a user-defined class."""
 
     def __init__(self, *names: str, also: dict[str, str]) -> None:
         self._choice = Choice(*names, also=also)

@@ -1,4 +1,4 @@
-"""Types without parts, and what all types share. `penstock.common.typeinfo` has them all."""
+"""The base class of types, and the types without type parameters. ``penstock.common.typeinfo`` has all types."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from penstock.common.type_parameters import T_co
 
 
 class TypeInformation(Generic[T_co]):
-    """The declared type of a value. Equal types have equal parts, names included; they can be pickled."""
+    """The declared type of a value. Types are equal if all their parts are, including names. Picklable."""
 
     def _parts(self) -> tuple[Any, ...]:
-        """What, beside its class, makes this type itself."""
+        """Return the values that, together with the class, determine equality."""
         return ()
 
     def __eq__(self, other: object) -> bool:
@@ -29,7 +29,7 @@ class TypeInformation(Generic[T_co]):
 
 
 class BasicType(Enum):
-    """The types that have no parts."""
+    """The kinds of basic types."""
 
     STRING = "String"
     BYTE = "Byte"
@@ -46,7 +46,7 @@ class BasicType(Enum):
 
 
 class BasicTypeInfo(TypeInformation[T_co]):
-    """A type without parts."""
+    """A basic type such as a string or a number."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, BasicTypeInfo) and self._basic_type is other._basic_type
@@ -67,11 +67,11 @@ class BasicTypeInfo(TypeInformation[T_co]):
     def __repr__(self) -> str:
         return self._basic_type.value
 
-    # As PyFlink names them; `Types` has the same, shorter.
+    # PyFlink's names; `Types` has shorter ones.
 
     @staticmethod
     def STRING_TYPE_INFO() -> BasicTypeInfo[str]:
-        """Return the type of texts."""
+        """Return the type of strings."""
         return BasicTypeInfo(BasicType.STRING)
 
     @staticmethod
@@ -81,32 +81,32 @@ class BasicTypeInfo(TypeInformation[T_co]):
 
     @staticmethod
     def BYTE_TYPE_INFO() -> BasicTypeInfo[int]:
-        """Return the type of integers of 8 bits."""
+        """Return the type of 8-bit integers."""
         return BasicTypeInfo(BasicType.BYTE)
 
     @staticmethod
     def SHORT_TYPE_INFO() -> BasicTypeInfo[int]:
-        """Return the type of integers of 16 bits."""
+        """Return the type of 16-bit integers."""
         return BasicTypeInfo(BasicType.SHORT)
 
     @staticmethod
     def INT_TYPE_INFO() -> BasicTypeInfo[int]:
-        """Return the type of integers of 32 bits."""
+        """Return the type of 32-bit integers."""
         return BasicTypeInfo(BasicType.INT)
 
     @staticmethod
     def LONG_TYPE_INFO() -> BasicTypeInfo[int]:
-        """Return the type of integers of 64 bits."""
+        """Return the type of 64-bit integers."""
         return BasicTypeInfo(BasicType.LONG)
 
     @staticmethod
     def FLOAT_TYPE_INFO() -> BasicTypeInfo[float]:
-        """Return the type of floating-point numbers of 32 bits."""
+        """Return the type of 32-bit floating-point numbers."""
         return BasicTypeInfo(BasicType.FLOAT)
 
     @staticmethod
     def DOUBLE_TYPE_INFO() -> BasicTypeInfo[float]:
-        """Return the type of floating-point numbers of 64 bits."""
+        """Return the type of 64-bit floating-point numbers."""
         return BasicTypeInfo(BasicType.DOUBLE)
 
     @staticmethod
@@ -116,7 +116,7 @@ class BasicTypeInfo(TypeInformation[T_co]):
 
     @staticmethod
     def BIG_INT_TYPE_INFO() -> BasicTypeInfo[int]:
-        """Return the type of integers of any size."""
+        """Return the type of arbitrary-size integers."""
         return BasicTypeInfo(BasicType.BIG_INT)
 
     @staticmethod
@@ -131,23 +131,23 @@ class BasicTypeInfo(TypeInformation[T_co]):
 
 
 class InstantTypeInfo(BasicTypeInfo[Instant]):
-    """`penstock.common.Instant`. Equal to the BasicTypeInfo of the same name, as in PyFlink."""
+    """The type of ``penstock.common.Instant``. Equal to the BasicTypeInfo of the same name, as in PyFlink."""
 
 
 class DateTypeInfo(TypeInformation[datetime.date]):
-    """`datetime.date`."""
+    """The type of ``datetime.date``."""
 
 
 class TimeTypeInfo(TypeInformation[datetime.time]):
-    """`datetime.time`."""
+    """The type of ``datetime.time``."""
 
 
 class TimestampTypeInfo(TypeInformation[datetime.datetime]):
-    """`datetime.datetime`."""
+    """The type of ``datetime.datetime``."""
 
 
 class SqlTimeTypeInfo(TypeInformation):
-    """Makes the types of `Types.SQL_…`, as in PyFlink."""
+    """Creates the types of ``Types.SQL_…``, as in PyFlink."""
 
     @staticmethod
     def DATE() -> DateTypeInfo:
@@ -166,7 +166,7 @@ class SqlTimeTypeInfo(TypeInformation):
 
 
 class LocalTimeTypeInfo(TypeInformation):
-    """`datetime.date`, `time` or `datetime`: the types of `Types.SQL_…` under the names of Java's local time."""
+    """``datetime.date``, ``time`` or ``datetime``: the types of ``Types.SQL_…`` under Java's names for local time."""
 
     class TimeType(Enum):
         """A date, a time of day, or both."""
@@ -179,7 +179,7 @@ class LocalTimeTypeInfo(TypeInformation):
         self._time_type = time_type
 
     def get_time_type(self) -> LocalTimeTypeInfo.TimeType:
-        """Return which of them this is."""
+        """Return whether this is a date, a time of day, or both."""
         return self._time_type
 
     def _parts(self) -> tuple[Any, ...]:

@@ -1,4 +1,4 @@
-"""Finding the user's own lines among the frames of a stack or a traceback."""
+"""Find the user's own lines in a stack or a traceback."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ _CALLERS_OF_THREADS = ("threading", "concurrent", "py4j", "pyspark")
 
 
 def is_ours(file: str) -> bool:
-    """Whether a file is Penstock's own."""
+    """Return whether a file belongs to Penstock."""
     return file.startswith(_OURS)
 
 
 def calling_location() -> SourceLocation | None:
-    """The line outside Penstock that called into it. For the building of programs, never for records."""
+    """Return the line outside Penstock that called into it. Used while a program is built, never per record."""
     frame = sys._getframe(1)
     while frame is not None:
         code = frame.f_code
         if not is_ours(code.co_filename):
-            # Where Penstock itself is the program, what is above it is the interpreter's.
+            # If Penstock itself is the main program, only the interpreter's frames are above it.
             frozen = code.co_filename.startswith("<frozen ")
             return None if frozen else SourceLocation(code.co_filename, frame.f_lineno, code.co_name)
         frame = frame.f_back  # type: ignore[assignment]
@@ -38,7 +38,7 @@ def calling_location() -> SourceLocation | None:
 
 
 def warn(message: str) -> None:
-    """Warn at the line outside Penstock that called into it; in a thread of Penstock, in the log."""
+    """Issue a warning at the line outside Penstock that called into it; log it in threads started by Penstock."""
     frame, level = sys._getframe(1), 2
     while frame is not None and is_ours(frame.f_code.co_filename):
         frame, level = frame.f_back, level + 1  # type: ignore[assignment]
@@ -49,9 +49,9 @@ def warn(message: str) -> None:
 
 
 def user_locations(trace: TracebackType | None) -> tuple[SourceLocation, ...]:
-    """The user's lines of a traceback, innermost first.
+    """Return the user's lines of a traceback, innermost first.
 
-    Lines of installed libraries are left out, unless nothing else is there.
+    Lines in installed libraries are only included if none of the lines are the user's own.
     """
     places = []
     while trace is not None:

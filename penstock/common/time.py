@@ -1,4 +1,4 @@
-"""Lengths of time and points in time, in Flink's words; `timedelta` is taken wherever these are."""
+"""Durations and instants under Flink's names; the API accepts a ``timedelta`` wherever it accepts these."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MILLI = timedelta(milliseconds=1)
 
 
 class Time:
-    """A length of time in whole milliseconds."""
+    """A duration in milliseconds."""
 
     __slots__ = ("_milliseconds",)
 
@@ -21,32 +21,32 @@ class Time:
         self._milliseconds = milliseconds
 
     def to_milliseconds(self) -> int:
-        """Return the length in milliseconds."""
+        """Return the duration in milliseconds."""
         return self._milliseconds
 
     @staticmethod
     def milliseconds(milliseconds: int) -> Time:
-        """Return a length of this many milliseconds."""
+        """Return a duration in milliseconds."""
         return Time(milliseconds)
 
     @staticmethod
     def seconds(seconds: int) -> Time:
-        """Return a length of this many seconds."""
+        """Return a duration in seconds."""
         return Time(seconds * 1000)
 
     @staticmethod
     def minutes(minutes: int) -> Time:
-        """Return a length of this many minutes."""
+        """Return a duration in minutes."""
         return Time(minutes * 60_000)
 
     @staticmethod
     def hours(hours: int) -> Time:
-        """Return a length of this many hours."""
+        """Return a duration in hours."""
         return Time(hours * 3_600_000)
 
     @staticmethod
     def days(days: int) -> Time:
-        """Return a length of this many days of 24 hours."""
+        """Return a duration in days of 24 hours."""
         return Time(days * 86_400_000)
 
     def __eq__(self, other: object) -> bool:
@@ -63,7 +63,7 @@ class Time:
 
 
 class Duration:
-    """A length of time in whole nanoseconds. Made by its `of_` methods."""
+    """A duration in nanoseconds. Create one with the ``of_`` methods."""
 
     __slots__ = ("_nanos",)
 
@@ -72,36 +72,36 @@ class Duration:
 
     @staticmethod
     def of_nanos(nanos: int) -> Duration:
-        """Return a length of this many nanoseconds."""
+        """Return a duration in nanoseconds."""
         return Duration(nanos)
 
     @staticmethod
     def of_millis(millis: int) -> Duration:
-        """Return a length of this many milliseconds."""
+        """Return a duration in milliseconds."""
         return Duration(millis * _NANOS_PER_MILLI)
 
     @staticmethod
     def of_seconds(seconds: int) -> Duration:
-        """Return a length of this many seconds."""
+        """Return a duration in seconds."""
         return Duration.of_millis(seconds * 1000)
 
     @staticmethod
     def of_minutes(minutes: int) -> Duration:
-        """Return a length of this many minutes."""
+        """Return a duration in minutes."""
         return Duration.of_millis(minutes * 60_000)
 
     @staticmethod
     def of_hours(hours: int) -> Duration:
-        """Return a length of this many hours."""
+        """Return a duration in hours."""
         return Duration.of_millis(hours * 3_600_000)
 
     @staticmethod
     def of_days(days: int) -> Duration:
-        """Return a length of this many days of 24 hours."""
+        """Return a duration in days of 24 hours."""
         return Duration.of_millis(days * 86_400_000)
 
     def to_milliseconds(self) -> int:
-        """The whole milliseconds in it, rounded down."""
+        """Return the duration in milliseconds, rounded down."""
         return self._nanos // _NANOS_PER_MILLI
 
     def __eq__(self, other: object) -> bool:
@@ -117,9 +117,9 @@ class Duration:
 
 
 class Instant:
-    """A point on the time line: seconds since 1970-01-01T00:00:00Z and `nanos`, 0 to 999,999,999, after.
+    """A point in time: ``seconds`` since 1970-01-01T00:00:00Z plus ``nanos``, 0 to 999,999,999.
 
-    It does not change: set neither of the two.
+    Treat it as immutable: do not set either attribute.
     """
 
     __slots__ = ("nanos", "seconds")
@@ -129,12 +129,12 @@ class Instant:
         self.nanos = nanos
 
     def to_epoch_milli(self) -> int:
-        """Return the milliseconds since 1970 in UTC, rounded down."""
+        """Return the milliseconds since 1970-01-01T00:00:00Z, rounded down."""
         return self.seconds * 1000 + self.nanos // _NANOS_PER_MILLI
 
     @staticmethod
     def of_epoch_milli(epoch_milli: int) -> Instant:
-        """Return the instant this many milliseconds after 1970 began in UTC."""
+        """Return the instant at these milliseconds since 1970-01-01T00:00:00Z."""
         seconds, millis = divmod(epoch_milli, 1000)
         return Instant(seconds, millis * _NANOS_PER_MILLI)
 
@@ -149,17 +149,20 @@ class Instant:
 
 
 class BadLength(PenstockError, ValueError):
-    """A length of time that cannot be: of less than a millisecond, or of more than 64 bits hold."""
+    """A duration is shorter than a millisecond or does not fit into 64 bits."""
 
 
 _LONGEST = 2**63 - 1
 
 
 def to_millis(length: Time | Duration | timedelta | int) -> int:
-    """The milliseconds of whatever the API takes as a length of time; a plain int already is milliseconds.
+    """Return any duration that the API accepts in milliseconds; a plain int already is in milliseconds.
 
-    Parts of a millisecond are dropped, but a length that would vanish is refused: an interval of 0 seldom
-    means what an interval of 500 µs was meant to.
+    Fractions of a millisecond are truncated.
+
+    Raises:
+        BadLength: The duration would be truncated to 0, which is rarely intended, or exceeds 64 bits.
+        TypeError: The argument is not a duration.
     """
     if isinstance(length, int) and not isinstance(length, bool):
         return _bounded(length)
@@ -171,18 +174,18 @@ def to_millis(length: Time | Duration | timedelta | int) -> int:
         millis, empty = length // _MILLI, not length
     else:
         raise TypeError(
-            f"Expected a length of time, got a {type(length).__name__}. "
+            f"Expected a duration, not a value of type {type(length).__name__}. "
             "Use Time.seconds(5), Duration.of_seconds(5), timedelta(seconds=5) or milliseconds as an int."
         )
     if millis == 0 and not empty:
-        raise BadLength(f"{length!r} is shorter than a millisecond, the finest time Penstock keeps.")
+        raise BadLength(f"{length!r} is shorter than a millisecond, the shortest duration Penstock supports.")
     return _bounded(millis)
 
 
 def _bounded(millis: int) -> int:
     if not -_LONGEST <= millis <= _LONGEST:
         raise BadLength(
-            f"A length of time of {millis} ms is more than 2**63 - 1 ms, the longest that Penstock keeps.",
-            fix="Give a shorter one.",
+            f"A duration of {millis} ms exceeds 2**63 - 1 ms, the longest that Penstock supports.",
+            fix="Use a shorter duration.",
         )
     return millis

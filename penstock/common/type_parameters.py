@@ -1,7 +1,7 @@
-"""Type parameters of the generic classes that programs use.
+"""Type parameters of the generic classes in the API.
 
 Each defaults to Any, so `stream: DataStream` and `class Count(KeyedProcessFunction)` pass a strict type checker without
-parameters. Python 3.11 has no defaults at runtime, where they would change nothing: only type checkers see them.
+parameters. Only type checkers see the defaults: Python 3.11 has none at runtime, where they would have no effect.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ if TYPE_CHECKING:
     """A record, or the value of a declared type."""
     T1_co = TypeVar("T1_co", covariant=True, default=Any)
     T2_co = TypeVar("T2_co", covariant=True, default=Any)
-    """The records of two streams."""
+    """The record types of two streams."""
     K = TypeVar("K", default=Any)
     V = TypeVar("V", default=Any)
-    """The keys and values of a map."""
+    """The key and value types of a map."""
     K_co = TypeVar("K_co", covariant=True, default=Any)
     """The key of a record."""
     W = TypeVar("W", default=Any)
     """A window."""
     S_co = TypeVar("S_co", covariant=True, default=Any)
-    """The state that a descriptor describes."""
+    """The state that a descriptor declares."""
 
     IN = TypeVar("IN", contravariant=True, default=Any)
     IN1 = TypeVar("IN1", contravariant=True, default=Any)
     IN2 = TypeVar("IN2", contravariant=True, default=Any)
     OUT = TypeVar("OUT", covariant=True, default=Any)
-    """What functions take and give."""
+    """The input and output types of functions."""
     KEY = TypeVar("KEY", contravariant=True, default=Any)
     ACC = TypeVar("ACC", default=Any)
     """An accumulator."""
 
-    # Of methods: what a function gives, and the records of another stream. Always inferred, so without a default.
+    # For methods: a function's result, and the records of another stream. Always inferred, so they have no default.
     R = TypeVar("R")
     U = TypeVar("U")
 else:

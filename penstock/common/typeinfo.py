@@ -1,7 +1,7 @@
-"""What a value is: `Types` makes the `TypeInformation` that state, streams and functions are declared with.
+"""Declared types: ``Types`` creates the ``TypeInformation`` that states, streams and functions are declared with.
 
-These classes only describe; `penstock.state.serializers` turns them into bytes. Wherever one type holds
-others, a type hint may stand for a `TypeInformation`: `Types.LIST(Order)`, `Types.MAP(str, int)`.
+These classes only describe types; ``penstock.state.serializers`` does the encoding. A type hint is accepted wherever
+one type contains others: ``Types.LIST(Order)``, ``Types.MAP(str, int)``.
 """
 
 from __future__ import annotations
@@ -50,20 +50,20 @@ __all__ = [
     "Types",
 ]
 
-# A TypeInformation, or any type hint with a serializer: hints have no common class to name here.
+# A TypeInformation, or any type hint that has a serializer. Hints have no common class that could be named here.
 TypeSpec: TypeAlias = Any
 TypeOf: TypeAlias = TypeInformation[T] | type[T]
-"""The specs that tell a type checker what the values are; of others, such as `int | None`, it knows nothing."""
+"""The specs from which a type checker can infer the value type. It cannot do so for others, such as ``int | None``."""
 
 
 class ExternalTypeInfo(TypeInformation):
-    """The values of another type; tables give it in PyFlink."""
+    """A wrapper around another type, which PyFlink's tables return."""
 
     def __init__(self, type_info: TypeSpec) -> None:
         self._type_info = type_info
 
     def get_type_info(self) -> TypeSpec:
-        """Return the type within."""
+        """Return the wrapped type."""
         return self._type_info
 
     def _parts(self) -> tuple[Any, ...]:
@@ -74,14 +74,14 @@ class ExternalTypeInfo(TypeInformation):
 
 
 class PickledBytesTypeInfo(TypeInformation):
-    """Any picklable object. Reading it back runs whatever code its pickle names."""
+    """Any picklable object. Reading it back can run arbitrary code."""
 
     def __repr__(self) -> str:
         return "PickledByteArrayTypeInfo"
 
 
 class _ElementsTypeInfo(TypeInformation[T_co]):
-    """Many values of one type."""
+    """A collection of values of one type."""
 
     def __init__(self, element_type: TypeSpec) -> None:
         self._element_type = element_type
@@ -111,25 +111,25 @@ _PRIMITIVES = frozenset(
 
 
 class PrimitiveArrayTypeInfo(_ElementsTypeInfo[Any]):
-    """A list of numbers, booleans or characters, none of them None; `bytes` when the elements are BYTE."""
+    """A list of numbers, booleans or characters, without None; ``bytes`` if the elements are BYTE."""
 
     def __init__(self, element_type: TypeInformation) -> None:
         super().__init__(_basic(element_type, _PRIMITIVES, "PRIMITIVE_ARRAY"))
 
 
 class BasicArrayTypeInfo(_ElementsTypeInfo[list[T]]):
-    """A list of numbers, booleans, characters or strings, or None for any of them."""
+    """A list of numbers, booleans, characters or strings; elements can be None."""
 
     def __init__(self, element_type: TypeInformation) -> None:
         super().__init__(_basic(element_type, _PRIMITIVES | {BasicType.STRING}, "BASIC_ARRAY"))
 
 
 class ObjectArrayTypeInfo(_ElementsTypeInfo[list[T]]):
-    """A list of values of any one type, or None for any of them."""
+    """A list of values of one type; elements can be None."""
 
 
 class ListTypeInfo(_ElementsTypeInfo[list[T]]):
-    """A list of values of any one type, or None for any of them."""
+    """A list of values of one type; elements can be None."""
 
     @property
     def elem_type(self) -> TypeSpec:
@@ -138,7 +138,7 @@ class ListTypeInfo(_ElementsTypeInfo[list[T]]):
 
 
 class MapTypeInfo(TypeInformation[dict[K, V]]):
-    """A dict. A value may be None, a key may not."""
+    """A dict. Values can be None, keys cannot."""
 
     def __init__(self, key_type_info: TypeSpec, value_type_info: TypeSpec) -> None:
         self._key_type_info = key_type_info
@@ -160,7 +160,7 @@ class MapTypeInfo(TypeInformation[dict[K, V]]):
 
 
 class TupleTypeInfo(TypeInformation[tuple[Any, ...]]):
-    """A tuple with one type per place, none of them None."""
+    """A tuple with one type per position, without None."""
 
     def __init__(self, field_types: Sequence[TypeSpec]) -> None:
         self._field_types = tuple(field_types)
@@ -177,7 +177,7 @@ class TupleTypeInfo(TypeInformation[tuple[Any, ...]]):
 
 
 class RowTypeInfo(TypeInformation[Row]):
-    """A `Row` with one type per field; any field may be None. Without names its rows have none either."""
+    """A ``Row`` with one type per field; any field can be None. Field names are optional."""
 
     def __init__(self, field_types: Sequence[TypeSpec], field_names: Sequence[str] | None = None) -> None:
         self._field_types = tuple(field_types)
@@ -185,24 +185,24 @@ class RowTypeInfo(TypeInformation[Row]):
         if self._field_names is not None:
             if len(self._field_names) != len(self._field_types):
                 raise ValueError(
-                    f"A row type needs a name per field: got {len(self._field_names)} names "
+                    f"A row type requires one name per field, but got {len(self._field_names)} names "
                     f"for {len(self._field_types)} types."
                 )
             if len(set(self._field_names)) != len(self._field_names):
-                raise ValueError(f"A row type names each field once: got {list(self._field_names)}.")
+                raise ValueError(f"The field names of a row type must be unique, but got {list(self._field_names)}.")
 
     def is_named(self) -> bool:
         """Return whether the fields have names."""
         return self._field_names is not None
 
     def get_field_names(self) -> list[str]:
-        """The names, or f0, f1, ... for a row type that has none."""
+        """Return the field names, or f0, f1, ... for a row type without names."""
         if self._field_names is None:
             return [f"f{i}" for i in range(len(self._field_types))]
         return list(self._field_names)
 
     def get_field_index(self, field_name: str) -> int:
-        """Where the field is; -1 for a row type without names."""
+        """Return the position of the field; -1 for a row type without names."""
         return -1 if self._field_names is None else self._field_names.index(field_name)
 
     def get_field_types(self) -> list[TypeSpec]:
@@ -220,111 +220,111 @@ class RowTypeInfo(TypeInformation[Row]):
 
 
 class Types:
-    """Makes the type of a value; a None is refused unless the method says otherwise."""
+    """Factory functions for declared types. Values cannot be None unless the method's docstring says otherwise."""
 
     @staticmethod
     def STRING() -> TypeInformation[str]:
-        """`str`."""
+        """Return the type of ``str``."""
         return BasicTypeInfo(BasicType.STRING)
 
     @staticmethod
     def BYTE() -> TypeInformation[int]:
-        """`int` from -128 to 127."""
+        """Return the type of ``int`` from -128 to 127."""
         return BasicTypeInfo(BasicType.BYTE)
 
     @staticmethod
     def BOOLEAN() -> TypeInformation[bool]:
-        """`bool`."""
+        """Return the type of ``bool``."""
         return BasicTypeInfo(BasicType.BOOLEAN)
 
     @staticmethod
     def SHORT() -> TypeInformation[int]:
-        """`int` of 16 bits."""
+        """Return the type of 16-bit ``int``."""
         return BasicTypeInfo(BasicType.SHORT)
 
     @staticmethod
     def INT() -> TypeInformation[int]:
-        """`int` of 32 bits."""
+        """Return the type of 32-bit ``int``."""
         return BasicTypeInfo(BasicType.INT)
 
     @staticmethod
     def LONG() -> TypeInformation[int]:
-        """`int` of 64 bits."""
+        """Return the type of 64-bit ``int``."""
         return BasicTypeInfo(BasicType.LONG)
 
     @staticmethod
     def FLOAT() -> TypeInformation[float]:
-        """`float`, rounded to 32 bits."""
+        """Return the type of ``float``, rounded to 32 bits."""
         return BasicTypeInfo(BasicType.FLOAT)
 
     @staticmethod
     def DOUBLE() -> TypeInformation[float]:
-        """`float`."""
+        """Return the type of ``float``."""
         return BasicTypeInfo(BasicType.DOUBLE)
 
     @staticmethod
     def CHAR() -> TypeInformation[str]:
-        """`str` of one character."""
+        """Return the type of ``str`` with one character."""
         return BasicTypeInfo(BasicType.CHAR)
 
     @staticmethod
     def BIG_INT() -> TypeInformation[int]:
-        """`int` of any size."""
+        """Return the type of ``int`` of any size."""
         return BasicTypeInfo(BasicType.BIG_INT)
 
     @staticmethod
     def BIG_DEC() -> TypeInformation[Decimal]:
-        """`decimal.Decimal`."""
+        """Return the type of ``decimal.Decimal``."""
         return BasicTypeInfo(BasicType.BIG_DEC)
 
     @staticmethod
     def INSTANT() -> TypeInformation[Instant]:
-        """`penstock.common.Instant`."""
+        """Return the type of ``penstock.common.Instant``."""
         return BasicTypeInfo.INSTANT_TYPE_INFO()
 
     @staticmethod
     def SQL_DATE() -> TypeInformation[datetime.date]:
-        """`datetime.date`."""
+        """Return the type of ``datetime.date``."""
         return DateTypeInfo()
 
     @staticmethod
     def SQL_TIME() -> TypeInformation[datetime.time]:
-        """`datetime.time`."""
+        """Return the type of ``datetime.time``."""
         return TimeTypeInfo()
 
     @staticmethod
     def SQL_TIMESTAMP() -> TypeInformation[datetime.datetime]:
-        """`datetime.datetime`, to the microsecond; an aware one comes back in UTC."""
+        """Return the type of ``datetime.datetime``, with microseconds. Aware values are returned in UTC."""
         return TimestampTypeInfo()
 
     @staticmethod
     def PICKLED_BYTE_ARRAY() -> TypeInformation[Any]:
-        """Any picklable object, None too. Reading it back runs whatever code its pickle names."""
+        """Return the type of any picklable object, including None. Reading it back can run arbitrary code."""
         return PickledBytesTypeInfo()
 
     @staticmethod
     def ROW(field_types: Sequence[TypeSpec]) -> RowTypeInfo:
-        """A `Row` without field names; any field may be None."""
+        """Return the type of a ``Row`` without field names; any field can be None."""
         return RowTypeInfo(field_types)
 
     @staticmethod
     def ROW_NAMED(field_names: Sequence[str], field_types: Sequence[TypeSpec]) -> RowTypeInfo:
-        """A `Row` with these field names; any field may be None."""
+        """Return the type of a ``Row`` with these field names; any field can be None."""
         return RowTypeInfo(field_types, field_names)
 
     @staticmethod
     def TUPLE(field_types: Sequence[TypeSpec]) -> TupleTypeInfo:
-        """A tuple of exactly these types."""
+        """Return the type of a tuple with exactly these field types."""
         return TupleTypeInfo(field_types)
 
     @staticmethod
     def PRIMITIVE_ARRAY(element_type: TypeInformation) -> TypeInformation[Any]:
-        """A list of numbers, booleans or characters; `bytes` when the elements are BYTE."""
+        """Return the type of a list of numbers, booleans or characters; ``bytes`` if the elements are BYTE."""
         return PrimitiveArrayTypeInfo(element_type)
 
     @staticmethod
     def BASIC_ARRAY(element_type: TypeInformation[T]) -> TypeInformation[list[T]]:
-        """A list of numbers, booleans, characters or strings; an element may be None."""
+        """Return the type of a list of numbers, booleans, characters or strings; elements can be None."""
         return BasicArrayTypeInfo(element_type)
 
     @overload
@@ -337,7 +337,7 @@ class Types:
 
     @staticmethod
     def OBJECT_ARRAY(element_type: TypeSpec) -> TypeInformation[list[Any]]:
-        """A list of any type; an element may be None."""
+        """Return the type of a list of any element type; elements can be None."""
         return ObjectArrayTypeInfo(element_type)
 
     @overload
@@ -350,7 +350,7 @@ class Types:
 
     @staticmethod
     def MAP(key_type_info: TypeSpec, value_type_info: TypeSpec) -> TypeInformation[dict[Any, Any]]:
-        """A dict; a value may be None, a key may not."""
+        """Return the type of a dict; values can be None, keys cannot."""
         return MapTypeInfo(key_type_info, value_type_info)
 
     @overload
@@ -363,7 +363,7 @@ class Types:
 
     @staticmethod
     def LIST(element_type_info: TypeSpec) -> TypeInformation[list[Any]]:
-        """A list of any type; an element may be None."""
+        """Return the type of a list of any element type; elements can be None."""
         return ListTypeInfo(element_type_info)
 
 
@@ -375,6 +375,6 @@ def _basic(spec: TypeSpec, allowed: frozenset[BasicType], factory: str) -> TypeI
     if isinstance(spec, BasicTypeInfo) and spec.get_basic_type() in allowed:
         return spec
     raise TypeError(
-        f"Types.{factory} cannot hold {_name(spec)}, only {', '.join(sorted(b.name for b in allowed))}. "
+        f"Types.{factory} cannot contain {_name(spec)}, only {', '.join(sorted(b.name for b in allowed))}. "
         "Use Types.LIST or Types.OBJECT_ARRAY for other elements."
     )

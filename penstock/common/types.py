@@ -1,4 +1,4 @@
-"""Rows and their kinds, where PyFlink has them."""
+"""``Row`` and ``RowKind`` under their PyFlink module name."""
 
 from penstock.common.row import Row, RowKind
 

@@ -1,4 +1,4 @@
-"""How event time follows from records: declared with a source or a stream, carried out where its records are."""
+"""Watermark strategies: how event time is derived from the records of a source or stream."""
 
 from __future__ import annotations
 
@@ -14,42 +14,47 @@ from penstock.errors import PenstockError
 
 
 class Watermark(NamedTuple):
-    """Says that no record with this timestamp, or an earlier one, is to be expected any more."""
+    """A declaration that no more records with this timestamp or an earlier one are expected."""
 
     timestamp: int
 
 
 class TimestampAssigner(ABC):
-    """Gives records their event time."""
+    """Extracts the event time of records."""
 
     @abstractmethod
     def extract_timestamp(self, value: Any, record_timestamp: int) -> int:
-        """The event time of a record, in milliseconds; `record_timestamp` is the one it had, -2**63 for none."""
+        """Return the event time of a record in milliseconds.
+
+        Args:
+            value: The record.
+            record_timestamp: The record's current timestamp, or -2**63 if it has none.
+        """
 
 
 class WatermarkOutput(Protocol):
-    """Where a watermark generator puts its watermarks."""
+    """The output to which a watermark generator emits its watermarks."""
 
     def emit_watermark(self, watermark: Watermark | int) -> None:
-        """Say that event time has reached this point."""
+        """Emit a watermark: event time has reached this point."""
 
 
 class WatermarkGenerator:
-    """Made anew for each channel and epoch. A watermark that is behind an earlier one is passed over."""
+    """Generates watermarks. A new one is created for each channel and epoch. Watermarks that go back are ignored."""
 
     def on_event(self, event: Any, event_timestamp: int, output: WatermarkOutput) -> None:
-        """Called after each record: the punctuated kind emits here."""
+        """Called after each record. Punctuated generators emit here."""
 
     def on_periodic_emit(self, output: WatermarkOutput) -> None:
-        """Called at the end of each epoch in which the channel had records: the periodic kind emits here."""
+        """Called at the end of each epoch in which the channel had records. Periodic generators emit here."""
 
 
 @dataclass(frozen=True)
 class WatermarkStrategy:
-    """Start with one of the static methods."""
+    """How to assign timestamps and generate watermarks. Create one with the static methods."""
 
     max_out_of_orderness_ms: int | None = None
-    """None for a strategy that makes no watermarks, or makes them with a generator of the user's own."""
+    """None for a strategy without watermarks or with a user-defined generator."""
     generator: Callable[[], WatermarkGenerator] | None = None
     timestamp_assigner: Any = None
     """A TimestampAssigner, or a function of (value, timestamp)."""
@@ -57,56 +62,62 @@ class WatermarkStrategy:
 
     @staticmethod
     def for_monotonous_timestamps() -> WatermarkStrategy:
-        """Timestamps never go back within a channel."""
+        """Return a strategy for timestamps that never decrease within a channel."""
         return WatermarkStrategy(0)
 
     @staticmethod
     def for_bounded_out_of_orderness(max_out_of_orderness: Duration | Time | timedelta) -> WatermarkStrategy:
-        """A record comes at most this long after one with a later timestamp."""
+        """Return a strategy for records that arrive at most this much event time out of order."""
         delay = to_millis(max_out_of_orderness)
         if delay < 0:
             raise PenstockError(
-                f"The bound of out-of-orderness must not be negative, but is {delay} ms.",
-                fix="Use for_monotonous_timestamps() where nothing is out of order.",
+                f"The bound on out-of-orderness must not be negative, but is {delay} ms.",
+                fix="Use for_monotonous_timestamps() if records arrive in order.",
             )
         return WatermarkStrategy(delay)
 
     @staticmethod
     def for_generator(generator: Callable[[], WatermarkGenerator]) -> WatermarkStrategy:
-        """Watermarks of your own: `generator()` gives a WatermarkGenerator, for example its class."""
+        """Return a strategy with user-defined watermarks.
+
+        Args:
+            generator: A function, or a class, that returns a new ``WatermarkGenerator``.
+        """
         if not callable(generator):
             raise PenstockError(
-                f"for_generator needs something to call that gives a WatermarkGenerator, not "
-                f"{type(generator).__name__}.",
-                fix="Give it the class itself, or a function.",
+                f"for_generator requires a callable that returns a WatermarkGenerator, not {type(generator).__name__}.",
+                fix="Pass the generator class itself, or a function.",
             )
         return WatermarkStrategy(generator=generator)
 
     @staticmethod
     def no_watermarks() -> WatermarkStrategy:
-        """Return a strategy that makes no watermarks."""
+        """Return a strategy that generates no watermarks."""
         return WatermarkStrategy()
 
     def with_timestamp_assigner(
         self, timestamp_assigner: TimestampAssigner | Callable[[Any, int], int]
     ) -> WatermarkStrategy:
-        """Return the same strategy with event times from records.
+        """Return a copy of this strategy that extracts event times from records.
 
         Args:
-            timestamp_assigner: A `TimestampAssigner`, or a function of a record and the timestamp it has.
+            timestamp_assigner: A ``TimestampAssigner``, or a function of a record and its current timestamp.
         """
         if not isinstance(timestamp_assigner, TimestampAssigner) and not callable(timestamp_assigner):
             raise PenstockError(
-                f"with_timestamp_assigner needs a TimestampAssigner or a function of (value, timestamp), not "
+                f"with_timestamp_assigner requires a TimestampAssigner or a function of (value, timestamp), not "
                 f"{type(timestamp_assigner).__name__}."
             )
         return replace(self, timestamp_assigner=timestamp_assigner)
 
     def with_idleness(self, idle_timeout: Duration | Time | timedelta) -> WatermarkStrategy:
-        """A channel without records for this long no longer holds back the others."""
+        """Return a copy of this strategy in which a channel without records for this long is considered idle.
+
+        An idle channel does not hold back the watermark of the others.
+        """
         timeout = to_millis(idle_timeout)
         if timeout <= 0:
-            raise PenstockError(f"The idle timeout must be longer than nothing, but is {timeout} ms.")
+            raise PenstockError(f"The idle timeout must be positive, but is {timeout} ms.")
         return replace(self, idle_timeout_ms=timeout)
 
 

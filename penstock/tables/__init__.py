@@ -1,13 +1,15 @@
-"""The state of savepoints and checkpoints as tables, and savepoints from tables. See docs/query/state-tables.md.
+"""Read the state of savepoints and checkpoints as tables, and write savepoints from tables. See docs/query/state-tables.md.
 
-Savepoint, Checkpoint   savepoint.py, checkpoint.py   what there is; `state` gives a StateTable
-StateTable              table.py                      to_arrow, to_pandas, to_spark, get
-history                 key_history.py                one key over all of them
-SavepointWriter         writer.py                     bootstrap.py: new state; rewriting.py: changed state
-                        schemas.py, shapes.py, keys.py: from stored types to columns
-                        contents.py, layouts.py, sources.py: from files to rows
+::
 
-Names are imported when they are asked for: every driver and worker imports `Savepoint`, and few read one.
+    Savepoint, Checkpoint   savepoint.py, checkpoint.py   the snapshots; `state` returns a StateTable
+    StateTable              table.py                      to_arrow, to_pandas, to_spark, get
+    history                 key_history.py                one key across many snapshots
+    SavepointWriter         writer.py                     bootstrap.py: new state; rewriting.py: changed state
+                            schemas.py, shapes.py, keys.py: from stored types to columns
+                            contents.py, layouts.py, sources.py: from files to rows
+
+Names are imported lazily: every driver and worker imports ``Savepoint``, but few read one.
 """
 
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""numpy's arrays in a table: a struct of the dtype, the shape and the values, those along the last axis together."""
+"""NumPy arrays in a table: a struct of dtype, shape and values, flattened in row-major order."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _TYPES: dict[str, pa.DataType] = {
     "bytes": pa.binary(),
     **{f"{sign}int{bits}": getattr(pa, f"{sign}int{bits}")() for sign in ("", "u") for bits in (8, 16, 32, 64)},
 }
-"""By dtype. Values of others, and of arrays that can have any, are text."""
+"""Arrow types by dtype. Values of other dtypes, and of arrays that allow any dtype, are text."""
 
 
 def array(text: str, dtype: str) -> Shape:
@@ -37,7 +37,7 @@ def _reader(dtype: str, kind: pa.DataType | None) -> Callable[[ArrayWire], dict[
 
         stored = array_of(None, wire)
         if kind is not None and dtype not in ("str", "bytes") and stored.dtype.name != dtype:
-            # Stored before the dtype was made wider.
+            # Stored before the dtype was widened.
             stored = stored.astype(dtype)
         flat = stored.ravel()
         if kind is not None:
@@ -57,11 +57,11 @@ def _writer(text: str, from_text: bool) -> Callable[[Any], ArrayWire]:
 
         dtype = np.dtype(value["dtype"])
         if not storable(dtype):
-            raise NotWritable(f"{value['dtype']!r} is not a dtype that an array is stored with.")
+            raise NotWritable(f"{value['dtype']!r} is not a dtype that arrays can be stored with.")
         shape = list(value["shape"])
         given = list(value["values"])
         if math.prod(shape) != len(given):
-            raise NotWritable(f"An array of the shape {shape} does not have {len(given)} values.")
+            raise NotWritable(f"An array of shape {shape} cannot have {len(given)} values.")
         if from_text:
             given = [_PARSE[dtype.kind](each) for each in given]
         made = np.array(given, dtype).reshape(shape) if given else np.empty(shape, dtype)

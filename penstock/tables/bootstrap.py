@@ -1,4 +1,4 @@
-"""State made from the rows of a DataFrame, through the states that a job's functions use, and so stored alike."""
+"""Create state from the rows of a DataFrame, through the same state API as a job's functions."""
 
 from __future__ import annotations
 
@@ -32,55 +32,55 @@ from penstock.tables.keys import canonical
 
 Row = dict[str, Any]
 Column = str | Callable[[Row], Any]
-"""A column by its name, or a function of a row."""
+"""A column name, or a function of a row."""
 
 _BETWEEN_LOOKS = 1024
 _ROW_BYTES = 64
 
 
 class BadBootstrap(PenstockError):
-    """State cannot be made like this."""
+    """The bootstrap input or definition is invalid."""
 
 
 class KeyedStateBootstrapFunction(ABC):
-    """Puts rows into keyed state, and sets timers. `open` asks for states, as in a job's function."""
+    """Writes rows to keyed state and sets timers. Subclass it, and get the states in ``open``, as in a job."""
 
     def open(self, runtime_context: RuntimeContext) -> None:
-        """Prepare the function: get its states from the context."""
+        """Get the function's states from the context. Called once, before the first row."""
 
     @abstractmethod
     def process_element(self, value: Any, ctx: BootstrapContext) -> None:
-        """Write the state of a record's key."""
+        """Write the state of a row's key."""
 
     def close(self) -> None:
-        """Release what `open` acquired."""
+        """Release resources acquired in ``open``."""
 
 
 class StateBootstrapFunction(ABC):
-    """Puts rows into operator state. `initialize_state` asks for states, as in a CheckpointedFunction."""
+    """Writes rows to operator state. Subclass it, and get the states in ``initialize_state``, as in a job."""
 
     @abstractmethod
     def initialize_state(self, context: StoreContext) -> None:
-        """Get the operator states to write."""
+        """Get the operator states to write. Called once, before the first row."""
 
     @abstractmethod
     def process_element(self, value: Any) -> None:
-        """Write a record into operator state."""
+        """Write a row to operator state."""
 
 
 class StoreContext:
-    """What `initialize_state` of a bootstrap function is given."""
+    """The context passed to ``StateBootstrapFunction.initialize_state``."""
 
     def __init__(self, store: OperatorStateStore) -> None:
         self._store = store
 
     def get_operator_state_store(self) -> OperatorStateStore:
-        """Return the store of operator states."""
+        """Return the operator state store."""
         return self._store
 
 
 class BootstrapContext:
-    """Given with each row."""
+    """The context passed with each row."""
 
     def __init__(self, overlay: Overlay, now: int) -> None:
         self._overlay = overlay
@@ -88,19 +88,19 @@ class BootstrapContext:
         self._key: Any = None
 
     def begin(self, key: Any) -> None:
-        """Make a key the current one."""
+        """Set the current key."""
         self._key = key
 
     def get_current_key(self) -> Any:
-        """Return the key of the current record."""
+        """Return the key of the current row."""
         return self._key
 
     def timer_service(self) -> BootstrapContext:
-        """Return what sets timers."""
+        """Return the service that sets timers."""
         return self
 
     def current_processing_time(self) -> int:
-        """Return the processing time of the savepoint, in milliseconds."""
+        """Return the savepoint's processing time in milliseconds."""
         return self._now
 
     def register_event_time_timer(self, timestamp: int) -> None:
@@ -113,46 +113,50 @@ class BootstrapContext:
 
 
 class OperatorTransformation:
-    """Where bootstrapping begins: `OperatorTransformation.bootstrap_with(frame).key_by("id").state(...)`."""
+    """Entry point for bootstrapping state: ``OperatorTransformation.bootstrap_with(frame).key_by("id").state(...)``."""
 
     @staticmethod
     def bootstrap_with(data: Any) -> OneInput:
-        """`data`: a DataFrame of pandas or Spark, an Arrow table or stream, or dicts."""
+        """Start from tabular data.
+
+        Args:
+            data: A pandas or Spark DataFrame, an Arrow table or stream, or an iterable of dicts.
+        """
         return OneInput(data)
 
 
 class OneInput:
-    """Records from which the state of one operator is made."""
+    """The rows from which the state of one operator is created."""
 
     def __init__(self, data: Any) -> None:
         self._data = data
 
     def key_by(self, key: Column | Sequence[str]) -> KeyedBootstrap:
-        """The key: a column, several, which make a tuple, or a function of a row."""
+        """Key the rows by a column, by several columns (as a tuple), or by a function of a row."""
         if isinstance(key, str) or callable(key):
             return KeyedBootstrap(self._data, _getter(key))
         names = list(key)
         return KeyedBootstrap(self._data, lambda row: tuple(_cell(row, name) for name in names))
 
     def transform(self, function: StateBootstrapFunction) -> StateBootstrap:
-        """Make operator state of the records."""
+        """Create operator state with a function."""
         return StateBootstrap(self._data, function)
 
     def list_state(self, descriptor: ListStateDescriptor, value: Column) -> StateBootstrap:
-        """A list whose elements are dealt out to the subtasks."""
+        """Create a list state whose elements are split among the subtasks."""
         return StateBootstrap(self._data, _Listed(descriptor, _getter(value), union=False))
 
     def union_list_state(self, descriptor: ListStateDescriptor, value: Column) -> StateBootstrap:
-        """A list of which every subtask is given all elements."""
+        """Create a union list state: every subtask receives all elements."""
         return StateBootstrap(self._data, _Listed(descriptor, _getter(value), union=True))
 
     def broadcast_state(self, descriptor: MapStateDescriptor, map_key: Column, value: Column) -> StateBootstrap:
-        """A map that every subtask has."""
+        """Create a broadcast state: every subtask has the complete map."""
         return StateBootstrap(self._data, _Broadcast(descriptor, _getter(map_key), _getter(value)))
 
 
 class KeyedBootstrap:
-    """Keyed state from rows: by a function, or column by column."""
+    """Creates keyed state from rows, with a function or column by column."""
 
     def __init__(self, data: Any, key: Callable[[Row], Any]) -> None:
         self._data = data
@@ -162,30 +166,31 @@ class KeyedBootstrap:
         self._timers: list[tuple[TimeDomain, Callable[[Row], Any]]] = []
 
     def transform(self, function: KeyedStateBootstrapFunction) -> KeyedBootstrap:
-        """Make keyed state of the records."""
+        """Create keyed state with a function."""
         self._function = function
         return self
 
     def state(self, descriptor: StateDescriptor, value: Column, map_key: Column | None = None) -> KeyedBootstrap:
-        """Put a column into a state; where the column is null, nothing. May be called for several states.
+        """Write a column to a state, skipping nulls. Call it once per state.
 
-        A row of a list or map state is one element or entry; what is reduced or aggregated is given to `add`.
+        For list and map states, each row adds one element or entry. Reducing and aggregating states get each value
+        through ``add``.
         """
         if isinstance(descriptor, MapStateDescriptor) is (map_key is None):
             raise BadBootstrap(
-                f"State '{descriptor.name}' is a {descriptor.kind}: map_key is for maps, and they need it.",
-                fix="Give the column of a map's keys as map_key, and for other states none.",
+                f"State '{descriptor.name}' is a {descriptor.kind}. Map states require map_key; others take none.",
+                fix="Pass the column with the map's keys as map_key for a map state only.",
             )
         self._columns.append((descriptor, None if map_key is None else _getter(map_key), _getter(value)))
         return self
 
     def timers(self, timestamp: Column, domain: TimeDomain = TimeDomain.EVENT_TIME) -> KeyedBootstrap:
-        """Set a timer at each row's time, in milliseconds; where it is null, none."""
+        """Set a timer per row at the column's time in milliseconds, skipping nulls."""
         self._timers.append((domain, _getter(timestamp)))
         return self
 
     def run(self, uid: str, name: str, max_parallelism: int, epoch: int) -> tuple[OperatorSnapshot, Any]:
-        """What is known of the operator, and its state by key group, to be read at once. For SavepointWriter."""
+        """Return the operator's snapshot and its state by key group, to be read at once. For SavepointWriter."""
         overlay = Overlay(max_parallelism)
         now = int(time.time() * 1000)
         overlay.ttl.go_by(_Clock(now))
@@ -231,14 +236,14 @@ class KeyedBootstrap:
 
 
 class StateBootstrap:
-    """Operator state from rows."""
+    """Creates operator state from rows."""
 
     def __init__(self, data: Any, function: StateBootstrapFunction) -> None:
         self._data = data
         self._function = function
 
     def run(self, uid: str, name: str, max_parallelism: int, epoch: int) -> tuple[OperatorSnapshot, Any]:
-        """Run the function over all records, and return the operator's snapshot and its keyed state."""
+        """Run the function over all rows, and return the operator's snapshot and its keyed state."""
         store = OperatorStateStore(f"operator '{name}' (uid '{uid}')", 0, {})
         self._function.initialize_state(StoreContext(store))
         for row in rows_of(self._data):
@@ -309,15 +314,17 @@ def _put(state: Any, descriptor: StateDescriptor, map_key: Any, value: Any) -> N
 
 
 def _object(descriptor: StateDescriptor, value: Any) -> Any:
-    """A column's dict as the dataclass that the state holds."""
+    """Convert a column's dict to the class that the state holds."""
     kind = descriptor.type_info
     if isinstance(value, dict) and isinstance(kind, type) and not issubclass(kind, dict):
         try:
             return msgspec.convert(value, kind)
         except msgspec.ValidationError as error:
-            raise BadBootstrap(f"State '{descriptor.name}': {value!r} is no {kind.__qualname__}: {error}.") from None
+            raise BadBootstrap(
+                f"State '{descriptor.name}': {value!r} is not a valid {kind.__qualname__}: {error}."
+            ) from None
     if isinstance(value, list) and not isinstance(kind, TypeInformation):
-        # Arrow's maps come as pairs, and its sets and tuples as lists.
+        # Arrow returns maps as pairs, and sets and tuples as lists.
         return descriptor.serializer.check(_coerced(kind, value))
     return value
 
@@ -340,11 +347,11 @@ def _getter(column: Column) -> Callable[[Row], Any]:
 
 def _cell(row: Row, name: str) -> Any:
     if name not in row:
-        raise BadBootstrap(f"There is no column '{name}'; there are {sorted(row)}.")
+        raise BadBootstrap(f"Column '{name}' does not exist. The columns are {sorted(row)}.")
     return row[name]
 
 
 def _timer_time(timestamp: Any) -> int:
     if type(timestamp) is not int or not -(2**63) <= timestamp < 2**63:
-        raise BadBootstrap(f"A timer is set for a time in whole milliseconds, not for {timestamp!r}.")
+        raise BadBootstrap(f"The time of a timer must be an integer in milliseconds, not {timestamp!r}.")
     return timestamp

@@ -1,4 +1,4 @@
-"""A retained checkpoint, read as a savepoint is."""
+"""Read retained checkpoints with the same API as savepoints."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ _log = logging.getLogger(__name__)
 
 
 class NotACheckpoint(PenstockError):
-    """There is no checkpoint at a path.
+    """The path contains no checkpoint.
 
-    Operator action: give the job's folder below `state.checkpoints.dir`, the folder of one of its runs, or the file of
-    one checkpoint below `manifests`.
+    Operator action: pass the job's directory below ``state.checkpoints.dir``, the directory of one of its runs, or the
+    file of one checkpoint below ``manifests``.
     """
 
 
 class Checkpoint(Snapshot):
-    """Loaded with `Checkpoint.load(path)`. A running job may remove it, when it has completed later ones."""
+    """A checkpoint, loaded with ``Checkpoint.load(path)``. A running job can remove it after later ones."""
 
     def __init__(self, storage: Storage, manifest: Manifest, version: Version) -> None:
         self._storage = storage
@@ -50,12 +50,15 @@ class Checkpoint(Snapshot):
         number: int | None = None,
         store_options: Mapping[str, Any] | None = None,
     ) -> Checkpoint:
-        """Return the last checkpoint of a job, or the one with a number.
+        """Load a job's latest checkpoint, or the one with a given number.
 
         Args:
-            path: The job's folder below `state.checkpoints.dir`, that of one of its runs, or the file of a checkpoint.
-            number: Of the checkpoint; the last one if it is left out, unless `path` names a file.
-            store_options: Options of the object store, as fsspec takes them.
+            path: The job's directory below ``state.checkpoints.dir``, that of one of its runs, or a checkpoint's file.
+            number: The checkpoint's number; the latest one by default, unless ``path`` is a file.
+            store_options: Options of the object store, as fsspec accepts them.
+
+        Raises:
+            NotACheckpoint: The checkpoint does not exist.
         """
         text = os.fspath(path).rstrip("/")
         named = _MANIFEST.fullmatch(text)
@@ -67,7 +70,7 @@ class Checkpoint(Snapshot):
             number = numbers[-1]
         elif number not in numbers:
             raise NotACheckpoint(
-                f"There is no checkpoint {number} in {storage.where}; there are {numbers[0]} to {numbers[-1]}."
+                f"Checkpoint {number} does not exist in {storage.where}, which has {numbers[0]} to {numbers[-1]}."
             )
         return cls(storage, *load(storage, number))
 
@@ -75,7 +78,7 @@ class Checkpoint(Snapshot):
     def list(
         cls, path: str | os.PathLike[str], store_options: Mapping[str, Any] | None = None
     ) -> builtins.list[Checkpoint]:
-        """Those that can be read, oldest first: of all runs of a job, or of one. Damaged ones are not among them."""
+        """Return the readable checkpoints of a job or of one of its runs, oldest first. Damaged ones are skipped."""
         root = savepoint_storage(os.fspath(path).rstrip("/"), store_options)
         return sorted(
             (each for storage in _runs(root) for each in cls.of(storage)),
@@ -84,11 +87,11 @@ class Checkpoint(Snapshot):
 
     @classmethod
     def of(cls, storage: Storage) -> Iterator[Checkpoint]:
-        """Those of one run that can be read."""
+        """Yield the readable checkpoints of one run."""
         retention = Retention(storage, 0)
         there = set(storage.list(""))
         for number in _numbers(storage):
-            # A manifest may be there only for later ones to be read, and what it stands on be gone.
+            # A manifest is sometimes kept only because later ones need it, after the files it refers to were removed.
             with suppress(MissingObject, BadManifest):
                 try:
                     manifest, version = load(storage, number)
@@ -96,14 +99,14 @@ class Checkpoint(Snapshot):
                 except MissingObject:
                     raise
                 except StorageError as error:
-                    _log.warning("Checkpoint %d in %s is left out: %s", number, storage.where, error.statement())
+                    _log.warning("Skipped checkpoint %d in %s: %s", number, storage.where, error.statement())
                     continue
                 if readable:
                     yield cls(storage, manifest, version)
 
     @property
     def path(self) -> str:
-        """The number and the place of the checkpoint, for people."""
+        """The checkpoint's number and location, for display."""
         return f"checkpoint {self.manifest.id} in {self._storage.where}"
 
     def snapshots(self) -> dict[str, OperatorSnapshot]:
@@ -116,7 +119,7 @@ class Checkpoint(Snapshot):
 
 
 def open_snapshot(path: str | os.PathLike[str], store_options: Mapping[str, Any] | None = None) -> Snapshot:
-    """A savepoint, or else the last checkpoint of a job, whichever is at a path."""
+    """Open the savepoint at a path, or else the latest checkpoint of the job at that path."""
     text = os.fspath(path)
     storage = savepoint_storage(text, store_options)
     if storage.exists(METADATA) or not (_MANIFEST.fullmatch(text.rstrip("/")) or _runs(storage)):
@@ -129,7 +132,7 @@ def _numbers(storage: Storage) -> builtins.list[int]:
 
 
 def _runs(root: SharedStorage) -> builtins.list[SharedStorage]:
-    """The folders with manifests: this one, or those of the runs of a job."""
+    """Return the directories that contain manifests: this one, or those of a job's runs."""
     if _numbers(root):
         return [root]
     found = {match[1] for name in root.list("") if (match := _LINEAGE.fullmatch(name)) is not None}
@@ -140,8 +143,8 @@ def _newest_run(root: SharedStorage) -> SharedStorage:
     runs = _runs(root)
     if not runs:
         raise NotACheckpoint(
-            f"There are no checkpoints in {root.where}.",
-            fix="Give the job's folder below state.checkpoints.dir, or that of one of its runs.",
+            f"No checkpoints found in {root.where}.",
+            fix="Pass the job's directory below state.checkpoints.dir, or that of one of its runs.",
         )
     if len(runs) > 1:
         newest = Lineages(root).newest()

@@ -1,4 +1,4 @@
-"""What a table is made from: an operator's keyed state, block by block, or its operator state, which is at hand."""
+"""The contents of a table: an operator's keyed state, read block by block, or its operator state, held in memory."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ from penstock.tables.snapshot import TIMERS
 from penstock.tables.sources import KeyedSource
 
 _SAMPLE = 500
-"""Keys of each block that are looked at to find the type of a job's keys."""
+"""Number of keys per block sampled to determine the type of a job's keys."""
 _ENTRIES = 32_768
 _BYTES = 4 * 1024 * 1024
-"""What becomes a record batch, about; but one value or list as a whole."""
+"""Approximate size of a record batch. A single value or list is never split."""
 
 
 class UnreadableState(PenstockError):
-    """A file of state holds what is not of the type that the state is stored with.
+    """A state file contains data that does not match the state's stored type.
 
     Operator action: use another copy of the savepoint, or another checkpoint. Nothing was changed.
     """
@@ -47,21 +47,21 @@ class UnreadableState(PenstockError):
 
 
 class Content(Protocol):
-    """The rows of one state, in parts that can be read one by one, by whoever."""
+    """The rows of one state, in parts that any process can read independently."""
 
     @property
     def schema(self) -> pa.Schema:
         """The columns of the table."""
 
     def parts(self) -> list[int]:
-        """Return the numbers of the parts that can be read separately."""
+        """Return the indexes of the parts that can be read separately."""
 
     def batches(self, part: int) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a part."""
 
 
 class KeyedContent:
-    """A keyed state, or the timers, of one operator. In memory there is one key group at a time."""
+    """A keyed state, or the timers, of one operator. Keeps one key group in memory at a time."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class KeyedContent:
         key: KeyShape | None = None,
         windowed: bool | None = None,
     ) -> None:
-        """`key` and `windowed` as they were found before."""
+        """Read a state. `key` and `windowed` are results of an earlier sample."""
         self._source = source
         self._uid = uid
         self._snapshot = msgspec.structs.replace(snapshot, operator_state={})
@@ -97,7 +97,7 @@ class KeyedContent:
 
     @property
     def migrations(self) -> tuple[bytes, ...]:
-        """From the first version of the type to this one."""
+        """The migrations from the first version of the type to the current one."""
         return self._snapshot.migrations.get(self._name, ())
 
     @property
@@ -110,7 +110,7 @@ class KeyedContent:
         return KeyedContent(self._source, self._uid, self._snapshot, self._name, TEXT, self.windowed)
 
     def parts(self) -> list[int]:
-        """Return the numbers of the blocks that hold state."""
+        """Return the numbers of the blocks that contain state."""
         return self._source.blocks()
 
     def batches(self, part: int) -> Iterator[pa.RecordBatch]:
@@ -129,7 +129,7 @@ class KeyedContent:
             yield self._batch(waiting, part, None)
 
     def entries(self, part: int, wanted: range | None = None) -> Iterator[tuple[int, list[Entry]]]:
-        """(key group, the state's entries in it)."""
+        """Yield each key group and the state's entries in it."""
         return self._entries(part, self._source.groups(part, wanted))
 
     def _entries(self, part: int, groups: Iterator[GroupChanges]) -> Iterator[tuple[int, list[Entry]]]:
@@ -142,7 +142,7 @@ class KeyedContent:
                 yield change.group, entries
 
     def rows_of(self, key: Any) -> list[dict[str, Any]]:
-        """The rows of one key: reads its key group only."""
+        """Return the rows of one key. Reads only its key group."""
         data = canonical(key)
         group = key_group_of(data, self.max_parallelism)
         block = block_of(group, self.max_parallelism)
@@ -153,7 +153,7 @@ class KeyedContent:
         return self._batch(found, block, group).to_pylist() if found else []
 
     def batch(self, entries: list[Entry]) -> pa.RecordBatch:
-        """The rows of entries that `entries` gave."""
+        """Convert entries returned by `entries` to rows."""
         return self._batch(entries, 0, None)
 
     def _key_of(self, full: bytes) -> bytes:
@@ -164,25 +164,25 @@ class KeyedContent:
             columns = self.layout.columns(entries)
             arrays = [pa.array(column, field.type) for column, field in zip(columns, self.schema, strict=True)]
             return pa.record_batch(arrays, schema=self.schema)
-        except Exception as error:  # whatever foreign bytes do to a decoder
+        except Exception as error:  # corrupt bytes can raise anything in a decoder
             self._check_keys(entries, error)
             raise self._unreadable(part, group, error) from error
 
     def _check_keys(self, entries: list[Entry], error: Exception) -> None:
-        """Say so if it is the keys that do not go into one column."""
+        """Raise MixedKeys if the failure is due to keys that do not fit into one column."""
         try:
             found = key_shape(decode_key(self._key_of(full)) for full, _ in entries)
-        except Exception:  # then they are no keys
+        except Exception:  # not valid keys
             return
         if self.key.kind != TEXT.kind and (found.kind, found.names) != (self.key.kind, self.key.names):
             raise MixedKeys(
                 f"State '{self._name}' of operator '{self._snapshot.name}' (uid '{self._uid}') has keys of several "
-                f"types: {self.key.kind} and {found.kind}. They cannot be one column.",
-                fix="Ask for the state with keys_as_text=True.",
+                f"types, {self.key.kind} and {found.kind}, which cannot share a column.",
+                fix="Read the state with keys_as_text=True.",
             ) from error
 
     def _look(self) -> tuple[KeyShape, bool]:
-        """The shape of the keys, and whether the state is one of windows."""
+        """Return the shape of the keys, and whether the state belongs to windows."""
         keys: list[Any] = []
         windowed = False
         probe = TimerLayout(TEXT) if self.timers else Layout(self._snapshot, self._name, self.type, TEXT, False)
@@ -204,14 +204,14 @@ class KeyedContent:
         where = "" if group is None else f", key group {group}"
         return UnreadableState(
             f"State '{self._name}' of operator '{self._snapshot.name}' (uid '{self._uid}') cannot be read: "
-            f"{self._source.named(part)}{where} holds what is no {self._schema or 'timer'}: "
+            f"{self._source.named(part)}{where} contains data that is not a valid {self._schema or 'timer'}: "
             f"{type(error).__name__}: {error}",
-            fix="Use another copy of it. Nothing was changed.",
+            fix="Use another copy, or another savepoint or checkpoint. Nothing was changed.",
         )
 
 
 class OperatorContent:
-    """A list, union, broadcast or raw state, which a snapshot has in itself."""
+    """A list, union, broadcast or raw state, which is stored in the snapshot itself."""
 
     def __init__(self, described: str, shares: Shares, where: str) -> None:
         self._described = described
@@ -250,13 +250,13 @@ class OperatorContent:
             columns = [list(column) for column in zip(*rows)] if rows else [[] for _ in self.schema]
             arrays = [pa.array(column, field.type) for column, field in zip(columns, self.schema, strict=True)]
             yield pa.record_batch(arrays, schema=self.schema)
-        except Exception as error:  # whatever foreign bytes do to a decoder
+        except Exception as error:  # corrupt bytes can raise anything in a decoder
             if isinstance(error, PenstockError):
                 raise
             raise UnreadableState(
-                f"{self._described} cannot be read: in {self._where} it holds what is no {self.shares.schema}: "
-                f"{type(error).__name__}: {error}",
-                fix="Use another copy of it. Nothing was changed.",
+                f"{self._described} cannot be read: {self._where} contains data that is not a valid "
+                f"{self.shares.schema}: {type(error).__name__}: {error}",
+                fix="Use another copy, or another savepoint or checkpoint. Nothing was changed.",
             ) from error
 
     def _rows(self) -> Iterator[tuple[Any, ...]]:

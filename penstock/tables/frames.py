@@ -1,4 +1,4 @@
-"""DataFrames of any kind as rows, and back into the columns of a state's table."""
+"""Convert DataFrames of any kind to rows, and to the columns of a state's table."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ _MADE = (
     "namespace",
     "index",
 )
-"""Columns that may be left out: nothing is said then."""
+"""Optional columns; null if left out."""
 
 
 class NotAFrame(PenstockError):
-    """What was given is no DataFrame, or not one with the columns that are needed."""
+    """The argument is not a DataFrame, or lacks required columns."""
 
 
 def rows_of(data: Any) -> Iterator[dict[str, Any]]:
-    """The rows of a pandas, Arrow or Spark DataFrame, or of anything that gives Arrow; also plain dicts."""
+    """Return the rows of a pandas, Arrow or Spark DataFrame, of any Arrow stream, or of an iterable of dicts."""
     if _module(data) == "pyspark":
         return (row.asDict(recursive=True) for row in data.toLocalIterator())
     if _module(data) == "pandas":
@@ -41,8 +41,8 @@ def rows_of(data: Any) -> Iterator[dict[str, Any]]:
     if isinstance(data, Iterable) and not isinstance(data, (str, bytes, dict)):
         return _checked_rows(data)
     raise NotAFrame(
-        f"A {type(data).__module__}.{type(data).__qualname__} has no rows to bootstrap state with.",
-        fix="Give a DataFrame of pandas or Spark, an Arrow table, or a list of dicts.",
+        f"Cannot bootstrap state from a {type(data).__module__}.{type(data).__qualname__}, which has no rows.",
+        fix="Pass a pandas or Spark DataFrame, an Arrow table, or a list of dicts.",
     )
 
 
@@ -53,7 +53,7 @@ def _module(data: Any) -> str:
 def _checked_rows(data: Iterable[Any]) -> Iterator[dict[str, Any]]:
     for row in data:
         if not isinstance(row, dict):
-            raise NotAFrame(f"A row is a dict of columns, not {row!r}.")
+            raise NotAFrame(f"A row must be a dict of columns, not {row!r}.")
         yield row
 
 
@@ -62,7 +62,7 @@ def _pandas_rows(frame: Any) -> Iterator[dict[str, Any]]:
     try:
         table = pa.Table.from_pandas(frame, preserve_index=False)
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError):
-        # Objects that only Python knows.
+        # Python objects that Arrow cannot represent.
         return (
             {name: None if _is_missing(value) else value for name, value in zip(names, row, strict=True)}
             for row in frame.itertuples(index=False, name=None)
@@ -71,7 +71,7 @@ def _pandas_rows(frame: Any) -> Iterator[dict[str, Any]]:
 
 
 def _is_missing(value: Any) -> bool:
-    """Where a cell is empty pandas has a NaN."""
+    """Return whether a pandas cell is empty, which is a NaN."""
     return isinstance(value, float) and math.isnan(value)
 
 
@@ -81,7 +81,7 @@ def _arrow_rows(reader: pa.RecordBatchReader) -> Iterator[dict[str, Any]]:
 
 
 def _without_nanos(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Python's datetime has microseconds."""
+    """Convert nanoseconds to microseconds, the resolution of Python's datetime."""
     columns = [
         column.cast(pa.timestamp("us", field.type.tz), safe=False)
         if pa.types.is_timestamp(field.type) and field.type.unit == "ns"
@@ -92,20 +92,20 @@ def _without_nanos(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def as_frame(table: pa.Table, content: KeyedContent | OperatorContent, kind: str) -> Any:
-    """A state's table for a function: "pandas", with the fields of keys and values as columns, or "arrow"."""
+    """Convert a state's table for a user function: "pandas", with key and value fields as columns, or "arrow"."""
     return table if kind == "arrow" else flattened(table, content).to_pandas()
 
 
 def as_table(frame: Any, schema: pa.Schema, described: str) -> pa.Table:
-    """What a function made of a state's table, with the columns of that state."""
+    """Convert the result of a user function back to a table with the state's columns."""
     if _module(frame) == "pandas":
         given = {str(name): frame[name] for name in frame.columns}
     elif isinstance(frame, (pa.Table, pa.RecordBatch)):
         given = dict(zip(frame.schema.names, frame.columns, strict=True))
     else:
         raise NotAFrame(
-            f"The function gave a {type(frame).__qualname__} for {described}.",
-            fix="Give back a DataFrame with the same columns, of pandas or Arrow.",
+            f"The function returned a {type(frame).__qualname__} for {described}.",
+            fix="Return a pandas or Arrow table with the same columns.",
         )
     rows = len(frame)
     columns = []
@@ -113,8 +113,8 @@ def as_table(frame: Any, schema: pa.Schema, described: str) -> pa.Table:
         column = _column(field, given, rows)
         if column is None:
             raise NotAFrame(
-                f"The function gave no column '{field.name}' for {described}; it gave {sorted(given)}.",
-                fix=f"Give back the columns {schema.names}.",
+                f"The function returned no column '{field.name}' for {described}, only {sorted(given)}.",
+                fix=f"Return the columns {schema.names}.",
             )
         columns.append(column)
     known = set(schema.names) | {
@@ -122,8 +122,8 @@ def as_table(frame: Any, schema: pa.Schema, described: str) -> pa.Table:
     }
     if unknown := sorted(given.keys() - known):
         raise NotAFrame(
-            f"The function gave columns for {described} that it does not have: {unknown}.",
-            fix=f"Give back the columns {schema.names}.",
+            f"The function returned unknown columns for {described}: {unknown}.",
+            fix=f"Return the columns {schema.names}.",
         )
     return pa.table(columns, schema=schema)
 
@@ -138,7 +138,7 @@ def _column(field: pa.Field, given: dict[str, Any], rows: int) -> pa.Array | Non
                 arrays = [_array(values, child.type) for values, child in zip(children, field.type, strict=True)]
                 return pa.StructArray.from_arrays(arrays, fields=list(field.type))
     except (pa.ArrowException, ValueError, TypeError) as error:
-        raise NotAFrame(f"Column '{field.name}' is no {field.type}: {error}") from None
+        raise NotAFrame(f"Column '{field.name}' is not of type {field.type}: {error}") from None
     return pa.nulls(rows, field.type) if field.name in _MADE else None
 
 

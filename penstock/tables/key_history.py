@@ -1,4 +1,4 @@
-"""What became of one key: its state in every checkpoint and savepoint that is there."""
+"""The history of one key: its state in every available checkpoint and savepoint."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from penstock.tables.table import StateTable
 
 
 class KeyVersion(NamedTuple):
-    """One key's state at one checkpoint or savepoint."""
+    """The state of a key in one checkpoint or savepoint."""
 
     checkpoint: int
     time: int
     """Processing time of the checkpoint, in milliseconds."""
     value: Any
-    """As `value_of` has it; None where the key had nothing."""
+    """The key's value (see ``value_of``), or None if the key had no state."""
     path: str
 
 
@@ -33,10 +33,17 @@ def history(
     key: Any,
     store_options: Mapping[str, Any] | None = None,
 ) -> list[KeyVersion]:
-    """The state of a key over time, oldest first.
+    """Return the state of a key over time, oldest first.
 
-    `path`: a job's folder below `state.checkpoints.dir`, a savepoint, a directory of them, or a list of such. Where an
-    operator or a state was not there yet, the key had nothing.
+    The value is None for a snapshot in which the operator or the state does not exist yet.
+
+    Args:
+        path: A job's directory below ``state.checkpoints.dir``, a savepoint, a directory of savepoints, or a list of
+            these.
+        uid: The operator's uid.
+        state: The state's name.
+        key: The key.
+        store_options: Options of the object store, as fsspec accepts them.
     """
     paths = path if isinstance(path, list) else [os.fspath(path)]
     moments = []
@@ -47,7 +54,7 @@ def history(
         except NoSuchState:
             value = None
         except MissingObject:
-            # A running job has removed it meanwhile.
+            # A running job has just removed it.
             continue
         number, time = when(snapshot)
         moments.append(KeyVersion(number, time, value, snapshot.path))
@@ -55,7 +62,7 @@ def history(
 
 
 def snapshots_in(path: str, store_options: Mapping[str, Any] | None = None) -> Iterator[Snapshot]:
-    """The savepoint at a path, or all checkpoints and savepoints below it. What is damaged is left out."""
+    """Yield the savepoint at a path, or all checkpoints and savepoints below it. Damaged ones are skipped."""
     if savepoint_storage(path, store_options).exists(METADATA):
         yield Savepoint.load(path, store_options)
         return
@@ -65,14 +72,14 @@ def snapshots_in(path: str, store_options: Mapping[str, Any] | None = None) -> I
     ]
     if not found:
         raise NotACheckpoint(
-            f"There are no checkpoints and no savepoints in {path}.",
-            fix="Give a job's folder below state.checkpoints.dir, or where its savepoints are.",
+            f"No checkpoints or savepoints found in {path}.",
+            fix="Pass a job's directory below state.checkpoints.dir, or the directory of its savepoints.",
         )
     yield from found
 
 
 def when(snapshot: Snapshot) -> tuple[int, int]:
-    """The number of its checkpoint, and its time."""
+    """Return the number of the snapshot's checkpoint, and its time."""
     if isinstance(snapshot, Savepoint):
         return snapshot.metadata.checkpoint, snapshot.metadata.clock
     assert isinstance(snapshot, Checkpoint)
@@ -80,7 +87,7 @@ def when(snapshot: Snapshot) -> tuple[int, int]:
 
 
 def value_of(table: StateTable, rows: list[dict[str, Any]]) -> Any:
-    """One key's rows as one value: that of a value state, a list, (map key, value) pairs; else the rows."""
+    """Combine a key's rows: a value for value state, a list, (map key, value) pairs; otherwise the rows themselves."""
     content = table.content
     if not rows:
         return None

@@ -1,4 +1,4 @@
-"""Keys as a column. No snapshot says what type a job's keys have, but keys tell it themselves: a few are looked at."""
+"""Keys as a column. Snapshots do not store the type of a job's keys, so it is inferred from a sample of them."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _TEXT = "text"
 
 
 class MixedKeys(PenstockError):
-    """A state has keys of several types, which cannot be one column."""
+    """A state has keys of several types, which cannot share a column."""
 
 
 @dataclass(frozen=True)
 class KeyShape:
-    """How keys of one kind look in a table."""
+    """How keys of one type are shown in a table."""
 
     kind: str
     arrow: pa.DataType
@@ -34,28 +34,28 @@ class KeyShape:
 
     @property
     def plain(self) -> bool:
-        """Whether Arrow takes decoded keys as they are."""
+        """Whether Arrow accepts decoded keys without conversion."""
         return self.kind in _PLAIN
 
     def to_arrow(self, key: Any) -> Any:
-        """A decoded key as Arrow takes it; ValueError for one of another type."""
+        """Convert a decoded key for Arrow. Raises ValueError for a key of another type."""
         if self.kind == _TEXT:
             return repr(key)
         if key is None and (self.nullable or self.kind == "none"):
             return None
         if _kind(key) != self.kind or (self.parts and _names(key) != self.names):
-            raise ValueError(f"{key!r} is no {self.kind}")
+            raise ValueError(f"{key!r} is not of type {self.kind}")
         if self.parts:
             return {name: part.to_arrow(each) for name, part, each in zip(self.names, self.parts, key, strict=True)}
         read = _KINDS[self.kind][1]
         return key if read is None else read(key)
 
     def to_key(self, value: Any) -> Any:
-        """The key that a table shows as this value."""
+        """Return the key that a table shows as this value."""
         if self.kind == _TEXT:
             raise MixedKeys(
-                "Keys of several types are shown as text, from which they cannot be made again.",
-                fix="Leave the keys as they are, or bootstrap the state with a function.",
+                "Keys of several types are shown as text, which cannot be converted back.",
+                fix="Leave the keys unchanged, or bootstrap the state with a function.",
             )
         if value is None:
             return None
@@ -70,7 +70,7 @@ class KeyShape:
         return value if write is None or isinstance(value, _KINDS[self.kind][3]) else write(value)
 
     def find(self, text: str) -> Any:
-        """The key that was typed as this text, on a command line."""
+        """Parse a key typed on a command line."""
         read = _TYPED.get(self.kind)
         return text if read is None else read(text)
 
@@ -142,7 +142,7 @@ _NOTHING = KeyShape("none", pa.null())
 
 
 def key_shape(keys: Iterable[Any]) -> KeyShape:
-    """The shape of a column of keys like these; that of their `repr` where they are of several types."""
+    """Return the shape of a column that can hold these keys. Keys of several types are shown by their `repr`."""
     shape: KeyShape | None = None
     for key in keys:
         found = _shape(key)
@@ -175,7 +175,7 @@ def _both(one: KeyShape, other: KeyShape) -> KeyShape:
 
 
 def canonical(key: Any) -> bytes:
-    """The stored bytes of a key; an error that says what to give instead."""
+    """Return the stored bytes of a key. Raises PenstockError with the types to use instead."""
     try:
         return encode_key(key)
     except KeyTypeError as error:

@@ -1,4 +1,4 @@
-"""How the entries of each kind of keyed state become the rows of a table: one key group at a time."""
+"""Convert the entries of each kind of keyed state to the rows of a table, one key group at a time."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _first = itemgetter(0)
 
 
 def entries_of(change: GroupChanges, number: int) -> list[Entry]:
-    """Those of one state. Entries are sorted, so they are one run."""
+    """Return the entries of one state, which are contiguous because entries are sorted."""
     prefix = change.group.to_bytes(2, "big") + number.to_bytes(4, "big")
     start = bisect_left(change.entries, prefix, key=_first)
     end = prefix_end(prefix)
@@ -47,10 +47,10 @@ def entries_of(change: GroupChanges, number: int) -> list[Entry]:
 
 
 def parts_of(entry: bytes) -> tuple[bytes, bytes]:
-    """The key of an entry, and what follows it."""
+    """Split an entry into its key and the bytes that follow."""
     end = HEADER.size + int.from_bytes(entry[HEADER.size - 4 : HEADER.size], "big")
     if len(entry) < max(end, HEADER.size):
-        raise ValueError("an entry is shorter than the key in it")
+        raise ValueError("the entry is shorter than its key")
     return entry[HEADER.size : end], entry[end:]
 
 
@@ -83,7 +83,7 @@ class Layout:
         self.schema = pa.schema(fields)
 
     def entries(self, change: GroupChanges) -> list[Entry]:
-        """The state's entries in a key group, those with a time to live with a time in front."""
+        """Return the state's entries in a key group. Those of a state with TTL start with a timestamp."""
         plain, timed = self._numbers
         if self.form is None:
             return entries_of(change, plain)
@@ -96,14 +96,14 @@ class Layout:
         return found
 
     def goes_on(self, before: bytes, entry: bytes) -> bool:
-        """Whether an entry is of the same list as the one before it: its elements are counted on."""
+        """Return whether an entry continues the list of the previous one, and with it the element count."""
         if self.type.kind != "list":
             return False
         end = HEADER.size + int.from_bytes(entry[6 : HEADER.size], "big") + windows.NAME_LENGTH * self.windowed
         return before[:end] == entry[:end]
 
     def columns(self, entries: list[Entry]) -> list[list[Any]]:
-        """The columns of these entries; any exception says that they are not what the state's type says."""
+        """Return the columns of these entries. Any exception means that they do not match the state's type."""
         if self._present is None:
             if self.type.kind in ("value", "reducing", "aggregating") and len(self.schema) == 2:
                 return self._plain_values(entries)
@@ -113,11 +113,11 @@ class Layout:
         return [list(column) for column in zip(*rows)] if rows else [[] for _ in self.schema]
 
     def _plain_values(self, entries: list[Entry]) -> list[list[Any]]:
-        # The bulk of most savepoints: 0.6 µs a row for int keys and values.
+        # The bulk of most savepoints: 0.6 µs per row for int keys and values.
         start = HEADER.size
         keys = [full[start:] for full, _ in entries]
         if any(int.from_bytes(full[6:10], "big") != len(full) - start for full, _ in entries):
-            raise ValueError("an entry of a value has something behind its key")
+            raise ValueError("a value's entry has extra bytes after its key")
         return [self._keys(keys), [self._value(data) for _, data in entries]]
 
     def _plain_maps(self, entries: list[Entry], decode_map_key: Decode) -> list[list[Any]]:
@@ -139,7 +139,7 @@ class Layout:
         return [self.key.to_arrow(decode_key(key)) for key in keys]
 
     def rows(self, entries: list[Entry]) -> Iterator[tuple[Any, ...]]:
-        """Each row as Arrow takes it."""
+        """Yield each row as Arrow accepts it."""
         last, shown, index = b"", None, 0
         for full, data in entries:
             key, rest = parts_of(full)
@@ -163,7 +163,7 @@ class Layout:
             elif self._map_key is not None:
                 yield (*head, self._map_key(rest), *self._valued(data))
             elif rest:
-                raise ValueError("an entry of a value has something behind its key")
+                raise ValueError("a value's entry has extra bytes after its key")
             else:
                 yield (*head, *self._valued(data))
 
@@ -189,7 +189,7 @@ _EXACT: dict[str, type] = {"str": str, "int": int, "float": float, "bool": bool,
 
 
 class TimerLayout:
-    """The rows of an operator's timers, as far as functions and windows set them."""
+    """The rows of the timers that an operator's functions and windows have set."""
 
     schema = pa.schema([])
 
@@ -207,11 +207,11 @@ class TimerLayout:
         )
 
     def entries(self, change: GroupChanges) -> list[Entry]:
-        """Return the entries of timers in a change."""
+        """Return the timer entries of a key group."""
         return [entry for number, _ in self._kinds for entry in entries_of(change, number)]
 
     def goes_on(self, before: bytes, entry: bytes) -> bool:
-        """Return False: every timer is a row."""
+        """Return False: every timer is one row."""
         return False
 
     def columns(self, entries: list[Entry]) -> list[list[Any]]:
@@ -229,16 +229,16 @@ class TimerLayout:
 
 
 def timer_of(full: bytes) -> tuple[int, bytes, bytes]:
-    """Time, key and namespace of a timer's entry."""
+    """Return the time, key and namespace of a timer's entry."""
     time, length = _TIME.unpack_from(full, 6)
     start = 6 + _TIME.size
     if len(full) < start + length:
-        raise ValueError("a timer is shorter than the key in it")
+        raise ValueError("the timer is shorter than its key")
     return time - _BIAS, full[start : start + length], full[start + length :]
 
 
 def value_decoder(shape: Shape) -> Decode:
-    """Return the function from stored bytes to a cell."""
+    """Return the function that converts stored bytes to a cell."""
     if shape.read_whole is not None:
         return shape.read_whole
     decode: Decode = msgspec.msgpack.Decoder(shape.wire).decode
@@ -247,7 +247,7 @@ def value_decoder(shape: Shape) -> Decode:
 
 
 def present(migrations: tuple[bytes, ...]) -> Callable[[bytes], bytes] | None:
-    """Stored bytes of any version of a type as its last one has them; None for a type that never changed."""
+    """Return a function that migrates stored bytes to the current version; None for a type that never changed."""
     if not migrations:
         return None
     versions = versions_of(migrations)
@@ -256,14 +256,14 @@ def present(migrations: tuple[bytes, ...]) -> Callable[[bytes], bytes] | None:
         try:
             return versions.current(data)
         except PenstockError as error:
-            # Who catches it knows the file.
+            # The caller adds the file name.
             raise ValueError(error.statement()) from None
 
     return bring
 
 
 def map_key_decoder(shape: Shape) -> Decode:
-    """Of the bytes of map keys: canonical ones, or else those of a value."""
+    """Return the decoder for map keys, which are stored as canonical keys or as values."""
     decode = value_decoder(shape)
     show = text_of_key if shape.text == "any" else shape.to_arrow
 
@@ -274,13 +274,13 @@ def map_key_decoder(shape: Shape) -> Decode:
 
 
 def is_windowed(name: str, kind: str, rest: bytes) -> bool:
-    """Whether a state is one of windows, by its name and by what follows the key in one of its entries."""
+    """Return whether a state belongs to windows, judging by its name and the bytes after the key of an entry."""
     if not windows.in_scope(name):
         return False
     if kind == "map":
         try:
             decode_key(rest[1:])
-        except Exception:  # no key: the name of a window is in front
+        except Exception:  # not a key: the entry starts with a window name
             return len(rest) > windows.NAME_LENGTH
         return False
     return len(rest) >= windows.NAME_LENGTH

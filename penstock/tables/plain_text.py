@@ -1,7 +1,7 @@
-"""Values without a declared type as JSON text with their types, and back.
+"""Convert values without a declared type to JSON text that includes their types, and back.
 
-What JSON has is JSON. Everything else is an object with one name that begins with a dollar sign: `{"$tuple": [1, 2]}`,
-`{"$decimal": "1.50"}`. A pickle is `{"$pickle": "..."}`, its bytes in base64; it is not read.
+JSON types map to themselves. Any other type is an object with one name that starts with a dollar sign:
+`{"$tuple": [1, 2]}`, `{"$decimal": "1.50"}`. A pickle is `{"$pickle": "..."}`, base64-encoded and never loaded.
 """
 
 from __future__ import annotations
@@ -36,47 +36,47 @@ __all__ = [
 _read_bytes = codec.decoder(bytes)
 _MICRO = timedelta(microseconds=1)
 _LONG_INT = 8192
-"""Bits beyond which an int is written in hexadecimal: Python refuses to write very long ones in decimal."""
+"""Ints longer than this many bits are written in hexadecimal: Python refuses to convert very long ones to decimal."""
 
 
 class _Pickle:
-    """A pickle that is not read."""
+    """A pickle that has not been loaded."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
 
 
 def text_of_stored(data: bytes) -> str:
-    """Of a value that is stored as a whole."""
+    """Return the text of a top-level value."""
     if data[0] in BYTES:
         return _text(_Pickle(_read_bytes(data)))
     return _text(decode_plain(data))
 
 
 def text_of_part(data: bytes) -> str:
-    """Of a value within another."""
+    """Return the text of a nested value."""
     plain = plain_part(data)
     return _text(_Pickle(data) if plain is None else decode_plain(plain))
 
 
 def stored_of_text(text: Any) -> bytes:
-    """Return the stored form of a value without a type that a table shows as text."""
+    """Return the stored form of a top-level value from its text."""
     value = _value(text)
     if isinstance(value, _Pickle):
         return codec.encode(value.data)
     data = encode_plain(value)
-    # The same list twice, say; a text cannot say so, but a value of such a text may be too deep.
+    # None for values that only pickle can write. Text cannot contain the same list twice, but can be nested too deeply.
     return codec.encode(to_pickle(value)) if data is None else data
 
 
 def part_of_text(text: Any) -> bytes:
-    """Return the stored form of such a value inside another one."""
+    """Return the stored form of a nested value from its text."""
     value = _value(text)
     return value.data if isinstance(value, _Pickle) else to_bytes(value)
 
 
 def text_of_key(key: Any) -> str:
-    """Of a map key that could be the key of a stream."""
+    """Return the text of a map key."""
     try:
         return _text(key)
     except KeyError:  # a Row
@@ -84,7 +84,7 @@ def text_of_key(key: Any) -> str:
 
 
 def key_of_text(text: Any) -> bytes:
-    """The bytes of a map key, as the state finds it by."""
+    """Return the stored form of a map key from its text."""
     value = _value(text)
     if isinstance(value, _Pickle):
         return b"\1" + codec.encode(value.data)
@@ -95,7 +95,7 @@ def key_of_text(text: Any) -> bytes:
 
 
 def object_of(text: str) -> Any:
-    """The value that a text stands for. If it is a pickle, reading it runs whatever code it names."""
+    """Return the value of a text. If it contains a pickle, loading it can run arbitrary code."""
     value = _value(text)
     return pickle.loads(value.data) if isinstance(value, _Pickle) else value
 
@@ -105,19 +105,19 @@ def _text(value: Any) -> str:
     text = json.dumps(shown, ensure_ascii=False, allow_nan=False)
     try:
         text.encode()
-    except UnicodeEncodeError:  # half a surrogate pair
+    except UnicodeEncodeError:  # an unpaired surrogate
         return json.dumps(shown, allow_nan=False)
     return text
 
 
 def _value(text: Any) -> Any:
     if not isinstance(text, str):
-        raise ValueError("it is not JSON text")
+        raise ValueError("not JSON text")
     return _read(json.loads(text, parse_constant=_no_constant), whole=True)
 
 
 def _no_constant(name: str) -> Any:
-    raise ValueError(f'{name} is not JSON; write {{"$float": "{name}"}}')
+    raise ValueError(f'{name} is not valid JSON; write {{"$float": "{name}"}}')
 
 
 def _shown(value: Any) -> Any:
@@ -181,14 +181,14 @@ def _read(shown: Any, *, whole: bool = False) -> Any:
     name = next(iter(shown), "")
     if not name.startswith("$"):
         if any(key.startswith("$") for key in shown):
-            raise ValueError('a name begins with "$"; write the dict as {"$dict": [[key, value], ...]}')
+            raise ValueError('a name starts with "$"; write the dict as {"$dict": [[key, value], ...]}')
         return {key: _read(item) for key, item in shown.items()}
     if name == "$pickle" and whole:
         return _Pickle(b64decode(shown[name], validate=True))
     if name in _MOMENTS:
         return _read_moment(_MOMENTS[name], **{"text" if key == name else key: item for key, item in shown.items()})
     if name not in _READ or len(shown) != 1:
-        raise ValueError(f"{name!r} is not the name of a type")
+        raise ValueError(f"unknown type name {name!r}")
     return _READ[name](shown[name])
 
 

@@ -1,4 +1,4 @@
-"""A state's table, as a function changed it, back into entries. What the function left alone keeps its very bytes."""
+"""Convert a state's table that a function has changed back to entries. Unchanged rows keep their stored bytes."""
 
 from __future__ import annotations
 
@@ -34,22 +34,22 @@ _BIAS = 2**63
 _chunk = msgspec.msgpack.Decoder(list[bytes]).decode
 _COMPARED = ("value", "value_pickle", "value_any", "last_access")
 _NOT_CANONICAL = ("enum ", "dataclass ", "struct ", "typeddict ", "set<", "instant", "pickle")
-"""In the types of map keys that are not stored as keys of a stream would be."""
+"""Types of map keys whose stored form differs from that of stream keys."""
 
 
 class KeyedRewrite:
-    """Of one state of one operator."""
+    """Rewrites one state of one operator."""
 
     def __init__(self, content: KeyedContent, name: str, described: str, epoch: int, groups: int, now: int) -> None:
         """Prepare the rewrite of one state.
 
         Args:
-            content: What the state holds now.
-            name: The state.
-            described: The state, for errors.
+            content: The current contents of the state.
+            name: The state's name.
+            described: A description of the state for error messages.
             epoch: The number of the savepoint's checkpoint.
-            groups: How many key groups there will be.
-            now: The time of access of what is new, if the state has a time to live.
+            groups: The new number of key groups.
+            now: The access time of new entries, if the state has a TTL.
         """
         self._content = content
         self._described = described
@@ -61,11 +61,11 @@ class KeyedRewrite:
         self._check_value = value_decoder(content.type.value)
         self._tag = version_tag(content.migrations)
         self._keys: dict[str, bytes] = {}
-        """Stored keys by how they are shown, so that they stay what they are."""
+        """Stored keys by their displayed form, so that unchanged keys keep their bytes."""
         self._map_keys: dict[str, bytes] = {}
 
     def entries(self, functions: list[Change], frame: str) -> list[Entry]:
-        """The state's entries after these functions; keys go to the groups they belong to."""
+        """Return the state's entries after applying these functions, in the right key groups."""
         content = self._content
         stored = [entry for part in content.parts() for _, found in content.entries(part) for entry in found]
         table = pa.Table.from_batches([content.batch(stored)], content.schema)
@@ -97,7 +97,7 @@ class KeyedRewrite:
             if "map_key" in row:
                 rest += self._map_key(row["map_key"])
             if (key, rest) in seen:
-                raise self._refuse(row, "there are two rows of this key")
+                raise self._refuse(row, "another row has the same key")
             seen.add((key, rest))
             old = before.get((key, rest))
             same = old is not None and all(same_value(old[0].get(name), row.get(name)) for name in _COMPARED)
@@ -147,7 +147,7 @@ class KeyedRewrite:
     def _timer(self, row: Row) -> Entry:
         key, domain, time = self._key(row), row["domain"], row["timestamp"]
         if domain not in TIMER_KINDS or type(time) is not int:
-            raise self._refuse(row, f"a timer has a time and one of the domains {TIMER_KINDS}")
+            raise self._refuse(row, f"a timer must have an integer timestamp and one of the domains {TIMER_KINDS}")
         namespace = row["namespace"] or b""
         if not namespace and (row["window_start"] is not None or row["window_id"] is not None):
             namespace = self._window(row)
@@ -163,7 +163,7 @@ class KeyedRewrite:
             try:
                 known = canonical(self._content.key.to_key(row["key"]))
             except (ValueError, TypeError, KeyError, ArithmeticError) as error:
-                raise self._refuse(row, f"its key is no {self._content.key.kind}: {error}") from None
+                raise self._refuse(row, f"its key is not of type {self._content.key.kind}: {error}") from None
         return known
 
     def _namespace(self, row: Row) -> bytes:
@@ -199,7 +199,7 @@ class KeyedRewrite:
 
 
 def rewritten_shares(content: OperatorContent, functions: list[Change], frame: str, described: str) -> Shares:
-    """Operator state after these functions."""
+    """Return the operator state after applying these functions."""
     shares, kind = content.shares, content.type
     table = pa.Table.from_batches(list(content.batches(0)), content.schema)
     before = table.to_pylist()
@@ -215,12 +215,14 @@ def rewritten_shares(content: OperatorContent, functions: list[Change], frame: s
     for row in table.to_pylist():
         element = kept.get(repr(row))
         if shares.mode == GROUPED:
-            # Each goes to its key group, in whichever list it is.
+            # Elements are assigned by key group, whichever list they are in.
             by_subtask[0].append(in_group(row["key_group"], row["value"]))
             continue
         subtask = row["subtask"] or 0
         if not 0 <= subtask < len(by_subtask):
-            raise NotWritable(f"{described}: there is no subtask {subtask}; there are {len(by_subtask)}.")
+            raise NotWritable(
+                f"{described}: subtask {subtask} does not exist; the state has {len(by_subtask)} subtasks."
+            )
         if element is None:
             element = row["value"] if content.raw else tag + value_bytes(kind.value, check, row["value"], described)
             if shares.mode == BROADCAST:
@@ -234,30 +236,30 @@ def rewritten_shares(content: OperatorContent, functions: list[Change], frame: s
 
 
 def version_tag(migrations: tuple[bytes, ...]) -> bytes:
-    """What new values of a type with these migrations begin with."""
+    """Return the prefix of new values of a type with these migrations."""
     return versions_of(migrations).tag if migrations else b""
 
 
 def _unique(elements: list[bytes], described: str) -> list[bytes]:
     pairs = dict(map(decode_pair, elements))
     if len(pairs) != len(elements):
-        raise NotWritable(f"{described}: there are two rows of one map key.")
-    # As a broadcast state writes them: in the order of their keys.
+        raise NotWritable(f"{described}: two rows have the same map key.")
+    # Sorted by key, as a broadcast state writes them.
     return [codec.encode(pair) for pair in sorted(pairs.items())]
 
 
 def value_bytes(shape: Shape, check: Callable[[bytes], Any], value: Any, described: str) -> bytes:
-    """A column's value as the state stores it; what would not come back as the same is refused."""
+    """Return a column's value as the state stores it. Rejects values that could not be read back."""
     try:
         data = codec.encode(shape.to_wire(value)) if shape.write_whole is None else shape.write_whole(value)
         check(data)
         return data
     except (msgspec.DecodeError, ValueError, TypeError, KeyError, ArithmeticError, NotImplementedError) as error:
-        raise NotWritable(f"{described}: {value!r} is no {shape.text}: {error}.") from None
+        raise NotWritable(f"{described}: {value!r} is not a valid {shape.text}: {error}.") from None
 
 
 def other_bytes(text: Any, described: str) -> bytes:
-    """A value that is not of the state's type, from its text."""
+    """Encode a value that is not of the state's type from its text."""
     try:
         return codec.encode(part_of_text(text))
     except (ValueError, TypeError, KeyError, ArithmeticError, RecursionError) as error:
@@ -265,10 +267,10 @@ def other_bytes(text: Any, described: str) -> bytes:
 
 
 def map_key_bytes(shape: Shape | None, shown: Any, described: str) -> bytes:
-    """Return the bytes that a map's key is stored by."""
+    """Return the bytes under which a map key is stored."""
     assert shape is not None
     if "row<" in shape.text:
-        raise NotWritable(f"{described}: new map keys of the type {shape.text} cannot be made from a column.")
+        raise NotWritable(f"{described}: new map keys of type {shape.text} cannot be created from a column.")
     try:
         if shape.text == "any":
             return key_of_text(shown)
@@ -278,4 +280,4 @@ def map_key_bytes(shape: Shape | None, shown: Any, described: str) -> bytes:
         map_key_decoder(shape)(data)
         return data
     except (msgspec.DecodeError, PenstockError, ValueError, TypeError, KeyError, ArithmeticError) as error:
-        raise NotWritable(f"{described}: {shown!r} is no map key of type {shape.text}: {error}.") from None
+        raise NotWritable(f"{described}: {shown!r} is not a map key of type {shape.text}: {error}.") from None

@@ -1,4 +1,4 @@
-"""A savepoint as its owner sees it: what is in it, each state as a table, and how it differs from another."""
+"""A savepoint: its contents, each state as a table, and its differences from another savepoint."""
 
 from __future__ import annotations
 
@@ -31,34 +31,42 @@ _log = logging.getLogger(__name__)
 
 
 class StateSize(NamedTuple):
-    """How much a state holds."""
+    """The size of a state."""
 
     entries: int
     bytes: int
 
 
 class Savepoint(Snapshot):
-    """Loaded with `Savepoint.load(path)`. Nothing of what was saved is run; only `state` decodes any value."""
+    """A savepoint, loaded with ``Savepoint.load(path)``. It runs no saved code, and only ``state`` decodes values."""
 
     def __init__(self, storage: SharedStorage, metadata: Metadata) -> None:
         self._storage = storage
         self.metadata = metadata
-        """All that is known of it, by operator and source uid."""
+        """The savepoint's metadata, by operator and source uid."""
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], store_options: Mapping[str, Any] | None = None) -> Savepoint:
-        """`path` is its directory, or a URI such as s3://bucket/path. Raises a SavepointError if there is none."""
+        """Load a savepoint.
+
+        Args:
+            path: Its directory, or a URI such as s3://bucket/path.
+            store_options: Options of the object store, as fsspec accepts them.
+
+        Raises:
+            SavepointError: The path contains no savepoint, or a damaged one.
+        """
         storage = savepoint_storage(os.fspath(path), store_options)
         return cls(storage, load_savepoint(storage))
 
     @staticmethod
     def list(directory: str | os.PathLike[str], store_options: Mapping[str, Any] | None = None) -> builtins.list[Found]:
-        """Those in a directory, oldest first, and what was left of others."""
+        """Return the savepoints in a directory, oldest first, and the remains of incomplete ones."""
         return list_savepoints(savepoint_storage(os.fspath(directory), store_options))
 
     @property
     def path(self) -> str:
-        """Where the savepoint is."""
+        """The location of the savepoint."""
         return self._storage.where
 
     @property
@@ -76,20 +84,20 @@ class Savepoint(Snapshot):
 
     @property
     def operators(self) -> dict[str, SavedOperator]:
-        """By uid; those that had no state too."""
+        """The operators by uid, including those without state."""
         return self.metadata.operators
 
     def positions(self) -> dict[str, builtins.list[str]]:
-        """By source uid: how far it was read, as Spark logged it; empty for one of which nothing was."""
+        """Return the positions of each source by uid, as logged by Spark; empty for a source that was not read."""
         lines = self.metadata.positions.lines
         return {uid: [line.position for line in lines.get(uid, [])] for uid in self.metadata.sources}
 
     def sizes(self, uid: str) -> dict[str, StateSize]:
-        """What each keyed state of an operator takes: reads all of them."""
+        """Return the size of each keyed state of an operator. Reads all of its state."""
         operator = self.metadata.operators.get(uid)
         if operator is None:
             raise PenstockError(
-                f"The savepoint in {self.path} has no operator with uid '{uid}'; it has {sorted(self.operators)}."
+                f"The savepoint in {self.path} has no operator with uid '{uid}', only {sorted(self.operators)}."
             )
         names = {state_id(form): name for name in operator.snapshot.states for form in (name, timed_name(name))}
         entries: Counter[str] = Counter()
@@ -104,19 +112,19 @@ class Savepoint(Snapshot):
         return {name: StateSize(entries[name], size[name]) for name in sorted(entries)}
 
     def describe(self) -> str:
-        """What is in it, for people."""
+        """Return a readable summary of the savepoint."""
         return "\n".join(self._lines())
 
     def differences(self, other: Savepoint) -> builtins.list[str]:
-        """In what `other` differs from this one, a line for each; keyed state is compared block by block, by hash."""
+        """Return the differences of ``other`` from this savepoint, one per line. Compares keyed state by block hash."""
         return list(map(str, self.compared(other)))
 
     def compared(self, other: Savepoint) -> builtins.list[Difference]:
-        """As `differences`, for programs."""
+        """Return the differences of ``other`` from this savepoint as objects."""
         return [*_operator_differences(self, other), *_source_differences(self, other)]
 
     def dispose(self) -> None:
-        """Remove it for good; the log says so."""
+        """Delete the savepoint permanently, and log it."""
         dispose_savepoint(self._storage)
         _log.info("Removed the savepoint in %s.", self._storage.where)
 
@@ -158,7 +166,7 @@ class Difference(NamedTuple):
     """One difference between two savepoints."""
 
     of: str
-    """What it is in: "operator" or "source"."""
+    """The kind of object that differs: "operator" or "source"."""
     uid: str
     what: str
     was: Any = None
@@ -201,7 +209,7 @@ def _operator_differences(one: Savepoint, other: Savepoint) -> Iterator[Differen
 
 
 def _types(snapshot: OperatorSnapshot) -> dict[str, str]:
-    """Of all states of an operator, by what they are called in a difference."""
+    """Return the types of all states of an operator, by their descriptions in a difference."""
     of_operator = {
         f"operator state '{name}'": f"{each.mode} {each.schema}" for name, each in snapshot.operator_state.items()
     }

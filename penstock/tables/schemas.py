@@ -1,6 +1,6 @@
-"""The types of states as snapshots say them, taken apart: `map string -> dataclass shop.Item(name: string, n: long?)`.
+"""Parse the types of states as stored in snapshots: `map string -> dataclass shop.Item(name: string, n: long?)`.
 
-What cannot be made out, such as the words of a later version, is shown as JSON of what is stored: nothing is refused.
+Types that cannot be parsed, such as those of a later version, are shown as JSON of the stored data. None is rejected.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from penstock.tables.shapes import Shape
 from penstock.tables.snapshot import KINDS
 
 _OTHER = {" or any": "value_any", " or pickle": "value_pickle"}
-"""How the type of a state says that values need not be of it, and the column where such values are."""
+"""Suffixes for states that can contain values of other types, and the columns for those values."""
 _DEEPEST = 64
-"""Types within types. Deeper ones nobody writes, except to exhaust whoever reads them."""
+"""Maximum nesting of types. Deeper nesting only occurs in input crafted to exhaust the reader."""
 
 _WORD = re.compile(r"[a-z]+")
 _CLASS = re.compile(r"(?:[\w.]|<locals>|<lambda>)+")
@@ -30,22 +30,22 @@ _NAME = re.compile(r"\w+")
 
 
 class _Unknown(Exception):
-    """The text means nothing here."""
+    """The type cannot be parsed."""
 
 
 class StateType(NamedTuple):
-    """A state's type: its kind, and what its map keys and its values are."""
+    """A state's type: its kind, and the types of its map keys and values."""
 
     kind: str
     value: Shape
     key: Shape | None
-    """Of maps."""
+    """The type of the keys of a map state."""
     other: str = ""
-    """The column of values that are not of the type; empty if there are none."""
+    """The column for values of other types; empty if the state has none."""
 
 
 def state_type(schema: str) -> StateType:
-    """What a snapshot says of a state's type, in pieces."""
+    """Parse a state's type."""
     kind, _, rest = schema.partition(" ")
     if kind not in KINDS or not rest:
         return StateType("value" if kind not in KINDS else kind, shape_of(schema), None)
@@ -66,7 +66,7 @@ def state_type(schema: str) -> StateType:
 
 
 def shape_of(text: str) -> Shape:
-    """The shape of one type, or of JSON where it cannot be made out."""
+    """Return the shape of one type; that of JSON if the type cannot be parsed."""
     try:
         parsed = _Text(text)
         shape = parsed.type()
@@ -116,7 +116,7 @@ class _Text:
     def _record(self, start: int, word: str) -> Shape:
         self._match(_CLASS)
         if not self._taken("("):
-            # A class that holds itself, or one that is known by its name alone.
+            # A recursive class, or one known only by name.
             return shapes.as_text(self._since(start))
         fields = self._each(")", self._named)
         if self._match_if(_LAST):

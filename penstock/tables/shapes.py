@@ -1,7 +1,7 @@
-"""Shapes: what each stored type is as an Arrow column, read and written without any class of the job's.
+"""Shapes: how each stored type maps to an Arrow column, without the job's own classes.
 
-`read` turns what msgspec decoded with `wire` into what Arrow takes, `write` what Arrow gave back into what msgspec
-encodes. None stands for "as it is".
+`read` converts the output of a msgspec decoder for `wire` to what Arrow accepts; `write` converts an Arrow value to
+what msgspec encodes. None means no conversion.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ Convert = Callable[[Any], Any]
 
 
 class NotWritable(PenstockError):
-    """A value of a state cannot be made from what a table holds of it."""
+    """A table's value cannot be converted back to a state's value."""
 
 
 @dataclass(frozen=True)
 class Shape:
-    """How values of one type look in a table, and how they are stored."""
+    """How values of one type are shown in a table and stored."""
 
     text: str
-    """The type as snapshots say it."""
+    """The type as written in snapshots."""
     arrow: pa.DataType
     wire: Any
-    """What the msgspec decoder is asked for."""
+    """The type that msgspec decodes to."""
     read: Convert | None = None
     write: Convert | None = None
     nullable: bool = False
     pickled: bool = False
-    """Whether the bytes are a pickle, which nobody has looked into."""
+    """Whether the bytes are a pickle that has not been loaded."""
     read_whole: Convert | None = None
-    """For a type whose values are not msgpack where they are the whole value: from the stored bytes to Arrow."""
+    """Converts stored bytes to Arrow, for types that are not msgpack at the top level."""
     write_whole: Convert | None = None
 
     def to_arrow(self, wire: Any) -> Any:
@@ -62,7 +62,7 @@ def _utc(value: datetime) -> datetime:
 
 def _read_big(wire: int | bytes) -> str:
     number = wire if isinstance(wire, int) else int.from_bytes(wire, "big", signed=True)
-    # Python refuses to write very long numbers in decimal, lest it take for ever.
+    # Python refuses to convert very long numbers to decimal, which takes quadratic time.
     return str(number) if number.bit_length() < 8192 else hex(number)
 
 
@@ -76,7 +76,7 @@ def _write_big(text: str) -> int | bytes:
 def _unlike(text: str) -> Convert:
     def refuse(value: Any) -> Any:
         raise NotWritable(
-            f"A value of type {text} cannot be made from a column: the table shows it as text.",
+            f"A value of type {text} cannot be created from a column, because the table shows it as text.",
             fix="Bootstrap the state with a function and a descriptor of its type instead.",
         )
 
@@ -84,7 +84,7 @@ def _unlike(text: str) -> Convert:
 
 
 def as_text(text: str) -> Shape:
-    """What has no columns of its own: JSON of what is stored."""
+    """Return the shape of a type without an Arrow equivalent: JSON of the stored data."""
     return Shape(text, pa.string(), Any, _json, _unlike(text))
 
 
@@ -140,7 +140,7 @@ LEAVES: dict[str, Shape] = {
 
 
 def nullable(shape: Shape) -> Shape:
-    """Return the same shape with None as a value."""
+    """Return the same shape, with None allowed."""
     if shape.nullable or shape.text == "none":
         return shape
     read, write = shape.read, shape.write
@@ -155,26 +155,26 @@ def nullable(shape: Shape) -> Shape:
 
 
 def enumeration(text: str, members: dict[str, Any]) -> Shape:
-    """Shown by the names of its members."""
+    """Return the shape of an enum, shown by member names."""
     names = {value: name for name, value in members.items()}
     kinds = {type(value) for value in members.values()}
     wire = str if kinds == {str} else int if kinds == {int} else Any
 
     def read(value: Any) -> str:
         if value not in names:
-            raise ValueError(f"{value!r} is no member of {text}")
+            raise ValueError(f"{value!r} is not a member of {text}")
         return names[value]
 
     def write(name: Any) -> Any:
         if name not in members:
-            raise NotWritable(f"{name!r} is no member of {text}.")
+            raise NotWritable(f"{name!r} is not a member of {text}.")
         return members[name]
 
     return Shape(text, pa.string(), wire, read, write)
 
 
 def literal(text: str, values: Sequence[Any]) -> Shape:
-    """Return the shape of a type with these values only."""
+    """Return the shape of a literal type with these values."""
     kinds = {type(value) for value in values}
     if kinds == {str}:
         return Shape(text, pa.string(), str)
@@ -182,7 +182,7 @@ def literal(text: str, values: Sequence[Any]) -> Shape:
 
 
 def sequence(text: str, element: Shape, *, members: bool = False) -> Shape:
-    """A list, tuple or set. `members`: written in the order of their bytes."""
+    """Return the shape of a list, tuple or set. With `members`, elements are written in the order of their bytes."""
     read, write = element.read, element.write
     item = _field("item", element)
 
@@ -221,7 +221,7 @@ def _is_dict(wire: Any) -> bool:
 
 
 def fields_of(shapes: dict[str, Shape]) -> pa.DataType:
-    """Return the Arrow struct with these fields."""
+    """Return an Arrow struct with these fields."""
     return pa.struct([_field(name, shape) for name, shape in shapes.items()])
 
 
@@ -230,7 +230,7 @@ def _field(name: str, shape: Shape) -> pa.Field:
 
 
 def record(text: str, fields: dict[str, Shape]) -> Shape:
-    """A dataclass or typed dict: stored by the names of its fields."""
+    """Return the shape of a dataclass or typed dict, which is stored by field name."""
     sparse = text.startswith("typeddict")
     wire = TypedDict("Record", {name: shape.wire for name, shape in fields.items()}, total=False)  # type: ignore[misc]
     converting = {name: shape.read for name, shape in fields.items() if shape.read is not None}
@@ -249,7 +249,7 @@ def record(text: str, fields: dict[str, Shape]) -> Shape:
 
 
 def positional(text: str, fields: dict[str, Shape], *, row: bool = False) -> Shape:
-    """A tuple or named tuple, or a Row, which has its kind in front: stored by the places of its fields."""
+    """Return the shape of a tuple, named tuple or Row, which is stored by position. A Row starts with its kind."""
     items = list(fields.items())
     wires = tuple(shape.wire for _, shape in items)
     first = 1 if row else 0
@@ -268,13 +268,13 @@ def positional(text: str, fields: dict[str, Shape], *, row: bool = False) -> Sha
 
 
 def structure(text: str, fields: dict[str, Shape]) -> Shape:
-    """A msgspec.Struct, whose class may have said how it is stored: by other names, by places, with a tag."""
+    """Return the shape of a msgspec.Struct, whose class can rename fields, store them by position, or add a tag."""
 
     def read(stored: Any) -> dict[str, Any]:
         if isinstance(stored, (list, tuple)):
             stored = dict(zip(fields, stored[-len(fields) :] if len(stored) > len(fields) else stored))
         else:
-            # Other names stand for the fields that are missing, in their order; "type" is where msgspec puts a tag.
+            # Renamed fields take the place of the missing ones, in order; msgspec stores a tag as "type".
             missing = [name for name in fields if name not in stored]
             others = [name for name in stored if name not in fields and name != "type"]
             if missing and len(missing) == len(others):
@@ -289,7 +289,7 @@ def structure(text: str, fields: dict[str, Shape]) -> Shape:
 
 
 def same_value(one: Any, other: Any) -> bool:
-    """Whether two values of a column are the same; NaN is itself."""
+    """Return whether two cells are equal; NaN equals itself."""
     if isinstance(one, float) and isinstance(other, float):
         return one == other or (math.isnan(one) and math.isnan(other))
     if isinstance(one, dict) and isinstance(other, dict):

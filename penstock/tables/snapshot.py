@@ -1,4 +1,4 @@
-"""What savepoints and checkpoints have in common: operators with states, each of which is a table."""
+"""The common base of savepoints and checkpoints: operators with states, each of which is a table."""
 
 from __future__ import annotations
 
@@ -17,47 +17,47 @@ if TYPE_CHECKING:
     from penstock.tables.table import StateTable
 
 KINDS = ("value", "list", "map", "reducing", "aggregating", "timeline")
-"""Of keyed state, as types begin."""
+"""The kinds of keyed state; the first word of a stored type."""
 TIMERS = "timers"
 """The name of the table of an operator's timers."""
 _OF_TTL = "TTL_"
 
 
 class StateInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """A state that a savepoint or checkpoint holds."""
+    """A state in a savepoint or checkpoint."""
 
     uid: str
     operator: str
     name: str
     kind: str
-    """value, list, map, reducing, aggregating, timeline, timers; of operator state split, union, broadcast, raw."""
+    """value, list, map, reducing, aggregating, timeline, timers; for operator state split, union, broadcast, raw."""
     type: str
-    """As it is stored."""
+    """The stored type."""
     ttl_ms: int | None = None
 
 
 class NoSuchState(PenstockError):
-    """There is no operator with a uid, or it has no state of a name. The message says which there are."""
+    """The operator or state does not exist. The message lists those that do."""
 
 
 class Snapshot(ABC):
-    """A job's state at one moment, in files."""
+    """A job's state at one point in time, stored in files."""
 
     @property
     @abstractmethod
     def path(self) -> str:
-        """Where the snapshot is, for people."""
+        """The location of the snapshot, for display."""
 
     @abstractmethod
     def snapshots(self) -> dict[str, OperatorSnapshot]:
-        """What is known of each operator, by uid."""
+        """Return the operators' snapshots by uid."""
 
     @abstractmethod
     def keyed_source(self, uid: str) -> KeyedSource:
         """Return the stored blocks of an operator's keyed state."""
 
     def states(self, uid: str | None = None) -> list[StateInfo]:
-        """The states that are there, of one operator or of all."""
+        """Return the states of one operator, or of all."""
         if uid is not None:
             self._operator(uid)
         snapshots = self.snapshots()
@@ -71,12 +71,19 @@ class Snapshot(ABC):
         keys_as_text: bool = False,
         allow_pickle: bool = False,
     ) -> StateTable:
-        """A state as a table; "timers" is that of an operator's timers.
+        """Return a state as a table.
 
-        `keys_as_text`: for keys of several types. `allow_pickle`: let `to_pandas` make objects of pickles, which runs
-        whatever code these name: only for savepoints that you trust as you trust your program.
+        Args:
+            uid: The operator's uid.
+            name: The state's name, or "timers" for the operator's timers.
+            keys_as_text: Show keys as text; required if the state has keys of several types.
+            allow_pickle: Let ``to_pandas`` load pickled values, which can run arbitrary code. Use it only for
+                savepoints that you trust as much as your own program.
+
+        Raises:
+            NoSuchState: The operator or the state does not exist.
         """
-        # Every driver imports this module; what reads states is imported by those that do.
+        # Every driver imports this module, so code that reads states is imported lazily.
         from penstock.tables.contents import KeyedContent, OperatorContent
         from penstock.tables.keys import TEXT
         from penstock.tables.table import StateTable
@@ -85,7 +92,7 @@ class Snapshot(ABC):
         info = next((info for info in _infos(uid, snapshot) if info.name == name), None)
         if info is None:
             raise NoSuchState(
-                f"Operator '{snapshot.name}' (uid '{uid}') of {self.path} has no state '{name}'; it has "
+                f"Operator '{snapshot.name}' (uid '{uid}') of {self.path} has no state '{name}', only "
                 f"{[info.name for info in _infos(uid, snapshot)]}."
             )
         shares = snapshot.operator_state.get(name)
@@ -98,7 +105,7 @@ class Snapshot(ABC):
     def _operator(self, uid: str) -> OperatorSnapshot:
         snapshot = self.snapshots().get(uid)
         if snapshot is None:
-            raise NoSuchState(f"There is no operator with uid '{uid}' in {self.path}; there are {[*self.snapshots()]}.")
+            raise NoSuchState(f"{self.path} has no operator with uid '{uid}', only {[*self.snapshots()]}.")
         return snapshot
 
 
@@ -116,7 +123,7 @@ def _infos(uid: str, snapshot: OperatorSnapshot) -> Iterator[StateInfo]:
             type=text,
             ttl_ms=None if form is None else form.ttl_ms,
         )
-    # Those of TTL are nobody's but its own.
+    # Timers that expire TTL entries are internal.
     if TIMERS not in snapshot.states and any(
         least for kind, least in snapshot.timers.items() if not kind.startswith(_OF_TTL)
     ):

@@ -1,4 +1,4 @@
-"""Where the keyed state of a savepoint or checkpoint is read from, block by block, in any process."""
+"""Read the keyed state of a savepoint or checkpoint block by block, in any process."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ from penstock.state.storage import MissingObject, Storage
 from penstock.state.storage_uri import open_storage
 
 _FAR_SAMPLE = 2
-"""Blocks that are fetched over a network for a look at their keys."""
+"""Number of blocks to sample from remote storage."""
 
 
 class KeyedSource(Protocol):
-    """The keyed state of one operator. It can be pickled, and then reads the same in another process."""
+    """The keyed state of one operator. Can be pickled and read in another process."""
 
     def blocks(self) -> list[int]:
-        """Those that may hold anything."""
+        """Return the blocks that can contain state."""
 
     def groups(self, block: int, wanted: range | None = None) -> Iterator[GroupChanges]:
-        """The key groups of a block, or those of them that are wanted, with all their entries."""
+        """Yield the key groups of a block, or only the wanted ones, with all their entries."""
 
     def sample(self) -> Iterator[tuple[int, Iterator[GroupChanges]]]:
-        """Of some blocks, the number and the key groups, for a look at the first: all blocks where that is cheap."""
+        """Yield blocks and their key groups for sampling keys: all blocks on local storage, a few on remote storage."""
 
     def named(self, block: int) -> str:
-        """Where a block is, for errors."""
+        """Return the location of a block for error messages."""
 
 
 class _Opened:
-    """A storage that travels as its URI."""
+    """A storage that is pickled as its URI."""
 
     def __init__(self, storage: Storage) -> None:
         self.storage = storage
@@ -50,34 +50,34 @@ class _Opened:
 
 
 class SavedBlocks:
-    """Of a savepoint. Each file is compared with its hash before anything of it is believed."""
+    """The blocks of a savepoint. Each file's hash is verified before its contents are used."""
 
     def __init__(self, storage: Storage, blocks: dict[int, SavedBlock]) -> None:
         self._opened = _Opened(storage)
         self._blocks = blocks
         self._sound: set[int] = set()
-        """The blocks whose files have their hashes."""
+        """The blocks whose hashes have been verified."""
 
     def blocks(self) -> list[int]:
-        """Return the numbers of the blocks that hold state."""
+        """Return the numbers of the blocks that contain state."""
         return sorted(self._blocks)
 
     def sample(self) -> Iterator[tuple[int, Iterator[GroupChanges]]]:
-        """Yield some blocks with their changes, for a first look."""
+        """Yield some blocks with their key groups, for sampling keys."""
         for block in self.blocks()[: _FAR_SAMPLE if self._opened.storage.far else None]:
-            # Each key group has its checksum: the file's hash would have all of it read for a look at a part.
+            # Each key group has a checksum. Verifying the file's hash would read all of it for a sample.
             yield block, read_changes(self._view(self._blocks[block]), name=self.named(block))
 
     def groups(self, block: int, wanted: range | None = None) -> Iterator[GroupChanges]:
-        """Yield the changes of a block by key group."""
+        """Yield the key groups of a block."""
         return read_changes(self.checked(block), wanted, name=self.named(block))
 
     def named(self, block: int) -> str:
-        """Return the name of a block for errors."""
+        """Return the location of a block for error messages."""
         return f"'{self._blocks[block].name}' in {self._opened.storage.where}"
 
     def checked(self, number: int) -> pa.Buffer:
-        """The file of a block, which is what was written."""
+        """Return a block's file, with its hash verified."""
         block = self._blocks[number]
         data = self._view(block)
         if number not in self._sound:
@@ -94,7 +94,7 @@ class SavedBlocks:
 
 
 class CheckpointBlocks:
-    """Of a checkpoint: bases, and the deltas since."""
+    """The blocks of a checkpoint: bases and subsequent deltas."""
 
     def __init__(self, storage: Storage, version: Version, manifest: Manifest, uid: str) -> None:
         self._opened = _Opened(storage)
@@ -111,21 +111,21 @@ class CheckpointBlocks:
         ]
 
     def blocks(self) -> list[int]:
-        """Return the numbers of the blocks that hold state."""
+        """Return the numbers of the blocks that contain state."""
         return self._blocks
 
     def sample(self) -> Iterator[tuple[int, Iterator[GroupChanges]]]:
-        """Yield some blocks with their changes, for a first look."""
+        """Yield some blocks with their key groups, for sampling keys."""
         for block in self._blocks[: _FAR_SAMPLE if self._opened.storage.far else None]:
             yield block, self.groups(block)
 
     def groups(self, block: int, wanted: range | None = None) -> Iterator[GroupChanges]:
-        """Yield the changes of a block by key group."""
+        """Yield the key groups of a block."""
         chain = ManifestChain(self._opened.storage, self._version)
         for change in block_groups(chain, self._uid, block, self._max_parallelism):
             if wanted is None or change.group in wanted:
                 yield change
 
     def named(self, block: int) -> str:
-        """Return the name of a block for errors."""
+        """Return the location of a block for error messages."""
         return f"block {block} of checkpoint {self._version.id} in {self._opened.storage.where}"

@@ -16,9 +16,9 @@ from penstock.tables.snapshot import StateInfo
 
 
 class StateTable:
-    """Made by `Savepoint.state` and `Checkpoint.state`, which look at a few keys; rows are read when asked for.
+    """A state as a table, returned by ``Savepoint.state`` and ``Checkpoint.state``. Rows are read lazily.
 
-    Values that are pickles are shown as bytes: no code of a savepoint runs, unless `allow_pickle` was said.
+    Pickled values are shown as bytes: no code from a savepoint runs, unless ``allow_pickle`` is set.
     """
 
     def __init__(self, info: StateInfo, content: Content, allow_pickle: bool = False) -> None:
@@ -36,25 +36,25 @@ class StateTable:
 
     @property
     def content(self) -> Content:
-        """What the table reads."""
+        """The contents that the table reads."""
         return self._content
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """All rows; in memory there is one key group at a time."""
+        """Yield all rows. Keeps one key group in memory at a time."""
         for part in self._content.parts():
             yield from self._content.batches(part)
 
     def to_arrow(self) -> pa.RecordBatchReader:
-        """All rows as a stream: what DuckDB and others read. `read_all()` of it is a table."""
+        """Return all rows as an Arrow stream for DuckDB and others. Its ``read_all()`` returns a table."""
         return pa.RecordBatchReader.from_batches(self.schema, self.batches())
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
         return self.to_arrow().__arrow_c_stream__(requested_schema)
 
     def to_pandas(self) -> Any:
-        """All rows, in a DataFrame. Fields of keys and of values are columns of their own: `value.price`.
+        """Return all rows as a pandas DataFrame. Fields of keys and values become columns such as ``value.price``.
 
-        Keys of several types come as text.
+        Keys of several types are shown as text.
         """
         content = self._content
         try:
@@ -66,14 +66,14 @@ class StateTable:
         return self._with_objects(frame) if self._allow_pickle else frame
 
     def to_spark(self, spark: Any) -> Any:
-        """A DataFrame of the session `spark`, whose tasks read the files themselves, a block each."""
+        """Return a DataFrame of the Spark session ``spark``. Its tasks read the files themselves, one block each."""
         from penstock.spark.state_tables import state_frame
 
         content = self._content
         return state_frame(spark, content.schema, content.parts(), content.batches)
 
     def get(self, key: Any) -> list[dict[str, Any]]:
-        """The rows of one key; of a broadcast state, of one map key. Of keyed state only one key group is read."""
+        """Return the rows of one key (for broadcast state, one map key). Keyed state reads only one key group."""
         if isinstance(self._content, KeyedContent):
             return self._content.rows_of(key)
         named = "map_key" if "map_key" in self.schema.names else None
@@ -81,7 +81,7 @@ class StateTable:
             raise PenstockError(
                 f"'{self.info.name}' of operator '{self.info.operator}' (uid '{self.info.uid}') is operator state, "
                 f"which has no keys.",
-                fix="Read all of it: to_pandas().",
+                fix="Read all of it with to_pandas().",
             )
         return [row for batch in self.batches() for row in batch.to_pylist() if row[named] == key]
 
@@ -119,7 +119,7 @@ def _objects(values: list[Any]) -> Any:
 
 
 def flattened(table: pa.Table, content: Content) -> pa.Table:
-    """The fields of keys and values as columns; those that may be missing as a whole stay in one."""
+    """Expand the fields of keys and values into columns. A struct that can be null stays in one column."""
     kind = content.type if isinstance(content, (KeyedContent, OperatorContent)) else None
     whole = set()
     if kind is not None and (kind.value.nullable or kind.other):

@@ -1,4 +1,4 @@
-"""Keys as people type them."""
+"""Parse keys typed on the command line."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from penstock.tables.table import StateTable
 
 
 def key_from_text(table: StateTable, text: str) -> Any:
-    """The key that was typed: of the type that the state's keys have."""
+    """Parse a key as the type of the state's keys."""
     content = table.content
     if not isinstance(content, KeyedContent):
         return text
@@ -22,7 +22,7 @@ def key_from_text(table: StateTable, text: str) -> Any:
         return _typed(content.key, text)
     except (ValueError, KeyError, ArithmeticError) as error:
         raise PenstockError(
-            f"The keys of state '{table.info.name}' are of type {content.key.kind}, and '{text}' is none: {error}.",
+            f"The keys of state '{table.info.name}' are of type {content.key.kind}, but '{text}' is not: {error}.",
             fix="Write a key of several fields as a JSON list: '[\"a\", 1]'.",
         ) from None
 
@@ -32,7 +32,7 @@ def _typed(shape: KeyShape, text: str) -> Any:
         return shape.find(text)
     given = json.loads(text)
     if not isinstance(given, list) or len(given) != len(shape.parts):
-        raise ValueError(f"it has the {len(shape.parts)} fields {', '.join(shape.names)}")
+        raise ValueError(f"a key has the {len(shape.parts)} fields {', '.join(shape.names)}")
     fields = [
         value if value is None or not isinstance(value, str) else _typed(part, value)
         for part, value in zip(shape.parts, given, strict=True)
@@ -41,7 +41,7 @@ def _typed(shape: KeyShape, text: str) -> Any:
 
 
 def key_in(directory: str, uid: str, state: str, text: str) -> Any:
-    """The typed key, by the first of the snapshots that has keys in this state."""
+    """Parse a key as the type in the first snapshot that has keys in this state."""
     missing: NoSuchState | None = None
     for snapshot in snapshots_in(directory):
         try:

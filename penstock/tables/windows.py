@@ -1,4 +1,4 @@
-"""The names of windows inside entry keys, as columns."""
+"""Convert window names in entry keys to columns, and back."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ import pyarrow as pa
 from penstock.runtime.windows.window import NAME_LENGTH
 
 SCOPES = ("window", "trigger", "window function")
-"""In front of the names of states that belong to a window of a key."""
+"""Name prefixes of states that belong to a window of a key."""
 
 FIELDS = [pa.field("window_start", pa.int64()), pa.field("window_end", pa.int64()), pa.field("window_id", pa.int64())]
-"""Start and end of time windows, in milliseconds, or the number of a count window; the global window has none."""
+"""Start and end of a time window in milliseconds, or the number of a count window. All null for the global window."""
 
 _PAIR = struct.Struct(">QQ")
 _BIAS = 2**63
 
 
 def in_scope(name: str) -> bool:
-    """Whether a state of this name may be one of a window's."""
+    """Return whether a state with this name can belong to windows."""
     return name.startswith(tuple(f"{scope} " for scope in SCOPES))
 
 
 def window_of(name: bytes) -> tuple[int | None, int | None, int | None]:
-    """The values of `FIELDS`."""
+    """Return the values of `FIELDS` for a window name."""
     first, second = _PAIR.unpack(name)
     if not second:
         return None, None, first - _BIAS if first else None
@@ -33,7 +33,7 @@ def window_of(name: bytes) -> tuple[int | None, int | None, int | None]:
 
 
 def name_of(start: Any, end: Any, number: Any) -> bytes:
-    """Return the bytes that a window is stored by."""
+    """Return the bytes under which a window is stored."""
     if number is not None:
         return _PAIR.pack(int(number) + _BIAS, 0)
     return bytes(NAME_LENGTH) if start is None else _PAIR.pack(int(start) + _BIAS, int(end) + _BIAS)

@@ -1,4 +1,4 @@
-"""Writing savepoints: of state made from DataFrames, and of what another savepoint holds, changed."""
+"""Write savepoints from DataFrames, or by changing another savepoint."""
 
 from __future__ import annotations
 
@@ -54,21 +54,25 @@ _PORTION = 10_000
 
 
 class BadSavepointWrite(PenstockError):
-    """A savepoint cannot be written like this. Nothing was written."""
+    """The savepoint cannot be written. Nothing was written."""
 
 
 class _Kept:
-    """An operator of the savepoint that this one is made from."""
+    """An operator of the base savepoint."""
 
     def __init__(self, saved: SavedOperator) -> None:
         self.saved = saved
         self.max_parallelism = saved.snapshot.max_parallelism
         self.changes: dict[tuple[str, str], list[Change]] = {}
-        """By state and kind of frame."""
+        """The functions to apply, by state and kind of frame."""
 
 
 class SavepointWriter:
-    """Order of calls: one of the two makers, then any changes, then `write`. Nothing happens before `write`."""
+    """Builds and writes a savepoint.
+
+    Start with ``new_savepoint`` or ``from_existing_savepoint``, add changes, then call ``write``. Nothing is
+    written before that.
+    """
 
     def __init__(self, base: Savepoint | None, max_parallelism: int) -> None:
         self._base = base
@@ -76,13 +80,17 @@ class SavepointWriter:
         self._kept: dict[str, _Kept] = {}
         self._new: dict[str, tuple[KeyedBootstrap | StateBootstrap, str]] = {}
         self._renamed: dict[str, str] = {}
-        """Uids of the base, and what they are now."""
+        """New uids by the uids in the base."""
         if base is not None:
             self._kept = {uid: _Kept(saved) for uid, saved in base.metadata.operators.items()}
 
     @classmethod
     def new_savepoint(cls, max_parallelism: int = 128) -> SavepointWriter:
-        """An empty one. `max_parallelism` must be that of the job that will begin with it: 128, unless it says so."""
+        """Start an empty savepoint.
+
+        Args:
+            max_parallelism: The max parallelism of the job that will start from the savepoint; 128 unless it sets one.
+        """
         check_parallelism(1, max_parallelism)
         return cls(None, max_parallelism)
 
@@ -90,35 +98,35 @@ class SavepointWriter:
     def from_existing_savepoint(
         cls, savepoint: Savepoint | str | os.PathLike[str], store_options: Mapping[str, Any] | None = None
     ) -> SavepointWriter:
-        """What a savepoint holds, to be changed. The savepoint itself stays as it is."""
+        """Start from the contents of a savepoint, which itself stays unchanged."""
         if not isinstance(savepoint, Savepoint):
             savepoint = Savepoint.load(savepoint, store_options)
         groups = [each.snapshot.max_parallelism for each in savepoint.operators.values() if each.keyed]
         return cls(savepoint, groups[0] if groups else 128)
 
     def with_operator(self, uid: str, bootstrap: KeyedBootstrap | StateBootstrap, name: str = "Bootstrapped") -> Self:
-        """Add an operator with this state. `name` is for people."""
+        """Add an operator with this state. ``name`` is for display."""
         if uid in self._kept or uid in self._new:
             raise BadSavepointWrite(
-                f"There is an operator with uid '{uid}' already.",
+                f"The savepoint already has an operator with uid '{uid}'.",
                 fix=f"Call remove_operator('{uid}') first to replace its state.",
             )
         self._new[uid] = bootstrap, name
         return self
 
     def remove_operator(self, uid: str) -> Self:
-        """Leave out an operator with all its state."""
+        """Remove an operator and all its state."""
         if self._new.pop(uid, None) is None:
             self._operator(uid)
             del self._kept[uid]
         return self
 
     def change_operator_identifier(self, uid: str, new_uid: str) -> Self:
-        """Give the state of an operator, or the position of a source, to the one that has this uid in the program."""
+        """Move the state of an operator, or the position of a source, to a new uid."""
         sources = {} if self._base is None else self._base.metadata.sources
         taken = new_uid in self._kept or new_uid in self._new or new_uid in {self._now(each) for each in sources}
         if taken:
-            raise BadSavepointWrite(f"The uid '{new_uid}' is taken.", fix="Remove that operator first.")
+            raise BadSavepointWrite(f"The uid '{new_uid}' is already in use.", fix="Remove that operator first.")
         if uid in self._new:
             self._new[new_uid] = self._new.pop(uid)
             return self
@@ -131,7 +139,7 @@ class SavepointWriter:
         return self
 
     def change_max_parallelism(self, max_parallelism: int) -> Self:
-        """Put all keyed state into this many key groups: the max parallelism of the job that will begin with it."""
+        """Repartition all keyed state into this many key groups: the max parallelism of the job that will use it."""
         check_parallelism(1, max_parallelism)
         self._max_parallelism = max_parallelism
         for kept in self._kept.values():
@@ -139,31 +147,41 @@ class SavepointWriter:
         return self
 
     def transform_state(self, uid: str, state: str, function: Change, frame: str = "pandas") -> Self:
-        """Let `function` change a state: it is given its table and gives one back, with the same columns.
+        """Change a state with a function that receives its table and returns one with the same columns.
 
-        `frame`: "pandas", or "arrow". Rows may be changed, added and left out; what is left as it was keeps its very
-        bytes. The table is in memory as a whole.
+        The function can change, add and remove rows. Unchanged rows keep their stored bytes. The complete table is
+        held in memory.
+
+        Args:
+            uid: The operator's uid.
+            state: The state's name.
+            function: The function that maps the old table to the new one.
+            frame: The type of the table: "pandas" or "arrow".
         """
         kept = self._operator(uid)
         assert self._base is not None
         if frame not in ("pandas", "arrow"):
-            raise BadSavepointWrite(f"frame is 'pandas' or 'arrow', not {frame!r}.")
+            raise BadSavepointWrite(f"frame must be 'pandas' or 'arrow', not {frame!r}.")
         if any(name == state and other != frame for name, other in kept.changes):
             raise BadSavepointWrite(
-                f"State '{state}' of operator '{kept.saved.snapshot.name}' (uid '{uid}') is changed as pandas and as "
-                f"Arrow.",
-                fix="Choose one.",
+                f"State '{state}' of operator '{kept.saved.snapshot.name}' (uid '{uid}') is transformed both as pandas "
+                f"and as Arrow.",
+                fix="Use the same frame for all transformations of a state.",
             )
-        # Says so at once if there is no such state.
+        # Raises an error now if the state does not exist.
         Savepoint(self._base.storage, self._base.metadata).state(self._old_uid(uid), state)
         kept.changes.setdefault((state, frame), []).append(function)
         return self
 
     def write(self, path: str | os.PathLike[str], store_options: Mapping[str, Any] | None = None) -> str:
-        """Write the savepoint to this directory, which must have none; gives its path, for `penstock run -s`."""
+        """Write the savepoint to a directory, which must not contain one.
+
+        Returns:
+            The savepoint's path, for ``penstock run -s``.
+        """
         target = savepoint_storage(os.fspath(path), store_options)
         if target.exists(METADATA) or target.list(f"{SAVED_STATE}/"):
-            raise BadSavepointWrite(f"There is a savepoint in {target.where} already.", fix="Give another directory.")
+            raise BadSavepointWrite(f"{target.where} already contains a savepoint.", fix="Choose another directory.")
         now = int(time.time() * 1000)
         try:
             operators = {uid: self._write_kept(uid, kept, target, now) for uid, kept in self._kept.items()}
@@ -194,9 +212,9 @@ class SavepointWriter:
         regrouped = saved.keyed and kept.max_parallelism != snapshot.max_parallelism
         if regrouped and any(shares.mode == GROUPED for shares in snapshot.operator_state.values()):
             raise BadSavepointWrite(
-                f"Operator '{snapshot.name}' (uid '{uid}') has raw keyed state, bytes of which nobody knows the keys: "
+                f"Operator '{snapshot.name}' (uid '{uid}') has raw keyed state, whose keys are unknown to Penstock, so "
                 f"its key groups cannot be changed.",
-                fix="Leave its max parallelism as it is, or remove_operator it.",
+                fix="Keep its max parallelism, or call remove_operator.",
             )
         source = SavedBlocks(self._base.storage, saved.blocks)
         rewrites: dict[str, list[tuple[bytes, bytes]]] = {}
@@ -251,7 +269,7 @@ class SavepointWriter:
         kept = self._kept.get(uid)
         if kept is None:
             where = "A new savepoint" if self._base is None else f"The savepoint in {self._base.path}"
-            raise BadSavepointWrite(f"{where} has no operator with uid '{uid}'; it has {sorted(self._kept)}.")
+            raise BadSavepointWrite(f"{where} has no operator with uid '{uid}', only {sorted(self._kept)}.")
         return kept
 
     def _metadata(self, operators: dict[str, SavedOperator], now: int) -> Metadata:
@@ -290,7 +308,7 @@ class SavepointWriter:
 
 
 def _dropped(snapshot: OperatorSnapshot, rewrites: Mapping[str, Any]) -> set[int]:
-    """The numbers of entries that are written anew, or that mean nothing any more."""
+    """Return the ids of states whose entries are rewritten or no longer valid."""
     numbers = {state_id(cursor_name(name)) for name in snapshot.ttl}
     for name in rewrites:
         if name == TIMERS and name not in snapshot.states:
@@ -330,7 +348,7 @@ def _put(run: Run, entries: Iterator[tuple[bytes, bytes]]) -> None:
 def _write_blocks(
     target: SharedStorage, changes: Iterable[GroupChanges], max_parallelism: int
 ) -> tuple[dict[int, SavedBlock], dict[str, dict[int, int]]]:
-    """Write files of blocks, one key group at a time; the blocks, and the first timers by kind and block."""
+    """Write block files, one key group at a time. Return the blocks, and the first timers by kind and block."""
     timers: dict[str, dict[int, int]] = {}
     blocks: dict[int, SavedBlock] = {}
     whole = (merge_changes([change], as_base=True) for change in changes)

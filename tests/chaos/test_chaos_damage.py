@@ -1,4 +1,4 @@
-"""How the rig makes files wrong, and which ones."""
+"""How the rig damages files, and which ones."""
 
 import errno
 import os
@@ -19,7 +19,7 @@ from penstock.testing.snapshots import read_values
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_a_cut_makes_a_file_shorter_and_a_flip_changes_one_bit(tmp_path: Path, seed: int) -> None:
+def test_a_cut_truncates_a_file_and_a_flip_changes_one_bit(tmp_path: Path, seed: int) -> None:
     path = tmp_path / "file"
     content = bytes(range(100))
     path.write_bytes(content)
@@ -30,7 +30,7 @@ def test_a_cut_makes_a_file_shorter_and_a_flip_changes_one_bit(tmp_path: Path, s
     assert len(path.read_bytes()) < 100
 
 
-def test_every_file_that_is_needed_is_there_and_without_it_the_state_cannot_be_read(tmp_path: Path) -> None:
+def test_every_needed_file_exists_and_is_required_to_read_the_state(tmp_path: Path) -> None:
     lineage = run_victim(tmp_path, 200)
     storage = LocalStorage(lineage)
     names = needed_files(storage)
@@ -86,7 +86,7 @@ print(attempt(lambda: (root / "new").write_text("x")), attempt(lambda: (root / "
         (storage_faults.SLOW, [0, 0, 0, 0]),
     ],
 )
-def test_storage_fails_as_the_control_file_says_and_only_below_its_directories(
+def test_storage_fails_as_configured_and_only_below_its_directories(
     tmp_path: Path, what: int, expected: list[int]
 ) -> None:
     root = tmp_path / "root"

@@ -1,4 +1,4 @@
-"""Records come to a server each once and in the order of their key, whatever becomes of the server and its answers."""
+"""Records reach a server exactly once and in order by key, whatever happens to the server and its answers."""
 
 import random
 import threading
@@ -26,7 +26,7 @@ def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Unreliable:
-    """A lane that fails every third time: half of these before it does anything, half when all is done."""
+    """A lane that fails every third call, alternately before and after it writes."""
 
     def __init__(self, brought: list[int], lane: int) -> None:
         self.brought = brought
@@ -57,7 +57,7 @@ def until(true: Callable[[], bool]) -> None:
         met.wait(0.005)
 
 
-def test_each_record_once_those_of_a_key_in_order_and_none_far_ahead() -> None:
+def test_records_are_written_once_in_order_by_key_and_not_too_far_ahead() -> None:
     brought: list[int] = []
     lanes = [Unreliable(brought, lane) for lane in range(4)]
     feeder = Feeder(lanes, read=lambda: max(0, len(brought) - 10))
@@ -75,7 +75,7 @@ def test_each_record_once_those_of_a_key_in_order_and_none_far_ahead() -> None:
     assert all(numbers == sorted(numbers) for numbers in by_key.values())
 
 
-def test_no_more_waits_than_the_job_is_to_find() -> None:
+def test_the_feeder_stays_a_limited_distance_ahead_of_the_job() -> None:
     brought: list[int] = []
     feeder = Feeder([Unreliable(brought, 0)], read=lambda: 50)
     feeder.start()
@@ -84,7 +84,7 @@ def test_no_more_waits_than_the_job_is_to_find() -> None:
     assert brought == list(range(50 + AHEAD))
 
 
-def test_another_feeder_goes_on_where_the_first_one_was() -> None:
+def test_another_feeder_continues_where_the_first_stopped() -> None:
     brought: list[int] = []
     lanes = [Unreliable(brought, lane) for lane in range(2)]
     first = Feeder(lanes, read=lambda: 0)
@@ -99,7 +99,7 @@ def test_another_feeder_goes_on_where_the_first_one_was() -> None:
     assert sorted(brought) == list(range(1000))
 
 
-def test_a_lane_that_cannot_go_on_says_why() -> None:
+def test_a_failing_lane_reports_its_error() -> None:
     class Broken(Unreliable):
         def put(self, numbers: list[int], dice: random.Random) -> None:
             raise ValueError("no such table")
@@ -112,7 +112,7 @@ def test_a_lane_that_cannot_go_on_says_why() -> None:
 
 
 class Careful(random.Random):
-    """Gives no transaction up, and holds none."""
+    """Neither rolls back transactions nor holds them open."""
 
     def random(self) -> float:
         return 1.0
@@ -133,7 +133,7 @@ def rows(conninfo: str) -> list[int]:
         return [number for (number,) in connection.execute("SELECT number FROM events ORDER BY id")]
 
 
-def test_a_transaction_that_died_with_the_server_is_done_again() -> None:
+def test_a_transaction_lost_with_the_server_is_repeated() -> None:
     server = PostgresServer().start()
     try:
         with psycopg.connect(server.conninfo()) as connection:
@@ -154,7 +154,9 @@ def test_a_transaction_that_died_with_the_server_is_done_again() -> None:
         server.close()
 
 
-def test_a_transaction_whose_answer_was_lost_is_looked_up(table: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_transaction_without_confirmation_is_not_repeated_if_it_committed(
+    table: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     lane = Inserting(table, 0)
     commit = psycopg.Connection.commit
 
@@ -172,7 +174,7 @@ def test_a_transaction_whose_answer_was_lost_is_looked_up(table: str, monkeypatc
     assert rows(table) == NUMBERS[:4]
 
 
-def test_a_transaction_that_is_half_there_is_told(table: str) -> None:
+def test_a_partially_visible_transaction_is_reported(table: str) -> None:
     lane = Inserting(table, 0)
     lane.put(NUMBERS[:1], Careful())
     lane._doubtful = True
@@ -181,7 +183,7 @@ def test_a_transaction_that_is_half_there_is_told(table: str) -> None:
     lane.close()
 
 
-def test_an_entry_whose_answer_was_lost_is_not_added_twice(mortal_redis: RedisServer) -> None:
+def test_an_entry_without_confirmation_is_not_added_twice(mortal_redis: RedisServer) -> None:
     lane = Adding(mortal_redis, "records:0")
     lane.put([0, 1, 2], Careful())
     lane.put([1, 2, 3], Careful())
@@ -196,7 +198,7 @@ def test_an_entry_whose_answer_was_lost_is_not_added_twice(mortal_redis: RedisSe
     lane.close()
 
 
-def test_an_entry_that_never_can_be_added_is_told(mortal_redis: RedisServer) -> None:
+def test_an_entry_that_can_never_be_added_is_reported(mortal_redis: RedisServer) -> None:
     import redis
 
     lane = Adding(mortal_redis, "records:0")

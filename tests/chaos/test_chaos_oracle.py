@@ -1,4 +1,4 @@
-"""The rig must not be green by accident: what is planted in a good run's output and state, the oracle finds."""
+"""The rig must not pass by accident: the oracle finds every error planted in a good run's output and state."""
 
 import json
 from pathlib import Path
@@ -20,7 +20,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def out(finished: Path, tmp_path: Path) -> Path:
-    """A copy of the output, to be spoilt."""
+    """Return a copy of the output for tests to corrupt."""
     for path in (finished / "out").glob("part-*"):
         (tmp_path / path.name).write_bytes(path.read_bytes())
     return tmp_path
@@ -31,7 +31,7 @@ def verdict(out: Path) -> list[str]:
 
 
 def a_part(out: Path, what: str) -> tuple[Path, list[str]]:
-    """A part file that has a line of this kind, which is put first."""
+    """Return a part file that has a line of this kind, with that line first."""
     for path in sorted(out.glob("part-*")):
         lines = path.read_text().splitlines(keepends=True)
         chosen = [text for text in lines if json.loads(text)[0] == what]
@@ -40,7 +40,7 @@ def a_part(out: Path, what: str) -> tuple[Path, list[str]]:
     raise AssertionError(what)
 
 
-def test_a_good_run_is_found_good(finished: Path, out: Path) -> None:
+def test_a_good_run_has_no_violations(finished: Path, out: Path) -> None:
     assert verdict(out) == []
     lineage = next((finished / "checkpoints" / "chaos").iterdir())
     states, timers = committed_states(lineage, FileEnds(finished).where())
@@ -50,7 +50,7 @@ def test_a_good_run_is_found_good(finished: Path, out: Path) -> None:
 
 
 @pytest.mark.parametrize("what", ["record", "list", "timer", "window", "first", "second"])
-def test_a_line_that_is_lost_doubled_or_changed_is_found(out: Path, what: str) -> None:
+def test_a_lost_duplicate_or_changed_line_is_reported(out: Path, what: str) -> None:
     path, lines = a_part(out, what)
     path.write_text("".join(lines[1:]))
     (lost,) = verdict(out)
@@ -58,30 +58,30 @@ def test_a_line_that_is_lost_doubled_or_changed_is_found(out: Path, what: str) -
 
     path.write_text("".join([lines[0], *lines]))
     (twice,) = verdict(out)
-    assert twice.startswith(f'twice: ["{what}"')
+    assert twice.startswith(f'duplicate: ["{what}"')
 
     changed = json.loads(lines[0])
     changed[2] += 1_000_000
     path.write_text("".join([json.dumps(changed) + "\n", *lines[1:]]))
     lost, never = verdict(out)
     assert lost.startswith(f'lost: ["{what}"')
-    assert never.startswith(f'never to be given: ["{what}"')
+    assert never.startswith(f'unexpected: ["{what}"')
 
 
-def test_a_part_file_cut_in_the_middle_of_a_line_is_found(out: Path) -> None:
+def test_a_truncated_part_file_is_reported(out: Path) -> None:
     path, lines = a_part(out, "record")
     path.write_text("".join(lines)[:-5])
     assert any(wrong.startswith("not a line of this job") for wrong in verdict(out))
 
 
-def test_no_output_and_output_of_two_runs_are_found(out: Path, tmp_path: Path) -> None:
+def test_missing_output_and_output_of_two_runs_are_reported(out: Path, tmp_path: Path) -> None:
     assert oracle.check_output({}, oracle.expected(range(TOTAL))) == ["no output is visible"]
     (tmp_path / "part-another-1-0-0").write_text("")
     (wrong,) = verdict(out)
     assert "2 runs have written" in wrong
 
 
-def test_a_run_that_was_given_up_may_lack_output_but_not_have_it_twice(out: Path) -> None:
+def test_an_abandoned_run_can_lack_output_but_not_duplicate_it(out: Path) -> None:
     runs = oracle.read_output(out)
     (last,) = runs
     _, lines = a_part(out, "record")
@@ -94,7 +94,7 @@ def test_a_run_that_was_given_up_may_lack_output_but_not_have_it_twice(out: Path
 @pytest.mark.parametrize(
     ("operator", "state"), [("first", "n"), ("first", "ids"), ("first", "note"), ("second", "n"), ("second", "total")]
 )
-def test_a_wrong_a_missing_and_a_superfluous_state_are_found(finished: Path, operator: str, state: str) -> None:
+def test_wrong_missing_and_unexpected_state_is_reported(finished: Path, operator: str, state: str) -> None:
     wanted = oracle.expected(range(TOTAL))
     output = next(iter(oracle.read_output(finished / "out").values()))
     lineage = next((finished / "checkpoints" / "chaos").iterdir())
@@ -107,7 +107,7 @@ def test_a_wrong_a_missing_and_a_superfluous_state_are_found(finished: Path, ope
 
 
 @pytest.mark.parametrize("operator", ["first", "second"])
-def test_a_tag_of_another_attempt_is_found(finished: Path, operator: str) -> None:
+def test_a_tag_of_another_attempt_is_reported(finished: Path, operator: str) -> None:
     output = next(iter(oracle.read_output(finished / "out").values()))
     lineage = next((finished / "checkpoints" / "chaos").iterdir())
     states, _ = committed_states(lineage, FileEnds(finished).where())
@@ -119,7 +119,7 @@ def test_a_tag_of_another_attempt_is_found(finished: Path, operator: str) -> Non
     assert f"record {number} has tag" in wrong
 
 
-def test_a_job_that_is_not_over_has_timers_and_state_the_oracle_does_not_want(finished: Path) -> None:
+def test_an_unfinished_job_does_not_match_the_oracle(finished: Path) -> None:
     lineage = next((finished / "checkpoints" / "chaos").iterdir())
     states, _ = committed_states(lineage, FileEnds(finished).where())
     output = next(iter(oracle.read_output(finished / "out").values()))

@@ -1,4 +1,4 @@
-"""Processes as the rig sees them: named so that no other is ever hit, and found below their driver."""
+"""The rig identifies processes safely, and finds those below their driver."""
 
 import os
 import signal
@@ -11,10 +11,10 @@ PARENT = """
 import subprocess, sys
 subprocess.Popen([sys.executable, "-c", "import os; print(os.getpid(), flush=True); input()"], stdin=0).wait()
 """
-"""The child prints its own number: until its program has started, /proc shows no command line for it."""
+"""The child prints its own pid: until its program has started, /proc shows no command line for it."""
 
 
-def test_what_is_below_a_process_is_found_and_a_number_used_again_is_not_hit() -> None:
+def test_child_processes_are_found_and_reused_pids_are_not_signalled() -> None:
     parent = subprocess.Popen([sys.executable, "-c", PARENT], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert parent.stdout is not None
     child = process(int(parent.stdout.readline()))

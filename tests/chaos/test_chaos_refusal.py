@@ -1,4 +1,4 @@
-"""A damaged checkpoint: what the next driver may do, and what the rig says of one that does something else."""
+"""A damaged checkpoint: what the next driver can do, and how the rig reports anything else."""
 
 import random
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from chaos.progress import Progress
 
 
 class NextDriver:
-    """Ends at once with `code`, having said `says`; or says epochs without end."""
+    """Exits immediately with `code` after logging `says`; or reports epochs without end."""
 
     def __init__(self, log: Path, says: str, code: int | None, does: Callable[[], None]) -> None:
         self.log = log
@@ -41,7 +41,7 @@ class NextDriver:
         return self._code is not None
 
     def get(self) -> list[str]:
-        # One at a time: what the rig counts are epochs, not words.
+        # One at a time: the rig counts epochs, not words.
         self.empty = iter([True, False] * 50).__next__  # type: ignore[method-assign]
         return ["epoch", "1"]
 
@@ -63,7 +63,7 @@ class PretendedRig:
 
 @pytest.fixture
 def damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A finished run, of which the rig will cut off the manifest before the last."""
+    """Return a manifest of a finished run, the second-newest, which the rig will truncate."""
     lineage = run_victim(tmp_path, 200)
     path = sorted((lineage / "manifests").iterdir())[-2]
     monkeypatch.setattr("chaos.faults.choose_needed", lambda lineage, dice: (path, "cut"))
@@ -75,36 +75,36 @@ def damage(rig: PretendedRig) -> str:
     return Faults(rig)._damage_checkpoint(dead, "local[2]", random.Random(1))  # type: ignore[arg-type]
 
 
-def test_a_driver_that_names_the_file_and_ends_is_right_and_the_file_is_put_back(damaged: Path, tmp_path: Path) -> None:
+def test_a_driver_that_names_the_file_and_exits_passes_and_the_file_is_restored(damaged: Path, tmp_path: Path) -> None:
     content = damaged.read_bytes()
-    told = damage(PretendedRig(tmp_path, f"manifests/{damaged.name} is damaged", 1))
-    assert "refused and named it" in told
+    reported = damage(PretendedRig(tmp_path, f"manifests/{damaged.name} is damaged", 1))
+    assert "refused and named it" in reported
     assert damaged.read_bytes() == content
 
 
-def test_a_driver_that_ends_without_naming_the_file(damaged: Path, tmp_path: Path) -> None:
+def test_a_driver_that_exits_without_naming_the_file_is_a_violation(damaged: Path, tmp_path: Path) -> None:
     with pytest.raises(Violation, match="does not name it"):
         damage(PretendedRig(tmp_path, "KeyError: 3", 1))
 
 
-def test_a_driver_that_ends_as_if_all_were_well(damaged: Path, tmp_path: Path) -> None:
-    with pytest.raises(Violation, match="ended with 0"):
+def test_a_driver_that_exits_with_success_is_a_violation(damaged: Path, tmp_path: Path) -> None:
+    with pytest.raises(Violation, match="exited with 0"):
         damage(PretendedRig(tmp_path, f"read {damaged.name}", 0))
 
 
-def test_a_driver_that_goes_on(damaged: Path, tmp_path: Path) -> None:
-    with pytest.raises(Violation, match="the job went on for 25 epochs"):
+def test_a_driver_that_keeps_running_is_a_violation(damaged: Path, tmp_path: Path) -> None:
+    with pytest.raises(Violation, match="the job ran for 25 epochs"):
         damage(PretendedRig(tmp_path, "", None))
 
 
-def test_a_driver_that_changes_a_file_when_it_refuses(damaged: Path, tmp_path: Path) -> None:
+def test_a_driver_that_changes_a_file_is_a_violation(damaged: Path, tmp_path: Path) -> None:
     other = sorted(damaged.parent.iterdir())[0]
     rig = PretendedRig(tmp_path, damaged.name, 1, lambda: other.write_bytes(b""))
     with pytest.raises(Violation, match=f"changed {other}"):
         damage(rig)
 
 
-def test_a_driver_that_removes_what_is_needed_or_visible(damaged: Path, tmp_path: Path) -> None:
+def test_a_driver_that_removes_needed_or_visible_files_is_a_violation(damaged: Path, tmp_path: Path) -> None:
     delta = sorted(damaged.parent.parent.glob("deltas/*/*"))[0]
     with pytest.raises(Violation, match=f"removed .*{delta.name}, which the newest checkpoint needs"):
         damage(PretendedRig(tmp_path, damaged.name, 1, delta.unlink))

@@ -1,4 +1,4 @@
-"""The rig's own logic, with drivers that are no processes: what it does, what it remembers, when it complains."""
+"""The rig's own logic with simulated drivers: what it does, what it remembers, and which violations it reports."""
 
 import shutil
 from collections.abc import Callable, Iterator
@@ -25,7 +25,7 @@ PLAN = [
 
 
 class Words:
-    """Says all that a rig may wait for: a session, epochs without end, and when the input has one, that it is over."""
+    """Sends every message that a rig can wait for: a session, endless epochs, and `finished` once the input ends."""
 
     def __init__(self, work: Path) -> None:
         self._said = self._words(work)
@@ -70,7 +70,7 @@ class PretendedDriver:
 
 @pytest.fixture
 def make_rig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Rig]:
-    """A rig whose faults are only noted in `done`."""
+    """Return a factory of rigs whose faults are only recorded in `done`."""
 
     def make(done: list[str], say: Callable[[str], None] = lambda text: None, minutes: float | None = None) -> Rig:
         monkeypatch.setattr(rig_module, "Driver", PretendedDriver)
@@ -94,7 +94,7 @@ def make_rig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., R
 EVERYTHING = ["worker", "disk-full", "driver", "driver-jvm", "pause", "replica-cut"]
 
 
-def test_a_plan_is_done_in_order_and_a_good_job_is_found_good(make_rig: Callable[..., Rig]) -> None:
+def test_a_plan_runs_in_order_and_a_good_job_has_no_violations(make_rig: Callable[..., Rig]) -> None:
     done: list[str] = []
     rig = make_rig(done)
     assert rig.run()
@@ -104,7 +104,7 @@ def test_a_plan_is_done_in_order_and_a_good_job_is_found_good(make_rig: Callable
     assert [outcome.kind for outcome in rig.progress.outcomes] == EVERYTHING
 
 
-def test_a_run_that_was_interrupted_goes_on_where_it_was(make_rig: Callable[..., Rig]) -> None:
+def test_an_interrupted_run_continues_where_it_stopped(make_rig: Callable[..., Rig]) -> None:
     class Interrupt:
         def __init__(self, after: int) -> None:
             self.left = after
@@ -125,13 +125,13 @@ def test_a_run_that_was_interrupted_goes_on_where_it_was(make_rig: Callable[...,
     assert last.progress.violations == []
 
 
-def test_a_fault_without_anybody_to_meet_is_noted_as_missed(
+def test_a_fault_without_a_target_is_recorded_as_missed(
     make_rig: Callable[..., Rig], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rig = make_rig([])
 
     def inject(self: Faults, kind: str, *rest: Any) -> str:
-        raise Missed("no worker was there")
+        raise Missed("no worker was running")
 
     monkeypatch.setattr(Faults, "inject", inject)
     assert rig.run()
@@ -141,21 +141,19 @@ def test_a_fault_without_anybody_to_meet_is_noted_as_missed(
     assert rig.progress.violations == []
 
 
-def test_a_rig_that_mostly_meets_nobody_is_blind_and_its_run_no_success() -> None:
+def test_a_rig_whose_faults_mostly_miss_is_reported_as_blind() -> None:
     outcomes = [Outcome(number, "worker", "", 1.0, missed=number < 2) for number in range(3)]
     outcomes += [Outcome(number, "pause", "", 1.0, missed=number < 2) for number in range(4)]
-    assert blind(outcomes) == ["worker: 2 of 3 found nothing to be done to; the rig is blind"]
+    assert blind(outcomes) == ["worker: 2 of 3 faults found no target; the rig is blind"]
 
 
-def test_time_that_is_up_ends_the_run_before_the_next_fault(make_rig: Callable[..., Rig]) -> None:
+def test_an_expired_time_limit_ends_the_run_before_the_next_fault(make_rig: Callable[..., Rig]) -> None:
     done: list[str] = []
     assert not make_rig(done, minutes=0).run()
     assert done == []
 
 
-def test_a_run_of_another_plan_or_that_is_over_is_not_gone_on_with(
-    make_rig: Callable[..., Rig], tmp_path: Path
-) -> None:
+def test_a_finished_run_or_one_with_another_plan_starts_over(make_rig: Callable[..., Rig], tmp_path: Path) -> None:
     rig = make_rig([])
     rig.run()
     work = tmp_path / "work"
@@ -166,7 +164,7 @@ def test_a_run_of_another_plan_or_that_is_over_is_not_gone_on_with(
     assert Progress.load(work, "another plan").outcomes == []
 
 
-def test_a_record_lost_in_the_end_is_a_violation(make_rig: Callable[..., Rig], tmp_path: Path) -> None:
+def test_a_lost_record_is_a_violation(make_rig: Callable[..., Rig], tmp_path: Path) -> None:
     def spoil(text: str) -> None:
         if text.startswith("the job has finished"):
             path = next((tmp_path / "work" / "out").glob("part-*"))

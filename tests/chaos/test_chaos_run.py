@@ -1,4 +1,4 @@
-"""The whole rig without a JVM: real processes that are killed, real files that are damaged."""
+"""The complete rig without a JVM: real processes are killed, and real files damaged."""
 
 import subprocess
 import sys
@@ -23,22 +23,22 @@ def chaos(work: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.slow
-def test_a_run_that_is_stopped_and_gone_on_with_ends_with_nothing_lost_or_twice(tmp_path: Path) -> None:
+def test_a_stopped_and_continued_run_loses_and_duplicates_nothing(tmp_path: Path) -> None:
     work = tmp_path / "work"
     stopped = chaos(work, "--minutes", "0.05")
     assert stopped.returncode == 3, stopped.stdout + stopped.stderr
-    assert "To go on: python -m chaos" in stopped.stdout
+    assert "To continue: python -m chaos" in stopped.stdout
     assert work.exists()
     done = chaos(work)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "Nothing was lost, nothing came twice, and state equals the oracle's." in done.stdout
+    assert "No record was lost or duplicated, and the state equals the oracle's." in done.stdout
     assert not work.exists()
     table = (tmp_path / "table").read_text()
     assert f"{KILLS} faults" in table
     assert all(f"| {kind} | " in table for kind in ("checkpoint", "stop", "savepoint", "rescale"))
 
 
-def test_a_fault_that_cannot_be_is_refused_with_those_that_can(tmp_path: Path) -> None:
+def test_an_impossible_fault_is_rejected_with_the_possible_ones(tmp_path: Path) -> None:
     done = chaos(tmp_path / "work", "--kinds", "executor")
     assert done.returncode == 2
-    assert "no fault 'executor' for filesystem; there are: driver, checkpoint, stop, savepoint, rescale" in done.stderr
+    assert "fault 'executor' does not apply to filesystem; choose from: driver, checkpoint, stop" in done.stderr

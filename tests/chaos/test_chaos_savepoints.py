@@ -1,4 +1,4 @@
-"""What the rig asks of a job, and what it makes of the savepoints that the job has made."""
+"""The rig's requests to a job, and its checks of the savepoints that the job made."""
 
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from penstock.testing import JobHarness
 
 @pytest.fixture
 def rig(tmp_path: Path) -> Rig:
-    """Of a job that was saved after two epochs."""
+    """Return a rig for a job with a savepoint after two epochs."""
     rig = Rig(tmp_path / "work", "filesystem", [], print)
     env = StreamExecutionEnvironment.get_execution_environment()
     build(env, str(tmp_path / "total"), str(tmp_path / "out"), 40, 0)
@@ -36,21 +36,21 @@ def the_savepoint(rig: Rig) -> Any:
     return savepoint_storage(str(path))
 
 
-def test_a_savepoint_that_holds_what_it_has_read_is_right(rig: Rig) -> None:
+def test_a_savepoint_with_the_state_of_its_records_passes(rig: Rig) -> None:
     assert check_savepoints(rig.work, rig.ends) == []
 
 
-def test_one_that_has_read_more_than_it_holds_is_found(rig: Rig) -> None:
+def test_a_savepoint_that_lacks_state_is_reported(rig: Rig) -> None:
     storage = the_savepoint(rig)
     metadata = load_savepoint(storage)
     source = msgspec.structs.replace(metadata.sources["numbers"], records=metadata.sources["numbers"].records + 40)
     storage.delete(METADATA)
     publish_metadata(storage, msgspec.structs.replace(metadata, sources={"numbers": source}))
     [violation] = check_savepoints(rig.work, rig.ends)
-    assert "it has read 120 records, and holds state of 80" in violation
+    assert "it has read 120 records, but holds state of 80" in violation
 
 
-def test_one_that_is_not_complete_is_none_and_a_damaged_one_is_found(rig: Rig) -> None:
+def test_an_incomplete_savepoint_is_ignored_and_a_damaged_one_is_reported(rig: Rig) -> None:
     storage = the_savepoint(rig)
     data = bytearray(storage.read(METADATA))
     storage.delete(METADATA)
@@ -61,7 +61,7 @@ def test_one_that_is_not_complete_is_none_and_a_damaged_one_is_found(rig: Rig) -
     assert "is damaged" in violation
 
 
-def test_what_two_runs_of_a_stopped_job_gave_is_looked_at_together(tmp_path: Path) -> None:
+def test_the_output_of_all_runs_of_a_stopped_job_is_combined(tmp_path: Path) -> None:
     run_victim(tmp_path, 200)
     [whole] = oracle.read_output(tmp_path / "out").values()
     first, second = oracle.Output(), oracle.Output()
@@ -70,10 +70,10 @@ def test_what_two_runs_of_a_stopped_job_gave_is_looked_at_together(tmp_path: Pat
     wanted = oracle.expected(range(200))
     assert oracle.check_output({"all": oracle.together({"1": first, "2": second})}, wanted) == []
     twice = oracle.check_output({"all": oracle.together({"1": whole, "2": second})}, wanted)
-    assert twice[0].startswith("twice: ")
+    assert twice[0].startswith("duplicate: ")
 
 
-def test_a_request_is_read_once_and_not_by_a_later_driver(tmp_path: Path) -> None:
+def test_a_request_is_read_once_and_never_by_a_later_driver(tmp_path: Path) -> None:
     ask(tmp_path, Request(RESCALE, 3))
     assert asked(tmp_path) == Request(RESCALE, 3)
     assert asked(tmp_path) is None
@@ -82,11 +82,11 @@ def test_a_request_is_read_once_and_not_by_a_later_driver(tmp_path: Path) -> Non
     assert asked(tmp_path) is None
 
 
-def test_a_savepoint_that_could_not_be_made_is_an_answer_too() -> None:
+def test_a_failed_savepoint_is_reported() -> None:
     def full() -> str:
         raise PenstockError("the disk\nis full")
 
-    told: list[tuple[str, str]] = []
-    assert answered(full, lambda *words: told.append(words), "saved") is None
-    assert answered(lambda: "/a/path", lambda *words: told.append(words), "saved") == "/a/path"
-    assert told == [("refused", "the disk is full"), ("saved", "/a/path")]
+    said: list[tuple[str, str]] = []
+    assert answered(full, lambda *words: said.append(words), "saved") is None
+    assert answered(lambda: "/a/path", lambda *words: said.append(words), "saved") == "/a/path"
+    assert said == [("refused", "the disk is full"), ("saved", "/a/path")]

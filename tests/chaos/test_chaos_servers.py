@@ -1,4 +1,4 @@
-"""The whole rig without a JVM, with a real server at the job's ends that is killed as well."""
+"""The complete rig without a JVM, with a real server as source or sink that is killed as well."""
 
 import subprocess
 import sys
@@ -28,42 +28,40 @@ def chaos(work: Path, ends: str, *words: str) -> subprocess.CompletedProcess[str
 
 @pytest.mark.slow
 @pytest.mark.parametrize("ends", ["postgres", "redis"])
-def test_a_server_that_is_killed_again_and_again_costs_no_record_and_gives_none_twice(
-    tmp_path: Path, ends: str
-) -> None:
+def test_a_repeatedly_killed_server_loses_and_duplicates_nothing(tmp_path: Path, ends: str) -> None:
     work = tmp_path / "work"
     stopped = chaos(work, ends, "--minutes", "0.05")
     assert stopped.returncode == 3, stopped.stdout + stopped.stderr
-    assert "To go on: python -m chaos" in stopped.stdout
+    assert "To continue: python -m chaos" in stopped.stdout
     done = chaos(work, ends)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "Nothing was lost, nothing came twice, and state equals the oracle's." in done.stdout
+    assert "No record was lost or duplicated, and the state equals the oracle's." in done.stdout
     assert not work.exists()
     assert "| server | " in (tmp_path / "table").read_text()
 
 
 @pytest.mark.slow
-def test_a_job_whose_sink_forgets_what_it_wrote_is_found_out(tmp_path: Path) -> None:
+def test_a_sink_that_loses_its_ledger_is_reported_by_the_rig(tmp_path: Path) -> None:
     def forget(text: str) -> None:
         if " driver " in text:
             # The driver is dead, and the next one commits the last epoch again.
             with psycopg.connect(rig.ends.where()["address"]) as connection:
                 connection.execute("DELETE FROM penstock_ledger")
 
-    # Several: one that dies before it has committed its last epoch forgets nothing.
+    # Several: a driver that dies before it has committed its last epoch loses nothing.
     plan = make_plan(5, 4, ["driver"], [HARNESS], SERVER_MIX)
     rig = Rig(tmp_path / "work", "filesystem", plan, forget, make_ends=PostgresEnds)
     try:
         assert rig.run()
     finally:
         rig.ends.remove()
-    assert any(violation.startswith("twice: ") for violation in rig.progress.violations), rig.progress.violations
+    assert any(violation.startswith("duplicate: ") for violation in rig.progress.violations), rig.progress.violations
 
 
-def test_what_cannot_be_with_a_server_is_refused(tmp_path: Path) -> None:
+def test_impossible_options_for_a_server_are_rejected(tmp_path: Path) -> None:
     disk = chaos(tmp_path / "work", "redis", "--kinds", "disk-slow")
     assert disk.returncode == 2
-    assert "no fault 'disk-slow' for filesystem and redis; there are: driver, checkpoint, stop" in disk.stderr
+    assert "fault 'disk-slow' does not apply to filesystem and redis; choose from: driver, checkpoint" in disk.stderr
     memory = chaos(tmp_path / "work", "postgres", "--backend", "memory")
     assert memory.returncode == 2
-    assert "a job on memory begins anew with every driver" in memory.stderr
+    assert "every driver starts from scratch" in memory.stderr

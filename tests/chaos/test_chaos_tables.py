@@ -1,4 +1,4 @@
-"""Between PostgreSQL's tables, too, the rig must not be green by accident: what is planted in them, it finds."""
+"""With PostgreSQL, too, the rig must not pass by accident: it finds every error planted in the tables."""
 
 from pathlib import Path
 from typing import Any
@@ -42,7 +42,7 @@ def verdict(conninfo: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def finished(postgres_server: PostgresServer, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
-    """The database and the lineage of a job that has come to its end."""
+    """Return the database and the lineage of a finished job."""
     conninfo = postgres_server.conninfo(postgres_server.new_database())
     lineage = tmp_path_factory.mktemp("tables") / "lineage"
     fill(conninfo)
@@ -53,7 +53,7 @@ def finished(postgres_server: PostgresServer, tmp_path_factory: pytest.TempPathF
 
 @pytest.fixture
 def spoil(finished: tuple[str, Path]) -> Any:
-    """Changes the tables as told, for this test only; returns the verdict on them."""
+    """Return a function that runs a statement on the tables and returns the verdict. Undone after the test."""
     conninfo, _ = finished
     with psycopg.connect(conninfo) as kept:
         tables = {name: kept.execute(f"SELECT * FROM {name}".encode()).fetchall() for name in ("results", "counts")}
@@ -71,7 +71,7 @@ def spoil(finished: tuple[str, Path]) -> Any:
             cursor.executemany(f"INSERT INTO {name} VALUES ({places})".encode(), rows)
 
 
-def test_a_good_run_is_found_good_and_looking_at_its_state_writes_nothing(finished: tuple[str, Path]) -> None:
+def test_a_good_run_has_no_violations_and_reading_its_state_writes_nothing(finished: tuple[str, Path]) -> None:
     conninfo, lineage = finished
     assert verdict(conninfo) == []
     states, timers = committed_states(lineage, {"kind": "postgres", "address": conninfo})
@@ -81,17 +81,17 @@ def test_a_good_run_is_found_good_and_looking_at_its_state_writes_nothing(finish
 
 
 @pytest.mark.parametrize("what", ["record", "list", "timer", "window", "first", "second"])
-def test_a_row_that_is_lost_doubled_or_changed_is_found(spoil: Any, what: str) -> None:
+def test_a_lost_duplicate_or_changed_row_is_reported(spoil: Any, what: str) -> None:
     one = f"ctid = (SELECT min(ctid) FROM results WHERE what = '{what}')"
     (twice,) = spoil(f"INSERT INTO results SELECT * FROM results WHERE {one}")
-    assert twice.startswith(f'twice: ["{what}"')
+    assert twice.startswith(f'duplicate: ["{what}"')
     assert spoil(f"DELETE FROM results WHERE {one}") == []
     lost, never = spoil(f"UPDATE results SET second = second + 1000000 WHERE {one}")
     assert lost.startswith(f'lost: ["{what}"')
-    assert never.startswith(f'never to be given: ["{what}"')
+    assert never.startswith(f'unexpected: ["{what}"')
 
 
-def test_a_count_that_is_old_or_missing_is_found(spoil: Any) -> None:
+def test_an_outdated_or_missing_count_is_reported(spoil: Any) -> None:
     (old,) = spoil("UPDATE counts SET n = n - 1 WHERE key = 3")
     assert old.startswith("counts has ")
     assert "for key 3 instead of" in old
@@ -99,7 +99,7 @@ def test_a_count_that_is_old_or_missing_is_found(spoil: Any) -> None:
     assert missing.startswith("counts has None for key 3")
 
 
-def test_a_sink_that_forgets_its_ledger_is_found(postgres: str, tmp_path: Path) -> None:
+def test_a_sink_that_loses_its_ledger_is_reported(postgres: str, tmp_path: Path) -> None:
     fill(postgres)
     with job(postgres, tmp_path / "lineage") as running:
         running.epoch(100)
@@ -107,10 +107,10 @@ def test_a_sink_that_forgets_its_ledger_is_found(postgres: str, tmp_path: Path) 
         connection.execute("DELETE FROM penstock_ledger")
     with job(postgres, tmp_path / "lineage") as running:
         running.run(100)
-    assert any(wrong.startswith('twice: ["record"') for wrong in verdict(postgres))
+    assert any(wrong.startswith('duplicate: ["record"') for wrong in verdict(postgres))
 
 
-def test_an_epoch_that_is_noted_and_not_written_is_found(postgres: str, tmp_path: Path) -> None:
+def test_an_epoch_recorded_but_not_written_is_reported(postgres: str, tmp_path: Path) -> None:
     fill(postgres)
     with job(postgres, tmp_path / "lineage") as running:
         running.epoch(100)

@@ -1,4 +1,4 @@
-"""The rig's victim run to its end without a JVM, as the rig finds it after a run."""
+"""Run the rig's victim to its end without a JVM, which leaves the same files as a run of the rig."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ TOTAL = 1200
 
 
 def run_victim(work: Path, total: int = TOTAL) -> Path:
-    """Input, checkpoints and output below `work`; returns the directory of the lineage."""
+    """Run with input, checkpoints and output below `work`, and return the directory of the lineage."""
     (work / "total").write_text(str(total))
     lineage = work / "checkpoints" / "chaos" / "000000000000001-test"
     env = StreamExecutionEnvironment.get_execution_environment()

@@ -1,4 +1,4 @@
-"""Pickles that carry classes by value stay readable: stored values of earlier versions are such pickles."""
+"""Pickles with classes by value stay readable: values stored by earlier versions are such pickles."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 
 from penstock.common.class_pickling import dump_by_name
 
-# Written by dump_by_name, of a struct that a function defines: Order(7, ["a"]).
+# The output of dump_by_name for Order(7, ["a"]), a struct defined in a function.
 STORED_STRUCT = (
     b"\x80\x05\x95\x7f\x02\x00\x00\x00\x00\x00\x00\x8c\x17penstock.common.program\x94\x8c\x0c_make_struct\x94\x93\x94("
     b"\x8c\rmsgspec._core\x94\x8c\nStructMeta\x94\x93\x94\x8c\x05Order\x94\x8c\x07msgspec\x94\x8c\x06Struct\x94\x93\x94"
@@ -26,13 +26,13 @@ STORED_STRUCT = (
 )
 
 
-def test_a_struct_that_an_earlier_version_stored_is_read() -> None:
+def test_a_struct_stored_by_an_earlier_version_can_be_read() -> None:
     order = pickle.loads(STORED_STRUCT)
     assert (type(order).__name__, order.order_id, order.items) == ("Order", 7, ["a"])
     assert msgspec.json.encode(order) == b'{"orderId":7,"items":["a"]}'
 
 
-def test_functions_that_stored_pickles_call_keep_their_names() -> None:
+def test_functions_called_by_stored_pickles_keep_their_names() -> None:
     class Order(msgspec.Struct):
         number: int
 

@@ -1,4 +1,4 @@
-"""What JobClient gives for a result that may not be there yet."""
+"""The futures that JobClient returns."""
 
 from concurrent.futures import CancelledError
 
@@ -7,7 +7,7 @@ import pytest
 from penstock.common import CompletableFuture
 
 
-def test_a_result_that_is_there() -> None:
+def test_a_completed_future_returns_its_result() -> None:
     future = CompletableFuture(lambda: 7, lambda: True)
     assert (future.done(), future.result(), future.exception()) == (True, 7, None)
     assert not future.cancel()
@@ -25,12 +25,12 @@ def test_a_failure_is_raised_by_result_and_returned_by_exception() -> None:
     assert str(future.exception()) == "lost"
 
 
-def test_asking_for_the_exception_does_not_wait() -> None:
+def test_exception_does_not_wait_for_the_result() -> None:
     future = CompletableFuture(lambda: pytest.fail("waited"), lambda: False)
     assert future.exception() is None
 
 
-def test_a_cancelled_future_gives_its_result_up() -> None:
+def test_a_cancelled_future_raises_cancelled_error() -> None:
     future = CompletableFuture(lambda: pytest.fail("waited"), lambda: False)
     assert future.cancel()
     assert future.cancelled()

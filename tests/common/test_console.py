@@ -1,4 +1,4 @@
-"""The console: the lines of jobs reach standard error, unless the application has logging of its own."""
+"""The console: a job's log lines go to standard error, unless the application configures logging."""
 
 import io
 import logging
@@ -37,39 +37,39 @@ def says(before: str = "", after: str = "", quiet: bool = False) -> tuple[str, l
 
 
 class TestLines:
-    def test_go_to_standard_error(self) -> None:
+    def test_log_lines_go_to_standard_error(self) -> None:
         assert says() == ("", ["An info.", "A warning.", "Another info."])
 
-    def test_are_warnings_only_where_quiet_is_asked_for(self) -> None:
+    def test_a_quiet_console_shows_only_warnings(self) -> None:
         assert says(quiet=True) == ("", ["A warning."])
 
-    def test_follow_the_logging_of_the_application(self) -> None:
+    def test_application_logging_configuration_wins(self) -> None:
         _, lines = says(before="logging.basicConfig(format='mine %(message)s')")
         assert lines == ["mine A warning."]
         _, lines = says(before="logging.basicConfig(format='mine %(message)s', level='INFO')")
         assert lines == ["mine An info.", "mine A warning.", "mine For files.", "mine Another info."]
 
-    def test_follow_logging_that_is_set_up_after_the_first_job(self) -> None:
+    def test_logging_configured_after_the_first_job_wins(self) -> None:
         _, lines = says(after="logging.basicConfig(format='mine %(message)s')")
         assert lines == ["An info.", "A warning."]
 
-    def test_are_printed_once_where_a_library_logs_to_the_root(self) -> None:
+    def test_log_lines_are_printed_once_when_a_library_logs_to_the_root(self) -> None:
         done = run(
             "import logging; from penstock.common.console import console; console()\n"
             "logging.error('Theirs.'); logging.getLogger('penstock').warning('Ours.')"
         )
         assert done.stderr.splitlines() == ["ERROR:root:Theirs.", "Ours."]
 
-    def test_follow_a_level_that_the_application_chose(self) -> None:
+    def test_a_log_level_set_by_the_application_wins(self) -> None:
         _, lines = says(before="log.setLevel(logging.WARNING)")
         assert lines == ["A warning."]
 
-    def test_go_where_the_handlers_of_the_application_are(self) -> None:
+    def test_log_lines_go_to_the_handlers_of_the_application(self) -> None:
         out, lines = says(before="import sys; log.addHandler(logging.StreamHandler(sys.stdout)); log.setLevel('INFO')")
         assert out.splitlines() == ["An info.", "A warning.", "For files.", "Another info."]
         assert lines == []
 
-    def test_are_shown_where_a_library_put_a_null_handler(self) -> None:
+    def test_a_null_handler_on_the_root_logger_does_not_hide_log_lines(self) -> None:
         _, lines = says(before="logging.getLogger().addHandler(logging.NullHandler())")
         assert lines == ["An info.", "A warning.", "Another info."]
 
@@ -79,7 +79,7 @@ class Terminal(io.StringIO):
         return True
 
     def screen(self) -> list[str]:
-        """What is seen in the end: `\\r` and the erasing of a line done."""
+        """Return the visible lines, after applying `\\r` and line erasure."""
         lines = [""]
         for part in self.getvalue().replace("\r\x1b[2K", "\0").splitlines(keepends=True):
             lines[-1] = (lines[-1] + part.rstrip("\n")).rpartition("\0")[2]
@@ -89,7 +89,7 @@ class Terminal(io.StringIO):
 
 
 def on_terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
-    """Make standard output and error the same terminal. Not a fixture: pytest sets them again after those."""
+    """Make standard output and error the same terminal. Not a fixture: pytest replaces both after fixtures run."""
     terminal = Terminal()
     monkeypatch.setattr("sys.stderr", terminal)
     monkeypatch.setattr("sys.stdout", terminal)
@@ -105,7 +105,7 @@ def record(text: str, **fields: bool) -> logging.LogRecord:
 
 
 class TestTheStatusLine:
-    def test_stays_below_what_is_logged_and_printed(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_the_status_line_stays_below_logged_and_printed_lines(self, monkeypatch: pytest.MonkeyPatch) -> None:
         terminal = on_terminal(monkeypatch)
         console = Console()
         console.show_status("epoch 1")
@@ -117,7 +117,7 @@ class TestTheStatusLine:
         console.show_status("")
         assert terminal.screen() == ["A line.", "printed 1", ""]
 
-    def test_is_not_painted_into_a_line_that_the_program_has_begun(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_the_status_line_does_not_overwrite_an_unfinished_line(self, monkeypatch: pytest.MonkeyPatch) -> None:
         terminal = on_terminal(monkeypatch)
         console = Console()
         console.show_status("epoch 1")
@@ -127,7 +127,7 @@ class TestTheStatusLine:
         print(" a line")
         assert terminal.screen() == ["half a line", "epoch 2"]
 
-    def test_gives_standard_output_back(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_clearing_the_status_line_restores_standard_output(self, monkeypatch: pytest.MonkeyPatch) -> None:
         terminal = on_terminal(monkeypatch)
         console = Console()
         console.show_status("epoch 1")
@@ -136,7 +136,7 @@ class TestTheStatusLine:
         console.show_status("")
         assert sys.stdout is terminal
 
-    def test_leaves_standard_output_alone_where_that_is_a_file(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_the_status_line_leaves_a_redirected_standard_output_alone(self, monkeypatch: pytest.MonkeyPatch) -> None:
         terminal = on_terminal(monkeypatch)
         file = io.StringIO()
         monkeypatch.setattr("sys.stdout", file)
@@ -147,12 +147,12 @@ class TestTheStatusLine:
         assert (sys.stdout, file.getvalue()) == (file, "printed\n")
         assert terminal.screen() == [""]
 
-    def test_is_shorter_than_a_row(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_the_status_line_is_shorter_than_the_terminal_width(self, monkeypatch: pytest.MonkeyPatch) -> None:
         terminal = on_terminal(monkeypatch)
         Console().show_status("x" * 100)
         assert terminal.screen() == ["x" * 39]
 
-    def test_is_for_terminals_without_a_prompt(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_the_status_line_requires_a_terminal_without_a_prompt(self, monkeypatch: pytest.MonkeyPatch) -> None:
         on_terminal(monkeypatch)
         assert Console().takes_status
         monkeypatch.setattr("sys.ps1", ">>> ", raising=False)

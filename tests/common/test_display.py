@@ -1,4 +1,4 @@
-"""Records as Flink prints them."""
+"""Records are printed as in Flink."""
 
 import datetime
 from decimal import Decimal
@@ -42,11 +42,11 @@ PERSON = Types.ROW_NAMED(["name", "age"], [Types.STRING(), Types.INT()])
         (Types.INSTANT(), Instant.of_epoch_milli(0), "1970-01-01T00:00:00Z"),
     ],
 )
-def test_a_record_of_a_declared_type_looks_as_in_java(declared, value, text):
+def test_a_record_of_a_declared_type_prints_as_in_java(declared, value, text):
     assert shower(declared)(value) == text
 
 
-# As the specification of Double.toString has it.
+# Follows the specification of Double.toString.
 @pytest.mark.parametrize(
     ("value", "text"),
     [
@@ -70,7 +70,7 @@ def test_a_record_of_a_declared_type_looks_as_in_java(declared, value, text):
         (float("nan"), "NaN"),
     ],
 )
-def test_a_double_looks_as_in_java(value, text):
+def test_a_double_prints_as_in_java(value, text):
     assert shower(Types.DOUBLE())(value) == text
 
 
@@ -84,12 +84,12 @@ def test_a_double_looks_as_in_java(value, text):
         (0.0, "0.0"),
     ],
 )
-def test_a_float_has_the_digits_of_32_bits(value, text):
+def test_a_float_prints_with_the_precision_of_32_bits(value, text):
     assert shower(Types.FLOAT())(value) == text
 
 
 @pytest.mark.parametrize("declared", [None, Types.PICKLED_BYTE_ARRAY(), tuple[str, int]])
-def test_a_record_of_no_flink_type_looks_as_in_python(declared):
+def test_a_record_without_a_flink_type_prints_as_in_python(declared):
     assert shower(declared)(("To", 1)) == "('To', 1)"
     assert shower(declared)(None) == "None"
 
@@ -105,12 +105,12 @@ class TestPrint:
         env = StreamExecutionEnvironment.get_execution_environment()
         return env.from_collection(["to", "be", "to"]).map(lambda word: (word, 1), **types)
 
-    def test_shows_what_was_declared_in_javas_way(self, capsys):
+    def test_print_shows_declared_types_in_java_notation(self, capsys):
         assert self.printed(self.words(output_type=PAIR), capsys) == ["(to,1)", "(be,1)", "(to,1)"]
 
-    def test_shows_what_was_not_in_pythons(self, capsys):
+    def test_print_shows_undeclared_types_in_python_notation(self, capsys):
         assert self.printed(self.words(), capsys) == ["('to', 1)", "('be', 1)", "('to', 1)"]
 
-    def test_a_reduce_a_filter_and_a_union_keep_the_type(self, capsys):
+    def test_reduce_filter_and_union_preserve_the_declared_type(self, capsys):
         sums = self.words(output_type=PAIR).key_by(lambda pair: pair[0]).sum(1).filter(lambda pair: True)
         assert sorted(self.printed(sums.union(sums), capsys)) == ["(be,1)"] * 2 + ["(to,1)"] * 2 + ["(to,2)"] * 2

@@ -1,4 +1,4 @@
-"""Collections of garbage at a known rate."""
+"""Garbage collections run at a known rate."""
 
 import gc
 import subprocess
@@ -22,7 +22,7 @@ def collector(every: int, costs: float) -> tuple[GarbageCollector, list[float], 
     return GarbageCollector(every, collect, lambda: now[0]), collected, later
 
 
-def test_a_collection_follows_every_so_many_units_of_work() -> None:
+def test_a_collection_follows_every_n_units_of_work() -> None:
     garbage, collected, later = collector(every=3, costs=0.001)
     for _ in range(10):
         later(1.0)
@@ -30,7 +30,7 @@ def test_a_collection_follows_every_so_many_units_of_work() -> None:
     assert [round(at) for at in collected] == [3, 6, 9]
 
 
-def test_collections_that_take_long_come_more_rarely() -> None:
+def test_slow_collections_run_less_often() -> None:
     garbage, collected, later = collector(every=1, costs=1.0)
     for _ in range(250):
         later(1.0)
@@ -38,7 +38,7 @@ def test_collections_that_take_long_come_more_rarely() -> None:
     assert collected == [1.0, 102.0, 203.0], "one second in a hundred"
 
 
-def test_a_collection_needs_no_automatic_one() -> None:
+def test_the_collector_works_with_automatic_collection_disabled() -> None:
     class Node:
         alive = 0
 
@@ -62,7 +62,7 @@ def test_a_collection_needs_no_automatic_one() -> None:
             gc.enable()
 
 
-def test_a_driver_keeps_the_thresholds_of_its_program() -> None:
+def test_importing_penstock_keeps_the_gc_thresholds_of_the_program() -> None:
     program = (
         "import gc; gc.set_threshold(123, 4, 5); import penstock.spark.job, penstock.spark.worker; "
         "print(gc.get_threshold())"

@@ -1,11 +1,11 @@
-"""Files that a living process holds, and paths that no longer lead to them."""
+"""Files held by a live process, and paths that no longer lead to them."""
 
 import os
 
 from penstock.common.held import leads_to
 
 
-def test_a_path_leads_to_an_open_file_until_something_else_is_there(tmp_path):
+def test_a_path_leads_to_an_open_file_until_it_is_replaced(tmp_path):
     path = tmp_path / "held"
     file = os.open(path, os.O_CREAT | os.O_RDWR)
     try:
@@ -18,7 +18,7 @@ def test_a_path_leads_to_an_open_file_until_something_else_is_there(tmp_path):
         os.close(file)
 
 
-def test_a_path_below_a_descriptor_that_is_a_file_by_now_leads_nowhere(tmp_path):
+def test_a_path_below_a_reused_descriptor_leads_nowhere(tmp_path):
     directory = os.open(tmp_path, os.O_RDONLY)
     (tmp_path / "held").touch()
     path = tmp_path / "held"

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: a job stops so that the next start resumes it, and a second interrupt stops it at once."""
+"""Ctrl-C and SIGTERM: the first one stops a job for the next start to resume, the second stops it immediately."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from penstock.datastream.job_client import LocalJobClient
 
 
 class FakeJob:
-    """Notes what is asked of it."""
+    """Records the calls to it."""
 
     name = "orders"
     ended = False
@@ -44,36 +44,36 @@ def client(job: FakeJob) -> LocalJobClient:
     return LocalJobClient(job, lambda directory: None)  # type: ignore[arg-type, return-value]
 
 
-def test_a_job_is_stopped_and_the_message_says_how_to_resume(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_interrupt_stops_the_job_and_logs_how_to_resume(caplog: pytest.LogCaptureFixture) -> None:
     job = FakeJob()
     stop_to_resume(job, KeyboardInterrupt())
     assert job.asked == ["suspend"]
     assert caplog.messages == [
-        "SIGINT: job 'orders' stops after the epoch under way. Press Ctrl-C again to stop at once.",
-        "Job 'orders' stopped. Nothing was removed: start the program again to resume from checkpoint 7.",
+        "SIGINT: job 'orders' stops after the current epoch. Press Ctrl-C again to stop at once.",
+        "Job 'orders' stopped. Its checkpoints are kept: start the program again to resume from checkpoint 7.",
     ]
     assert {record.name for record in caplog.records} == {"penstock"}
     assert {record.levelno for record in caplog.records} == {logging.WARNING}, "shown without any configuration"
 
 
-def test_a_job_without_checkpoints_says_that_it_begins_from_scratch(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_job_without_checkpoints_logs_that_it_will_start_from_scratch(caplog: pytest.LogCaptureFixture) -> None:
     job = FakeJob()
     job.resumes_from = None
     stop_to_resume(job, Terminated(signal.SIGTERM))
-    assert caplog.messages[0] == "SIGTERM: job 'orders' stops after the epoch under way."
+    assert caplog.messages[0] == "SIGTERM: job 'orders' stops after the current epoch."
     assert caplog.messages[1].endswith("the next start begins from scratch.")
 
 
-def test_a_second_interrupt_stops_it_at_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_second_interrupt_stops_the_job_immediately(caplog: pytest.LogCaptureFixture) -> None:
     job = FakeJob(interrupted_by=KeyboardInterrupt())
     with pytest.raises(KeyboardInterrupt):
         stop_to_resume(job, KeyboardInterrupt())
     assert job.asked == ["suspend", "abandon"]
-    assert "stopped at once. Nothing was removed" in caplog.messages[-1]
+    assert "stopped at once. Its checkpoints are kept" in caplog.messages[-1]
 
 
 @pytest.mark.parametrize("interrupt", [KeyboardInterrupt(), Terminated(signal.SIGTERM)])
-def test_an_interrupt_in_a_with_block_stops_the_job_and_does_not_cancel_it(interrupt: BaseException) -> None:
+def test_an_interrupt_in_a_with_block_suspends_the_job_instead_of_cancelling_it(interrupt: BaseException) -> None:
     job = FakeJob()
     with pytest.raises(type(interrupt)), client(job):
         raise interrupt
@@ -109,7 +109,7 @@ class Job:
     def abandon(self): print("abandon", flush=True)
 
 job = Job()
-def run():  # an epoch that ends only after it was asked to
+def run():  # an epoch that ends only after the stop request
     job.wanted.wait()
     {epoch}
     job.over.set()
@@ -125,32 +125,32 @@ def run(end: str, epoch: str = "pass") -> tuple[int, list[str]]:
     return done.returncode, done.stdout.split()
 
 
-def test_a_program_that_ends_stops_its_jobs_first() -> None:
+def test_a_program_stops_its_jobs_before_it_exits() -> None:
     # Thread pools must still work: sinks commit in one.
     epoch = "ThreadPoolExecutor(1).submit(print, 'commit').result()"
     assert run("pass", epoch) == (0, ["suspend", "commit", "stopped"])
 
 
-def test_sigterm_stops_its_jobs_and_ends_it_with_143() -> None:
+def test_sigterm_stops_the_jobs_and_exits_with_143() -> None:
     assert run("os.kill(os.getpid(), signal.SIGTERM); time.sleep(60)") == (143, ["suspend", "stopped"])
 
 
-def test_ctrl_c_stops_its_jobs_and_ends_it_as_any_program() -> None:
+def test_ctrl_c_stops_the_jobs_and_exits_like_any_program() -> None:
     assert run("os.kill(os.getpid(), signal.SIGINT); time.sleep(60)") == (-signal.SIGINT, ["suspend", "stopped"])
 
 
-def test_a_second_signal_while_it_waits_for_the_epoch_ends_it_at_once() -> None:
+def test_a_second_signal_during_the_last_epoch_exits_immediately() -> None:
     epoch = "os.kill(os.getpid(), signal.SIGTERM); time.sleep(60)"
     code, said = run("os.kill(os.getpid(), signal.SIGTERM); time.sleep(60)", epoch)
     assert said[:2] == ["suspend", "abandon"]
     assert code == 143
 
 
-def test_sigterm_without_a_running_job_ends_a_program_as_ever() -> None:
+def test_sigterm_without_a_running_job_has_its_default_effect() -> None:
     assert run("job.over.set(); os.kill(os.getpid(), signal.SIGTERM); time.sleep(60)") == (-signal.SIGTERM, [])
 
 
-def test_a_programs_own_handler_stays() -> None:
+def test_a_signal_handler_of_the_program_stays_installed() -> None:
     end = """
     job.over.set()
     signal.signal(signal.SIGTERM, lambda *_: print("mine", flush=True))

@@ -1,4 +1,4 @@
-"""Settings: where they come from, and that a mistyped one is told."""
+"""Settings: their sources and precedence, and the rejection of mistyped ones."""
 
 import ast
 from collections.abc import Callable
@@ -22,15 +22,15 @@ def environment(**settings: Any) -> StreamExecutionEnvironment:
 
 
 class TestAnUnknownKey:
-    def test_is_refused_with_the_nearest_known_one(self) -> None:
+    def test_an_unknown_key_is_rejected_with_the_closest_known_one(self) -> None:
         with pytest.raises(BadSetting, match=r"'state.checkpoints.dri'. Did you mean 'state.checkpoints.dir'"):
             environment(state__checkpoints__dri="/x")
 
-    def test_that_is_like_nothing_leads_to_the_page(self) -> None:
+    def test_a_key_without_a_close_match_refers_to_the_documentation(self) -> None:
         with pytest.raises(BadSetting, match=r"docs/reference/settings\.md"):
             environment(zzz="1")
 
-    def test_is_refused_however_it_comes(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_an_unknown_key_is_rejected_from_every_source(self, monkeypatch: pytest.MonkeyPatch) -> None:
         env = environment()
         with pytest.raises(BadSetting):
             env.configure(Configuration.from_dict({"paralelism.default": 2}))
@@ -42,12 +42,12 @@ class TestAnUnknownKey:
         with pytest.raises(BadSetting):
             environment()
 
-    def test_of_spark_is_spark_s_affair(self) -> None:
+    def test_a_spark_key_is_not_validated(self) -> None:
         assert environment(spark__whatever="1").get_configuration().get_string("spark.whatever", "") == "1"
 
 
 class TestStrength:
-    def test_file_then_environment_then_program_then_command_line_then_calls(
+    def test_settings_override_each_other_in_order_of_precedence(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, launched: Callable[[dict[str, str]], None]
     ) -> None:
         def parallelism(**settings: Any) -> int:
@@ -65,27 +65,27 @@ class TestStrength:
         assert parallelism(parallelism__default=4) == 5
         assert environment().set_parallelism(6).get_parallelism() == 6
 
-    def test_an_alias_is_the_setting(self) -> None:
+    def test_an_alias_sets_the_canonical_key(self) -> None:
         config = environment(state__checkpoint__dir="/x").get_configuration()
         assert config.get_string("state.checkpoints.dir", "") == "/x"
 
-    def test_a_file_that_is_not_there_is_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_missing_configuration_file_is_named_in_the_error(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("PENSTOCK_CONF", "/nowhere/penstock.conf")
         with pytest.raises(BadSetting, match=r"'/nowhere/penstock\.conf'.*No such file"):
             environment()
 
 
-def test_a_line_that_is_no_setting_is_named() -> None:
-    with pytest.raises(BadSetting, match=r"conf, line 2: 'nonsense' is no setting"):
+def test_an_invalid_line_is_named_in_the_error() -> None:
+    with pytest.raises(BadSetting, match=r"conf, line 2: 'nonsense' is not a setting"):
         parse_lines("a.b: c\nnonsense", "conf")
 
 
-def test_values_may_hold_colons() -> None:
+def test_values_can_contain_colons() -> None:
     assert parse_lines("state.checkpoints.dir: file:///a/b", "x") == {"state.checkpoints.dir": "file:///a/b"}
 
 
 class TestOptionsOfTheCheckpointStore:
-    def test_go_to_it_as_text_truths_and_objects(self) -> None:
+    def test_store_options_are_parsed_as_text_booleans_and_objects(self) -> None:
         settings = {
             "state.checkpoints.dir": "s3://bucket/x",
             "state.checkpoints.fs.key": "123",
@@ -96,39 +96,39 @@ class TestOptionsOfTheCheckpointStore:
         options = {"key": "123", "anon": True, "client_kwargs": {"region_name": "eu-central-1"}}
         assert store_options(settings) == options
 
-    def test_that_are_no_json_are_refused_without_showing_them(self) -> None:
-        with pytest.raises(BadSetting, match=r"state\.checkpoints\.fs\.x begins with \{") as error:
+    def test_invalid_json_in_a_store_option_is_rejected_without_showing_it(self) -> None:
+        with pytest.raises(BadSetting, match=r"state\.checkpoints\.fs\.x starts with \{") as error:
             store_options({"state.checkpoints.fs.x": "{hidden"})
         assert "hidden" not in str(error.value)
 
-    def test_are_hidden_where_a_configuration_is_shown(self) -> None:
+    def test_store_options_are_masked_when_a_configuration_is_printed(self) -> None:
         config = Configuration.from_dict({"state.checkpoints.fs.key": "hidden", "state.backend": "memory"})
         assert "hidden" not in f"{config} {config!r}"
         assert "memory" in str(config)
 
 
 class TestAnOption:
-    def test_has_its_default_where_it_is_not_set(self) -> None:
+    def test_an_unset_option_has_its_default(self) -> None:
         size = option("my.size", Size(), "64 kb", "a size")
         assert Configuration().get(size) == size.default == 65_536
         assert size.default_text == "64 kb"
 
-    def test_can_have_no_default(self) -> None:
+    def test_an_optional_option_defaults_to_none(self) -> None:
         most = optional("my.most", Whole(), "no limit", "the most")
         assert Configuration().get(most) is None
         assert Configuration.from_dict({"my.most": 0}).get(most) == 0
         assert most.default_text == "no limit"
 
-    def test_cannot_have_a_default_that_a_user_could_not_set(self) -> None:
+    def test_an_option_rejects_an_invalid_default(self) -> None:
         with pytest.raises(BadSetting, match=r"my\.most is 'many'"):
             option("my.most", Whole(), "many", "the most")
 
-    def test_has_a_key_and_aliases_that_no_other_option_has(self) -> None:
+    def test_keys_and_aliases_of_options_are_unique(self) -> None:
         spellings = [spelling for known in OPTIONS.values() for spelling in (known.key, *known.aliases)]
         assert len(spellings) == len(set(spellings))
 
-    def test_is_spelled_nowhere_but_in_its_definition(self) -> None:
-        """A module that needs a setting imports the option, which has the key and the default."""
+    def test_option_keys_are_spelled_only_in_their_definitions(self) -> None:
+        """Modules import the option, which has the key and the default, instead of repeating the key."""
         spelled = [
             f"{path.name}:{node.lineno}: {node.value}"
             for path in sorted(PACKAGE.rglob("*.py"))
@@ -139,5 +139,5 @@ class TestAnOption:
         assert spelled == []
 
 
-def test_the_page_of_settings_is_up_to_date() -> None:
+def test_the_configuration_page_is_up_to_date() -> None:
     assert Path(__file__).parents[2].joinpath("docs/reference/settings.md").read_text() == options_page()

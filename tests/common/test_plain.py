@@ -1,4 +1,4 @@
-"""Plain Python values as bytes: what comes back is what went in, and everything else is left to pickle."""
+"""Plain Python values as bytes: they round-trip, and everything else is left to pickle."""
 
 import enum
 import math
@@ -62,7 +62,7 @@ VALUES = st.recursive(
         st.dictionaries(HASHABLE, inner, max_size=3),
         st.sets(HASHABLE, max_size=3),
         st.frozensets(HASHABLE, max_size=3),
-        # Uniform ones, which have a shape.
+        # Uniform values, which have a shape.
         st.lists(st.tuples(LEAVES, LEAVES), max_size=3),
         st.dictionaries(st.text(max_size=2), st.tuples(st.integers(), st.decimals()), max_size=3),
     ),
@@ -71,7 +71,7 @@ VALUES = st.recursive(
 
 
 def same(one, other):
-    """Whether two values are equal, of the same classes, in the same order and to the same bit."""
+    """Return whether two values are equal, of the same classes, in the same order and to the same bit."""
     if type(one) is not type(other):
         return False
     if isinstance(one, float):
@@ -101,7 +101,7 @@ def same(one, other):
 
 
 def holds_one_object_twice(value):
-    """Whether a container that is not empty, and more than a tuple of scalars, occurs twice."""
+    """Return whether a non-empty container occurs twice, other than a tuple of scalars."""
     seen = set()
     waiting = [value]
     while waiting:
@@ -116,20 +116,20 @@ def holds_one_object_twice(value):
 
 @settings(max_examples=400, deadline=None)
 @given(VALUES)
-def test_what_comes_back_is_what_went_in(value):
+def test_a_plain_value_round_trips(value):
     data = encode_plain(value)
     if data is None:
         assert holds_one_object_twice(value)
         return
     assert same(decode_plain(data), value)
     assert data[0] not in (0xC1, 0xC4, 0xC5, 0xC6)
-    # What comes back is written alike, whatever the order of hashes.
+    # The decoded value is encoded the same way, regardless of hash order.
     assert encode_plain(decode_plain(data)) in (data, None)
 
 
 @settings(max_examples=200, deadline=None)
 @given(VALUES)
-def test_a_value_within_another_is_told_from_a_pickle_by_its_first_byte(value):
+def test_the_first_byte_of_a_nested_value_tells_it_from_a_pickle(value):
     assert same(from_bytes(to_bytes(value)), from_bytes(to_pickle(value)))
     assert to_pickle(value)[0] == 0x80
     assert to_bytes(value)[0] == (0x80 if encode_plain(value) is None else 1)
@@ -176,7 +176,7 @@ def test_a_value_within_another_is_told_from_a_pickle_by_its_first_byte(value):
     ],
     ids=repr,
 )
-def test_values_at_the_edges(value):
+def test_an_edge_case_round_trips(value):
     data = encode_plain(value)
     assert data is not None
     assert same(decode_plain(data), value)
@@ -244,13 +244,13 @@ NOT_PLAIN = [
         lambda value: {"a": Decimal(1), "b": {(1, 2): value}},
     ],
 )
-def test_anything_else_is_left_to_pickle(value, around):
+def test_any_other_value_is_left_to_pickle(value, around):
     assert encode_plain(around(value)) is None
     again = from_bytes(to_bytes(around(value)))
     assert type(again) is type(around(value))
 
 
-def test_a_zone_that_only_its_class_knows_is_left_to_pickle():
+def test_a_custom_time_zone_is_left_to_pickle():
     class Own(timezone.__base__):
         def utcoffset(self, moment):
             return timedelta(0)
@@ -258,7 +258,7 @@ def test_a_zone_that_only_its_class_knows_is_left_to_pickle():
     assert encode_plain(datetime(2024, 1, 1, tzinfo=Own())) is None
 
 
-def test_an_object_that_occurs_twice_stays_one_object():
+def test_a_shared_object_stays_shared():
     shared = [1]
     for value in ([shared, shared], (shared, shared), {"a": shared, "b": shared}, [{"a": shared}, {"b": shared}]):
         assert encode_plain(value) is None
@@ -266,7 +266,7 @@ def test_an_object_that_occurs_twice_stays_one_object():
     assert first is second
 
 
-def test_a_value_that_holds_itself_is_left_to_pickle():
+def test_a_recursive_value_is_left_to_pickle():
     value = [1]
     value.append(value)
     assert encode_plain(value) is None
@@ -277,7 +277,7 @@ def test_a_value_that_holds_itself_is_left_to_pickle():
     assert encode_plain(table) is None
 
 
-def test_tuples_within_tuples_within_tuples_take_no_longer_than_pickle_takes():
+def test_deeply_shared_tuples_are_left_to_pickle():
     value: tuple = (1,)
     for _ in range(100):
         value = (value, value)
@@ -285,7 +285,7 @@ def test_tuples_within_tuples_within_tuples_take_no_longer_than_pickle_takes():
     assert len(to_bytes(value)) < 2000
 
 
-def test_a_value_that_is_very_deep_is_left_to_pickle_or_comes_back():
+def test_a_deeply_nested_value_round_trips_or_is_left_to_pickle():
     value: list = []
     for _ in range(200):
         value = [value, (1,)]
@@ -295,7 +295,7 @@ def test_a_value_that_is_very_deep_is_left_to_pickle_or_comes_back():
     assert encode_plain(value) is None
 
 
-def test_sets_are_written_alike_in_every_process():
+def test_sets_have_the_same_bytes_in_every_process():
     program = (
         "from penstock.common.plain import encode_plain;"
         "print(encode_plain([{'a', 'b', 'c', 'd', 'e', 'f'}, {1, 'x', (2, 'y')}, frozenset('ghijk')]).hex())"
@@ -315,14 +315,14 @@ def test_sets_are_written_alike_in_every_process():
 
 @settings(max_examples=300, deadline=None)
 @given(st.one_of(st.binary(min_size=1), st.binary().map(b"\xd4".__add__), st.binary().map(b"\xd5".__add__)))
-def test_any_bytes_are_read_or_refused_and_nothing_worse(data):
+def test_arbitrary_bytes_are_decoded_or_rejected(data):
     with suppress(ValueError, TypeError, ArithmeticError, LookupError, RecursionError):
         decode_plain(data)
 
 
 @settings(max_examples=200, deadline=None)
 @given(VALUES, st.data())
-def test_damaged_bytes_are_read_or_refused_and_nothing_worse(value, draw):
+def test_damaged_bytes_are_decoded_or_rejected(value, draw):
     data = bytearray(encode_plain(value) or b"\x01")
     place = draw.draw(st.integers(0, len(data) - 1))
     data[place] = draw.draw(st.integers(0, 255))
@@ -333,12 +333,12 @@ def test_damaged_bytes_are_read_or_refused_and_nothing_worse(value, draw):
 @pytest.mark.parametrize(
     "data", [b"\xd4\x05l", b"\xd4\x01x\x01", b"\xd4\x01(\x90", b"\xd4\x03lTT\x90", b"\xd5\xc7\x00\x63"]
 )
-def test_a_shape_or_a_type_that_there_is_not_is_refused(data):
+def test_an_unknown_shape_or_extension_type_is_rejected(data):
     with pytest.raises(ValueError, match=r"shape|letter|extension type"):
         decode_plain(data)
 
 
-def test_reading_runs_nothing_that_the_bytes_name(tmp_path):
+def test_decoding_never_runs_code_from_the_bytes(tmp_path):
     class Bomb:
         def __reduce__(self):
             return os.mkdir, (str(tmp_path / "ran"),)

@@ -1,4 +1,4 @@
-"""A Row behaves as PyFlink's does, and is cheap to make and to pickle."""
+"""A Row behaves like PyFlink's, and is cheap to create and to pickle."""
 
 import copy
 import pickle
@@ -18,7 +18,7 @@ def test_fields_are_read_by_position_by_name_and_as_attributes():
     assert len(row) == 2
 
 
-def test_names_keep_the_order_they_were_given_in():
+def test_field_names_keep_their_order():
     assert repr(Row(name="Alice", age=11)) == "Row(name='Alice', age=11)"
 
 
@@ -34,7 +34,7 @@ def test_a_row_without_names_has_only_positions():
         row.as_dict()
 
 
-def test_a_row_of_names_makes_rows():
+def test_a_row_of_names_is_a_factory():
     person = Row("name", "age")
     alice = person("Alice", 11)
     assert alice == Row(name="Alice", age=11)
@@ -46,7 +46,7 @@ def test_a_row_of_names_makes_rows():
         Row(1, 2)("Alice")
 
 
-def test_a_factory_may_leave_the_last_fields_out():
+def test_a_factory_accepts_fewer_values_than_names():
     alice = Row("name", "age")("Alice")
     assert alice.name == "Alice"
     assert alice.as_dict() == {"name": "Alice"}
@@ -67,12 +67,12 @@ def test_items_can_be_set_but_attributes_cannot():
         row["city"] = "Paris"
 
 
-def test_values_and_names_do_not_mix():
+def test_positional_and_named_values_cannot_be_mixed():
     with pytest.raises(ValueError, match="not both"):
         Row(1, age=11)
 
 
-def test_as_dict_goes_into_rows_only_when_asked():
+def test_as_dict_converts_nested_rows_only_if_recursive():
     inner = Row(name="a", age=2)
     row = Row(key=1, value=inner, many=[inner], by_name={"a": inner})
     assert row.as_dict()["value"] is inner
@@ -80,7 +80,7 @@ def test_as_dict_goes_into_rows_only_when_asked():
     assert row.as_dict(True) == {"key": 1, "value": plain, "many": [plain], "by_name": {"a": plain}}
 
 
-def test_equality_is_by_name_whatever_the_order_and_looks_at_the_kind():
+def test_equality_ignores_field_order_but_not_the_kind():
     assert Row(a=1, b=2) == Row(b=2, a=1)
     assert hash(Row(a=1, b=2)) == hash(Row(b=2, a=1))
     assert Row(a=1, b=2) != Row(a=2, b=1)
@@ -96,7 +96,7 @@ def test_a_row_can_be_in_a_set():
     assert len({Row(1, 2), Row(1, 2), Row(a=1, b=2), Row(b=2, a=1)}) == 2
 
 
-def test_names_can_be_given_later():
+def test_field_names_can_be_set_later():
     row = Row(1, "a")
     row.set_field_names(["id", "name"])
     assert row == Row(id=1, name="a")
@@ -135,7 +135,7 @@ def test_rows_survive_pickle_and_copies(row):
     assert copy.deepcopy(row) == row
 
 
-def test_a_copy_has_values_of_its_own():
+def test_a_copy_does_not_share_values():
     row = Row(id=1)
     other = copy.copy(row)
     other["id"] = 2

@@ -1,4 +1,4 @@
-"""Every setting is checked when a job is built: a bad value is refused with its key, and with what is accepted."""
+"""Every setting is validated when a job is built: a bad value is rejected with its key and the accepted values."""
 
 from collections.abc import Callable
 from typing import Any
@@ -33,7 +33,7 @@ TYPED = {key: option.type for key, option in OPTIONS.items() if not isinstance(o
 
 
 def beyond(kind: SettingType) -> list[str]:
-    """Values just outside of what a type takes."""
+    """Return values just outside the accepted range."""
     if isinstance(kind, (Whole, Length, Size)):
         return [str(kind.most + 1), "1.5", "1e3", *([str(kind.least - 1)] if kind.least else [])]
     if isinstance(kind, Number):
@@ -46,14 +46,14 @@ BAD = [(key, bad) for key, kind in TYPED.items() for bad in [*NONSENSE, *beyond(
 
 class TestABadValue:
     @pytest.mark.parametrize(("key", "bad"), BAD)
-    def test_is_refused_with_key_value_and_what_is_accepted(self, key: str, bad: str) -> None:
+    def test_a_bad_value_is_rejected_with_key_value_and_accepted_values(self, key: str, bad: str) -> None:
         with pytest.raises(BadSetting) as refused:
             check_values({key: bad})
         assert str(refused.value) == f"{key} is '{bad}'. Set it to {OPTIONS[key].type.accepted}."
         assert not refused.value.retryable
 
     @pytest.mark.parametrize("key", TYPED)
-    def test_is_refused_however_it_comes(
+    def test_a_bad_value_is_rejected_from_every_source(
         self, key: str, monkeypatch: pytest.MonkeyPatch, launched: Callable[[dict[str, str]], None]
     ) -> None:
         named = pytest.raises(BadSetting, match=rf"^{key} is '-1'\. Set it to ")
@@ -79,23 +79,23 @@ class TestABadValue:
             StreamExecutionEnvironment()
 
     @pytest.mark.parametrize("alias", [alias for alias, key in ALIASES.items() if key in TYPED])
-    def test_is_refused_in_another_spelling_of_the_key(self, alias: str) -> None:
+    def test_a_bad_value_is_rejected_under_an_alias(self, alias: str) -> None:
         with pytest.raises(BadSetting, match=f"^{ALIASES[alias]} is '-1'"):
             StreamExecutionEnvironment(Configuration.from_dict({alias: "-1"}))
 
-    def test_that_a_stronger_setting_replaces_does_no_harm(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_an_overridden_bad_value_is_ignored(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("PENSTOCK_PROPERTIES", "parallelism.default: many")
         assert StreamExecutionEnvironment(Configuration.from_dict({"parallelism.default": 3})).get_parallelism() == 3
 
     @given(st.text(max_size=12))
-    def test_is_never_another_error(self, text: str) -> None:
+    def test_parsing_raises_no_error_other_than_bad_setting(self, text: str) -> None:
         for key in OPTIONS:
             try:
                 check_values({key: text})
             except BadSetting:
                 pass
 
-    def test_of_a_key_of_the_program_is_named_where_it_is_read(self) -> None:
+    def test_a_bad_value_of_a_program_defined_key_is_rejected_when_read(self) -> None:
         config = Configuration.from_dict({"my.key": "abc"})
         for read in (config.get_integer, config.get_float, config.get_boolean):
             with pytest.raises(BadSetting, match=r"my\.key is 'abc'\. Set it to "):
@@ -125,21 +125,21 @@ class TestAGoodValue:
             ("state.checkpoints.dir", " /with blanks ", " /with blanks "),
         ],
     )
-    def test_is_read_as_its_type(self, key: str, text: str, expected: Any) -> None:
+    def test_a_good_value_is_parsed_as_its_type(self, key: str, text: str, expected: Any) -> None:
         assert Configuration.from_dict({key: text}).get(OPTIONS[key]) == expected
 
     @pytest.mark.parametrize("key", OPTIONS)
-    def test_is_the_default_where_that_is_one(self, key: str) -> None:
+    def test_the_documented_default_parses_to_the_default(self, key: str) -> None:
         option = OPTIONS[key]
         assert Configuration().get(option) == option.default
         if option.default not in (None, "") and "(" not in option.default_text:
             assert option.type.parse(key, option.default_text) == option.default
 
     @pytest.mark.parametrize("kind", [Whole(1, 5), Length(1, 5), Size(1, 5)])
-    def test_may_be_at_either_bound(self, kind: SettingType) -> None:
+    def test_bounds_are_inclusive(self, kind: SettingType) -> None:
         assert [kind.parse("key", text) for text in ("1", "5")] == [1, 5]
 
     @pytest.mark.parametrize("kind", [Choice("A_B", "c"), Class("A_B", "c", also={}), Truth()])
-    def test_is_named_in_an_error(self, kind: SettingType) -> None:
+    def test_accepted_values_are_listed_in_the_error(self, kind: SettingType) -> None:
         with pytest.raises(BadSetting, match=r"Set it to (A_B|true)"):
             kind.parse("key", "z")

@@ -1,4 +1,4 @@
-"""Types describe values: equal parts make equal types. Lengths of time are taken in several forms."""
+"""Types with equal parts are equal. Durations are accepted in several forms."""
 
 import pickle
 from datetime import timedelta
@@ -52,14 +52,14 @@ NESTED = [
 
 
 @pytest.mark.parametrize(("make", "text"), SIMPLE + NESTED)
-def test_a_type_equals_another_of_the_same_parts_and_can_travel(make, text):
+def test_types_with_the_same_parts_are_equal_and_picklable(make, text):
     assert repr(make()) == text
     assert make() == make()
     assert hash(make()) == hash(make())
     assert pickle.loads(pickle.dumps(make())) == make()
 
 
-def test_no_two_of_these_types_are_equal():
+def test_different_types_are_not_equal():
     assert len({make() for make, _ in SIMPLE + NESTED}) == len(SIMPLE + NESTED)
 
 
@@ -71,7 +71,7 @@ def test_every_basic_type_has_pyflinks_factory(basic):
     assert made.get_basic_type() is basic
 
 
-def test_the_other_names_of_pyflink():
+def test_other_pyflink_names_create_the_same_types():
     assert SqlTimeTypeInfo.DATE() == Types.SQL_DATE()
     assert SqlTimeTypeInfo.TIME() == Types.SQL_TIME()
     assert SqlTimeTypeInfo.TIMESTAMP() == Types.SQL_TIMESTAMP()
@@ -80,7 +80,7 @@ def test_the_other_names_of_pyflink():
     assert RowOfTypes is Row
 
 
-# What a PyFlink program may import from pyflink.common.typeinfo, read from PyFlink 2.3.0.
+# Names that a PyFlink program can import from pyflink.common.typeinfo, read from PyFlink 2.3.0.
 PYFLINK_NAMES = """
     TypeInformation BasicType BasicTypeInfo InstantTypeInfo SqlTimeTypeInfo PrimitiveArrayTypeInfo BasicArrayTypeInfo
     ObjectArrayTypeInfo PickledBytesTypeInfo RowTypeInfo TupleTypeInfo DateTypeInfo TimeTypeInfo TimestampTypeInfo
@@ -88,17 +88,17 @@ PYFLINK_NAMES = """
 """
 
 
-def test_typeinfo_has_every_class_of_pyflinks():
+def test_typeinfo_has_every_pyflink_class():
     assert [name for name in PYFLINK_NAMES.split() if not hasattr(typeinfo, name)] == []
 
 
-def test_row_types_differ_by_their_names():
+def test_row_types_with_different_names_are_not_equal():
     named = Types.ROW_NAMED(["id"], [Types.LONG()])
     assert named != Types.ROW([Types.LONG()])
     assert named != Types.ROW_NAMED(["key"], [Types.LONG()])
 
 
-def test_a_row_type_knows_its_fields():
+def test_a_row_type_returns_its_fields():
     named = Types.ROW_NAMED(["id", "name"], [Types.LONG(), Types.STRING()])
     assert named.get_field_names() == ["id", "name"]
     assert named.get_field_types() == [Types.LONG(), Types.STRING()]
@@ -109,11 +109,11 @@ def test_a_row_type_knows_its_fields():
 def test_a_row_type_needs_one_name_per_field():
     with pytest.raises(ValueError, match="1 names for 2 types"):
         Types.ROW_NAMED(["id"], [Types.LONG(), Types.LONG()])
-    with pytest.raises(ValueError, match="each field once"):
+    with pytest.raises(ValueError, match="must be unique"):
         Types.ROW_NAMED(["id", "id"], [Types.LONG(), Types.LONG()])
 
 
-def test_arrays_take_only_their_elements():
+def test_array_types_reject_other_element_types():
     with pytest.raises(TypeError, match="LIST"):
         Types.PRIMITIVE_ARRAY(Types.STRING())
     with pytest.raises(TypeError, match="OBJECT_ARRAY"):
@@ -139,24 +139,24 @@ def test_arrays_take_only_their_elements():
         (timedelta(0), 0),
     ],
 )
-def test_every_form_of_a_length_of_time_gives_its_milliseconds(length, millis):
+def test_every_kind_of_duration_converts_to_milliseconds(length, millis):
     assert to_millis(length) == millis
     assert pickle.loads(pickle.dumps(length)) == length
 
 
 @pytest.mark.parametrize("length", ["5 s", 5.0, True, None])
-def test_other_lengths_of_time_are_refused(length):
-    with pytest.raises(TypeError, match="length of time"):
+def test_other_values_are_rejected_as_durations(length):
+    with pytest.raises(TypeError, match="Expected a duration"):
         to_millis(length)
 
 
 @pytest.mark.parametrize("length", [timedelta(microseconds=500), Duration.of_nanos(1)])
-def test_a_length_of_time_does_not_vanish(length):
+def test_a_duration_below_a_millisecond_is_rejected(length):
     with pytest.raises(ValueError, match="shorter than a millisecond"):
         to_millis(length)
 
 
-def test_lengths_of_time_are_values():
+def test_durations_compare_by_value():
     assert Time.seconds(60) == Time.minutes(1)
     assert Time.seconds(60) != Duration.of_seconds(60)
     assert len({Duration.of_seconds(60), Duration.of_minutes(1)}) == 1
@@ -166,5 +166,5 @@ def test_lengths_of_time_are_values():
 
 
 @pytest.mark.parametrize("millis", [0, 1, 999, 1_000, 1_555_516_800_123, -1, -1_001])
-def test_an_instant_keeps_its_milliseconds(millis):
+def test_an_instant_round_trips_milliseconds(millis):
     assert Instant.of_epoch_milli(millis).to_epoch_milli() == millis

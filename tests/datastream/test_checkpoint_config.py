@@ -106,7 +106,7 @@ class TestCheckpointConfig:
         [
             ("max_concurrent_checkpoints", 2, "is 2, but only 1 is possible: every epoch ends in a checkpoint"),
             ("mode", "TWICE", "execution.checkpointing.mode is 'TWICE'. Set it to EXACTLY_ONCE or AT_LEAST_ONCE"),
-            ("tolerable_failed_checkpoints", "some", "is 'some'. Set it to a whole number"),
+            ("tolerable_failed_checkpoints", "some", "is 'some'. Set it to an integer"),
             ("min_pause", "soon", "is 'soon'. Set it to a duration"),
             ("externalized_checkpoint_retention", "KEEP", "is 'KEEP'. Set it to RETAIN_ON_CANCELLATION, DELETE_ON"),
         ],
@@ -221,7 +221,7 @@ class TestRestartStrategies:
         with pytest.raises(BadSetting) as raised:
             restart_strategy(env.get_configuration(), checkpointing=True)
         assert str(raised.value) == (
-            "restart-strategy.fixed-delay.delay, restart-strategy.exponential-delay.max-backoff are settings of "
+            "restart-strategy.fixed-delay.delay, restart-strategy.exponential-delay.max-backoff belong to "
             "different restart strategies, and restart-strategy.type is not set. Set restart-strategy.type to "
             "fixed-delay or exponential-delay."
         )
@@ -234,7 +234,7 @@ class TestRestartStrategies:
             ({"type": "always"}, "restart-strategy.type is 'always'. Set it to none, fixed-delay"),
             (
                 {"type": "fixed-delay", "fixed-delay.attempts": "many"},
-                "fixed-delay.attempts is 'many'. Set it to a whole number from 0",
+                "fixed-delay.attempts is 'many'. Set it to an integer from 0",
             ),
             (
                 {"type": "exponential-delay", "exponential-delay.jitter-factor": "some"},
@@ -253,9 +253,9 @@ class TestRestartStrategies:
         assert message in str(raised.value)
 
     def test_invalid_numbers_of_a_restart_strategy_are_refused(self) -> None:
-        with pytest.raises(BadSetting, match="restart_attempts must be a whole number of at least 0, not -1"):
+        with pytest.raises(BadSetting, match="restart_attempts must be an integer of at least 0, not -1"):
             RestartStrategies.fixed_delay_restart(-1, 0)
-        with pytest.raises(BadSetting, match="delay_between_attempts must not be less than 0"):
+        with pytest.raises(BadSetting, match="delay_between_attempts must be at least 0 ms"):
             RestartStrategies.fixed_delay_restart(1, -5)
         with pytest.raises(BadSetting, match="backoff_multiplier must be at least 1"):
             RestartStrategies.exponential_delay_restart(1, 2, 0.5, 1, 0)
@@ -264,7 +264,7 @@ class TestRestartStrategies:
                 RestartStrategies.exponential_delay_restart(1, 2, bad, 1, 0)  # type: ignore[arg-type]
             with pytest.raises(BadSetting, match="jitter_factor must be a number"):
                 RestartStrategies.exponential_delay_restart(1, 2, 2, 1, bad)  # type: ignore[arg-type]
-        with pytest.raises(BadSetting, match="failure_interval must not be less than 1"):
+        with pytest.raises(BadSetting, match="failure_interval must be at least 1 ms"):
             RestartStrategies.failure_rate_restart(1, 0, 0)
         with pytest.raises(BadSetting, match=r"delay_between_attempts is '1 s'\."):
             RestartStrategies.fixed_delay_restart(1, "1 s")  # type: ignore[arg-type]

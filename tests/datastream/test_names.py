@@ -36,7 +36,7 @@ def env():
     ],
 )
 def test_an_invalid_name_is_refused_where_it_is_set(env, give, name):
-    reason = "half of a surrogate pair" if name == HALF else "non-empty string"
+    reason = "unpaired surrogate" if name == HALF else "non-empty string"
     with pytest.raises(PenstockError, match=reason) as raised:
         give(env.from_collection([1]), name)
     str(raised.value).encode()
@@ -46,7 +46,7 @@ def test_an_invalid_name_is_refused_where_it_is_set(env, give, name):
 def test_a_slot_sharing_group_with_half_a_surrogate_pair_is_refused(env, end):
     stream = env.from_collection([1])
     node = stream.map(str) if end == "map" else stream.print()
-    with pytest.raises(PenstockError, match=r"A slot sharing group.*half of a surrogate pair"):
+    with pytest.raises(PenstockError, match=r"A slot sharing group.*unpaired surrogate"):
         node.slot_sharing_group(HALF)
 
 

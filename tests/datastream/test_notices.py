@@ -107,7 +107,7 @@ class TestASettingOfTheCommandLine:
         env.set_parallelism(4)
         line = sys._getframe().f_lineno - 1
         assert self.overridden(env) == [
-            f"The program sets parallelism.default to 4 ({__file__}:{line}). The 8 of the command line has no effect."
+            f"The program sets parallelism.default to 4 ({__file__}:{line}), which overrides 8 from the command line."
         ]
 
     @pytest.mark.parametrize(

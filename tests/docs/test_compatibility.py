@@ -1,4 +1,4 @@
-"""docs/migrate/compatibility.md: what it says is what PyFlink's wheel and this code say."""
+"""docs/migrate/compatibility.md agrees with PyFlink's wheel and with the code."""
 
 import importlib
 import inspect
@@ -15,11 +15,11 @@ from scripts.pyflink_names import Parameter, public_names
 pytestmark = pytest.mark.usefixtures("pyflink_wheel")
 
 
-def test_the_page_is_up_to_date() -> None:
-    assert PAGE.read_text() == render(), "docs/migrate/compatibility.md is stale: run make compatibility"
+def test_the_compatibility_page_is_up_to_date() -> None:
+    assert PAGE.read_text() == render(), "docs/migrate/compatibility.md is stale: run `make compatibility`"
 
 
-def test_every_absent_name_raises_with_its_alternative_however_it_is_asked_for() -> None:
+def test_every_absent_name_raises_with_its_alternative() -> None:
     comparison = Comparison()
     asked = 0
     for pyflink_module in comparison.modules:
@@ -55,25 +55,25 @@ def test_every_absent_member_raises_with_its_alternative() -> None:
     assert asked > 50
 
 
-def test_an_absent_entry_for_a_name_that_is_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_absent_entry_for_an_existing_name_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     for key in ("MapFunction", "DataStream.map", "common.time"):
         monkeypatch.setitem(ALTERNATIVES, key, "Not there.")
     with pytest.raises(StaleEntries) as raised:
         render()
     for key in ("MapFunction", "DataStream.map", "common.time"):
-        assert f"{key} is there, but is listed as absent" in str(raised.value)
+        assert f"{key} exists, but is listed as absent" in str(raised.value)
 
 
-def test_an_entry_for_what_pyflink_does_not_have_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_entry_for_a_name_unknown_to_pyflink_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(ALTERNATIVES, "WarpDrive", "Not there.")
     monkeypatch.setitem(DIFFERS, "DataStream.warp", "faster")
     with pytest.raises(StaleEntries) as raised:
         render()
     assert "WarpDrive is listed as absent, but PyFlink has no such name" in str(raised.value)
-    assert "DataStream.warp has a note, but is no name that both have" in str(raised.value)
+    assert "DataStream.warp has a note, but the two libraries do not share this name" in str(raised.value)
 
 
-def test_an_absent_name_without_an_entry_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_absent_name_without_an_entry_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(ALTERNATIVES, "SourceFunction")
     monkeypatch.delitem(ALTERNATIVES, "datastream.checkpoint_storage")
     with pytest.raises(StaleEntries) as raised:
@@ -83,7 +83,7 @@ def test_an_absent_name_without_an_entry_is_named(monkeypatch: pytest.MonkeyPatc
 
 
 class TestCalls:
-    """A name is the same if every call that PyFlink allows is allowed here."""
+    """A name is compatible if Penstock accepts every call that PyFlink accepts."""
 
     wanted = (Parameter("func", "plain"), Parameter("output_type", "plain", "None"))
 
@@ -91,37 +91,37 @@ class TestCalls:
         assert inspect.isfunction(function)
         return call_difference(self.wanted, function, False)
 
-    def test_more_optional_parameters_are_no_difference(self) -> None:
+    def test_additional_optional_parameters_are_compatible(self) -> None:
         assert self.difference(lambda func, output_type=None, more=1: None) == ""
 
-    def test_another_name(self) -> None:
+    def test_a_renamed_parameter_is_reported(self) -> None:
         assert self.difference(lambda f, output_type=None: None) == "`func` is called `f`"
 
-    def test_no_such_parameter(self) -> None:
+    def test_a_missing_parameter_is_reported(self) -> None:
         assert self.difference(lambda func: None) == "no parameter `output_type`"
 
-    def test_another_place(self) -> None:
+    def test_a_moved_parameter_is_reported(self) -> None:
         said = self.difference(lambda output_type=None, func=None: None)
-        assert "`func` stands at another place" in said
+        assert "`func` is at a different position" in said
 
-    def test_another_default(self) -> None:
+    def test_a_changed_default_is_reported(self) -> None:
         assert self.difference(lambda func, output_type=3: None) == "`output_type` has the default `3`, not `None`"
 
-    def test_a_default_that_is_missing(self) -> None:
+    def test_a_missing_default_is_reported(self) -> None:
         assert self.difference(lambda func, output_type: None) == "`output_type` has no default, not `None`"
 
-    def test_something_more_that_must_be_given(self) -> None:
+    def test_an_additional_required_parameter_is_reported(self) -> None:
         def stricter(func, output_type=None, *, uid):  # type: ignore[no-untyped-def]
             return None
 
-        assert self.difference(stricter) == "`uid` must be given too"
+        assert self.difference(stricter) == "`uid` is also required"
 
-    def test_java_objects_do_not_count(self) -> None:
+    def test_parameters_for_java_objects_are_ignored(self) -> None:
         wanted = [*self.wanted, Parameter("j_function", "plain", "None")]
         assert call_difference(wanted, lambda func, output_type=None: None, False) == ""
 
 
-def test_a_class_has_the_members_of_bases_that_are_hidden() -> None:
+def test_a_class_includes_members_of_private_base_classes() -> None:
     source = """
 __all__ = ["Shown", "Other"]
 from elsewhere import Other

@@ -1,4 +1,4 @@
-"""CONTRIBUTING.md, CHANGELOG.md and README.md name only commands and files that there are."""
+"""CONTRIBUTING.md, CHANGELOG.md and README.md name only existing commands and files."""
 
 import re
 import subprocess
@@ -18,14 +18,14 @@ TARGET = re.compile(r"\bmake ([a-z][a-z-]*)")
 
 @cache
 def targets() -> set[str]:
-    """The targets of the Makefile that are meant to be called."""
+    """Return the public targets of the Makefile."""
     phony = re.search(r"^\.PHONY: (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
     assert phony is not None
     return set(phony[1].split())
 
 
 def code(page: str) -> str:
-    """What stands in code, so that `make` is the command and not the verb."""
+    """Return the code on a page, where `make` is the command and not the verb."""
     return "\n".join(block or span for block, span in re.findall(r"```sh\n(.*?)```|`([^`\n]+)`", page, re.DOTALL))
 
 
@@ -53,7 +53,7 @@ def test_every_link_into_a_page_leads_to_a_heading(page: str) -> None:
             assert anchor in anchors, f"{path}#{anchor}"
 
 
-def test_make_without_a_target_lists_every_target_for_people() -> None:
+def test_make_without_a_target_lists_every_documented_target() -> None:
     printed = subprocess.run(
         ["make", "--no-print-directory", "help"], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout
@@ -62,8 +62,8 @@ def test_make_without_a_target_lists_every_target_for_people() -> None:
     assert listed == targets() - {"help", "java", "browser", "test-plain", "test-spark"}
 
 
-def test_the_hook_before_a_commit_runs_make_lint_and_nothing_else() -> None:
-    """So that what is checked is defined once, in the Makefile."""
+def test_the_pre_commit_hook_runs_only_make_lint() -> None:
+    """Checks are defined once, in the Makefile."""
     (repository,) = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"]
     (hook,) = repository["hooks"]
     assert (repository["repo"], hook["language"]) == ("local", "system")

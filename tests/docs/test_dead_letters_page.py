@@ -1,4 +1,4 @@
-"""The programs of docs/connect/dead-letters.md run, and give what they assert."""
+"""The programs of docs/connect/dead-letters.md run and pass their assertions."""
 
 import re
 from pathlib import Path

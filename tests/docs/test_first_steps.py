@@ -1,4 +1,4 @@
-"""docs/start/first-steps.md does what it says: its files are written out and run as a newcomer would."""
+"""docs/start/first-steps.md works: its files are written out and run as a newcomer would run them."""
 
 import re
 import subprocess
@@ -20,7 +20,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_its_test_passes(folder: Path) -> None:
+def test_the_test_of_the_first_steps_page_passes(folder: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "test_spending.py"], cwd=folder, capture_output=True, text=True
     )
@@ -29,7 +29,7 @@ def test_its_test_passes(folder: Path) -> None:
 
 
 @pytest.mark.spark
-def test_its_run_prints_what_it_shows(folder: Path) -> None:
+def test_the_run_of_the_first_steps_page_prints_the_documented_output(folder: Path) -> None:
     shown = re.search(r"```text\n(.*?)```", PAGE, re.DOTALL)
     assert shown is not None
     for settings in ([], ["-D", "state.checkpoints.dir=checkpoints", "-D", "execution.checkpointing.interval=1 s"]):

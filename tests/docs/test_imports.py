@@ -1,4 +1,4 @@
-"""Every page says where the names that it uses are imported from: in its code, or in its section on imports."""
+"""Every page shows the imports of the names it uses, in its code or in its section on imports."""
 
 import ast
 import importlib
@@ -31,7 +31,7 @@ MODULES = [
     "penstock.tables",
     "penstock.testing",
 ]
-"""Those that users import from, the first choice first."""
+"""The modules that users import from, in order of preference."""
 
 OTHERS = {
     "internals/architecture",
@@ -45,7 +45,7 @@ OTHERS = {
 
 @cache
 def public() -> dict[str, str]:
-    """By name, the module to import it from."""
+    """Return the module to import each name from."""
     names: dict[str, str] = {}
     for module in MODULES:
         for name in importlib.import_module(module).__all__:
@@ -54,7 +54,7 @@ def public() -> dict[str, str]:
 
 
 def names_in(code: str) -> tuple[set[str], set[str]]:
-    """The names that a piece of code uses, and those that it imports or makes itself."""
+    """Return the names that a piece of code uses, and those that it imports or defines."""
     used, known = set(), set()
     for node in ast.walk(ast.parse(code)):
         if isinstance(node, (ast.Import, ast.ImportFrom)):
@@ -85,12 +85,12 @@ PAGES = sorted({str(page.relative_to(DOCS).with_suffix("")) for page in DOCS.rgl
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_a_page_says_where_its_names_are_imported_from(page: str) -> None:
+def test_a_page_shows_the_imports_of_its_names(page: str) -> None:
     missing = {name: public()[name] for name in unexplained((DOCS / f"{page}.md").read_text())}
-    assert missing == {}, f"docs/{page}.md uses these names and does not say where they are imported from"
+    assert missing == {}, f"docs/{page}.md uses these names without showing where to import them from"
 
 
-def test_a_name_without_an_import_is_found() -> None:
+def test_a_name_without_an_import_is_reported() -> None:
     assert unexplained("```python\nTime.seconds(5)\n```") == {"Time"}
     assert unexplained("Use `Time.seconds(5)`.") == {"Time"}
     assert unexplained("Use `Time.seconds(5)`: `from penstock.common import Time`.") == set()

@@ -1,4 +1,4 @@
-"""The programs of docs/write/joins.md run, and give what they assert."""
+"""The programs of docs/write/joins.md run and pass their assertions."""
 
 import re
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import Any
 PAGE = (Path(__file__).parents[2] / "docs/write/joins.md").read_text()
 
 
-def test_its_programs_give_what_they_say() -> None:
+def test_programs_of_the_joins_page_pass_their_assertions() -> None:
     blocks = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
     assert all("assert job.output" in block or "assert sorted(job.output" in block for block in blocks)
     assert len(blocks) == 2

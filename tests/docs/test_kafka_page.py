@@ -1,4 +1,4 @@
-"""The program of the page on Kafka, against mock brokers."""
+"""The program of docs/connect/kafka.md runs against mock brokers."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Pages whose programs run, and give what they assert."""
+"""The programs of these pages run and pass their assertions."""
 
 import re
 from pathlib import Path
@@ -12,7 +12,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 
 
 @pytest.mark.parametrize(("page", "programs"), [("write/operator-state", 4), ("write/state-ttl", 2)])
-def test_its_programs_give_what_they_say(page: str, programs: int) -> None:
+def test_programs_of_a_page_pass_their_assertions(page: str, programs: int) -> None:
     blocks = re.findall(r"```python\n(.*?)```", (DOCS / f"{page}.md").read_text(), re.DOTALL)
     assert all(re.search(r"assert .*job\.output", block) for block in blocks)
     assert len(blocks) == programs

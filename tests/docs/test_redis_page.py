@@ -1,4 +1,4 @@
-"""The programs of docs/connect/redis.md run against a real server, and give what they assert."""
+"""The programs of docs/connect/redis.md run against a real server and pass their assertions."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""docs/connect/sinks.md does what it says: its programs are run."""
+"""The programs of docs/connect/sinks.md run."""
 
 import re
 from pathlib import Path

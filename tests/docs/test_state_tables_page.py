@@ -1,4 +1,4 @@
-"""The page about state as tables: its examples are one program, and it runs."""
+"""The examples of docs/query/state-tables.md form one program, and it runs."""
 
 import re
 from pathlib import Path
@@ -29,7 +29,7 @@ def a_directory_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.chdir(tmp_path)
 
 
-def test_its_examples_give_what_they_say() -> None:
+def test_examples_of_the_state_tables_page_produce_the_documented_output() -> None:
     assert len(_without("duckdb", "spark")) == len(BLOCKS) - 2
     assert all("assert " in block for block in BLOCKS[1:])
     _run(_without("duckdb", "spark"))

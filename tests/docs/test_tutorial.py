@@ -1,7 +1,7 @@
-"""docs/start/tutorial.md does what it says: its files are written out and its commands typed in a shell, one by one.
+"""docs/start/tutorial.md works: its files are written out and its commands typed into a shell, one by one.
 
-What a command prints is what the page shows below it. Where it asks for what a running job will have done, it is asked
-again until it is so, as a reader would.
+Each command must print the output shown below it. A command that queries the progress of a running job is repeated
+until it does, as a reader would repeat it.
 """
 
 import os
@@ -21,11 +21,11 @@ PAGE = (ROOT / "docs/start/tutorial.md").read_text()
 BLOCKS: list[tuple[str, str]] = re.findall(r"```(\w+)\n(.*?)```", PAGE, re.DOTALL)
 ASKS = ("python ask.py", "python check.py")
 PATIENCE_S = 240
-"""For a job to start and to do what the page waits for; on an idle machine it takes a tenth of it."""
+"""Time for a job to start and to get as far as the page expects. An idle machine takes a tenth of it."""
 
 
 class Terminal:
-    """A shell in a directory of its own, in which blocks of commands are typed."""
+    """A shell in its own directory, into which blocks of commands are typed."""
 
     def __init__(self, folder: Path) -> None:
         environment = {
@@ -44,7 +44,7 @@ class Terminal:
         )
 
     def type(self, commands: str) -> str:
-        """What they print, up to the first that fails, which is said in a last line."""
+        """Run commands and return their output. Fails if the last command fails."""
         assert self._shell.stdin is not None
         assert self._shell.stdout is not None
         self._shell.stdin.write(f'{commands}\necho "\nended with $?"\n')
@@ -64,13 +64,13 @@ class Terminal:
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    # Not below pytest's directories: the server runs as another user where tests run as root.
+    # Not below pytest's directories: the server runs as another user if tests run as root.
     with tempfile.TemporaryDirectory(prefix="penstock-tutorial-", ignore_cleanup_errors=True) as name:
         os.chmod(name, 0o755)
         yield Path(name)
 
 
-def test_its_own_test_passes(folder: Path) -> None:
+def test_the_test_of_the_tutorial_passes(folder: Path) -> None:
     for kind, text in BLOCKS:
         write(kind, text, folder)
     done = subprocess.run(
@@ -84,7 +84,7 @@ def test_its_own_test_passes(folder: Path) -> None:
     assert "5 passed" in done.stdout
 
 
-def test_its_program_promises_what_it_shows(folder: Path) -> None:
+def test_the_program_of_the_tutorial_has_the_documented_guarantee(folder: Path) -> None:
     for kind, text in BLOCKS:
         write(kind, text, folder)
     shown = [text for kind, text in BLOCKS if kind == "text" and text.startswith("Job 'access' is exactly-once")]
@@ -101,7 +101,7 @@ def test_its_program_promises_what_it_shows(folder: Path) -> None:
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_its_commands_print_what_it_shows(folder: Path) -> None:
+def test_commands_of_the_tutorial_print_the_documented_output(folder: Path) -> None:
     terminal = Terminal(folder)
     shop = folder / "shop"
     try:
@@ -109,7 +109,7 @@ def test_its_commands_print_what_it_shows(folder: Path) -> None:
             write(kind, text, shop)
             if kind != "sh":
                 continue
-            # Who asks without pause must not take the time of the job that he waits for.
+            # Poll at low priority to leave the CPU to the job.
             commands = text.replace("/path/to/penstock/", f"{ROOT}/").replace("until python", "until nice -n 19 python")
             if next_kind != "text":
                 terminal.type(commands)
@@ -128,7 +128,7 @@ def test_its_commands_print_what_it_shows(folder: Path) -> None:
 
 
 def write(kind: str, text: str, folder: Path) -> None:
-    """A program has its name in its first line; changes have the name that the page tells."""
+    """Write a program to the file named in its first line, and a diff to the file that the page names."""
     if kind == "python":
         name = re.match(r"# (\w+\.py)\n", text)
         assert name is not None
@@ -138,5 +138,5 @@ def write(kind: str, text: str, folder: Path) -> None:
 
 
 def as_shown(printed: str, folder: Path) -> str:
-    """Where the reader is, and names by content, are other ones in the page."""
+    """Replace the directory and content-based names by those on the page."""
     return re.sub(r"(savepoint-access)-[0-9a-f]+", r"\1-0123456789ab", printed.replace(str(folder), "/home/you/shop"))

@@ -1,4 +1,4 @@
-"""The walks of docs/internals/architecture.md: each names files and functions that exist."""
+"""Each walk of docs/internals/architecture.md names existing files and functions."""
 
 import ast
 import re
@@ -13,7 +13,7 @@ STEP = re.compile(r"^\d+\. `([\w/]+\.py)` `([\w.]+)`: ", re.MULTILINE)
 
 
 def defined(path: Path) -> set[str]:
-    """Functions, and methods as Class.method."""
+    """Return the names of functions, and of methods as Class.method."""
     names = set()
     for node in ast.parse(path.read_text()).body:
         if isinstance(node, ast.FunctionDef):
@@ -24,13 +24,13 @@ def defined(path: Path) -> set[str]:
 
 
 @pytest.mark.parametrize(("file", "function"), sorted(set(STEP.findall(WALKS))))
-def test_a_step_names_a_function_of_its_file(file: str, function: str) -> None:
+def test_a_step_names_an_existing_function_of_its_file(file: str, function: str) -> None:
     path = ROOT / "penstock" / file
     assert path.is_file(), f"docs/internals/architecture.md names {file}"
     assert function in defined(path), f"docs/internals/architecture.md names {function} in {file}"
 
 
-def test_there_are_four_and_each_fits_on_a_screen() -> None:
+def test_the_page_has_four_walks_that_each_fit_on_a_screen() -> None:
     walks = re.split(r"^\*\*", WALKS, flags=re.MULTILINE)[1:]
     assert len(walks) == 4
     for walk in walks:

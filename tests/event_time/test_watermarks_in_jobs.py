@@ -434,9 +434,9 @@ def test_the_end_of_the_input_is_the_largest_watermark(env):
     ("make", "message"),
     [
         (lambda: WatermarkStrategy.for_bounded_out_of_orderness(Duration.of_millis(-1)), "must not be negative"),
-        (lambda: WatermarkStrategy.no_watermarks().with_idleness(Duration.of_millis(0)), "longer than nothing"),
+        (lambda: WatermarkStrategy.no_watermarks().with_idleness(Duration.of_millis(0)), "must be positive"),
         (lambda: WatermarkStrategy.no_watermarks().with_timestamp_assigner(5), "a function of"),
-        (lambda: WatermarkStrategy.for_generator(Periodic()), "Give it the class itself"),
+        (lambda: WatermarkStrategy.for_generator(Periodic()), "Pass the generator class itself"),
     ],
 )
 def test_invalid_strategies_are_refused(make, message):

@@ -147,7 +147,7 @@ class TestSessions:
         (lambda: SlidingProcessingTimeWindows.of(5, 2, 2), "with a slide of 2 ms cannot have an offset of 2 ms"),
         (lambda: EventTimeSessionWindows.with_gap(0), "cannot have a gap of 0 ms"),
         (lambda: EventTimeSessionWindows.with_dynamic_gap(5), "not int"),
-        (lambda: TumblingEventTimeWindows.of("5"), "Expected a length of time"),
+        (lambda: TumblingEventTimeWindows.of("5"), "Expected a duration"),
     ],
 )
 def test_invalid_windows_are_refused_at_the_users_line(make, message):

@@ -133,7 +133,7 @@ class TestUids:
 
     @pytest.mark.parametrize("uid", ["", 5, None])
     def test_a_uid_must_be_a_non_empty_string(self, env, uid):
-        with pytest.raises(GraphError, match="A uid is a non-empty string"):
+        with pytest.raises(GraphError, match="A uid must be a non-empty string"):
             env.from_collection([1]).uid(uid)
 
     def test_a_union_and_a_keyed_stream_are_not_operators(self, env):

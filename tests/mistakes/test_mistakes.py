@@ -159,7 +159,7 @@ class TestTheShortForm:
         assert len(lines) <= 15
         assert lines[0].endswith(": GraphError: line 0")
         assert lines[1] == "    raise error"
-        assert "… and 96 lines more" in lines
+        assert "… and 96 more lines" in lines
         assert lines[-1] == "Fix: Do this."
 
     def test_an_error_without_a_fix_ends_with_its_message(self):

@@ -77,7 +77,7 @@ class TestASavepoint:
         assert {name: size.entries for name, size in sizes.items()} == {"last": 5, "timers": 5}
 
     def test_an_unknown_operator_is_refused(self, tmp_path):
-        with pytest.raises(PenstockError, match=r"no operator with uid 'count'; it has .*'sum'"):
+        with pytest.raises(PenstockError, match=r"no operator with uid 'count', only .*'sum'"):
             saved(sums(), tmp_path, ("a", 1)).sizes("count")
 
     def test_a_savepoint_lists_differences_from_another(self, tmp_path):

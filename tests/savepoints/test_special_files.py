@@ -232,7 +232,7 @@ def test_a_checkpoint_that_is_not_a_regular_file_does_not_hide_others(
     last = run / "manifests" / f"{numbers[-1]:012d}"
     put(make, last)
     assert [checkpoint.manifest.id for checkpoint in Checkpoint.list(run)] == numbers[:-1]
-    assert f"Checkpoint {numbers[-1]} in {run} is left out" in caplog.text
+    assert f"Skipped checkpoint {numbers[-1]} in {run}" in caplog.text
     for command in (["state", "ls", str(run)], ["state", "get", str(run), "sum", "sum"], ["state", "ls", str(last)]):
         code, said = call(*command)
         assert code == 1, command

@@ -1,4 +1,4 @@
-"""The comparison of two revisions, with measured figures that the test chooses."""
+"""The comparison of two revisions, with measurements chosen by the test."""
 
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from bench.result import Result
 
 @pytest.fixture
 def speed(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """Seconds of an epoch on the base and on this checkout; both revisions run in no process."""
+    """Set the seconds per epoch on the base and on this checkout. No process is started for either."""
     chosen: dict[str, Any] = {"base": 1.0, "here": 1.0, "order": []}
 
     def measure(line: Any, way: str, inputs: Path, tree: Path) -> Result:
@@ -28,7 +28,7 @@ def compare(monkeypatch: pytest.MonkeyPatch, *more: str) -> int:
     return pairs.main()
 
 
-def test_the_check_fails_when_the_checkout_is_slower_than_the_bar(
+def test_the_check_fails_when_the_checkout_is_slower_than_the_limit(
     speed: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     speed["here"] = 1.1

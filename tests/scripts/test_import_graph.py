@@ -1,4 +1,4 @@
-"""The picture of the import graph: what it shows, and that the committed one is current."""
+"""The picture of the import graph: its contents, and that the committed one is current."""
 
 from collections import Counter
 from pathlib import Path
@@ -16,14 +16,14 @@ CURRENT = "docs/internals/import-graph.svg shows another {}. Run `make graph`, l
 
 
 def test_the_committed_picture_shows_the_layers_and_imports_of_the_code() -> None:
-    """Widths of arrows and counts of lines can be older: they change with almost every commit."""
+    """Arrow widths and line counts can be outdated: they change with almost every commit."""
     rows, type_checking = contract()
     layers, arrows = drawn(import_graph.TARGET.read_text())
     assert layers == rows, CURRENT.format("list of layers than the contract in pyproject.toml")
     assert arrows == set(imports(type_checking)), CURRENT.format("set of imports than the code")
 
 
-def test_a_picture_gives_back_what_was_drawn() -> None:
+def test_a_drawn_picture_can_be_parsed_back() -> None:
     svg = draw(ROWS, EDGES, SIZES)
     assert drawn(svg) == (ROWS, set(EDGES))
     for package in SIZES:
@@ -37,7 +37,7 @@ def test_an_import_from_a_lower_layer_is_drawn_in_red() -> None:
     assert "#e00000" in draw(ROWS, EDGES + Counter({("bottom", "top"): 1}), SIZES)
 
 
-def test_an_import_with_a_longer_way_round_is_implied() -> None:
+def test_an_import_with_an_indirect_path_is_implied() -> None:
     assert implied(EDGES) == {("top", "bottom")}
 
 

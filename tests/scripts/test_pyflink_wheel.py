@@ -1,4 +1,4 @@
-"""Fetching PyFlink's wheel."""
+"""Downloading PyFlink's wheel."""
 
 from pathlib import Path
 
@@ -7,15 +7,13 @@ import pytest
 from scripts.pyflink_wheel import IndexUnreachable, file_names, read, wheel_path
 
 
-def test_its_files_can_be_read(pyflink_wheel: Path) -> None:
+def test_files_in_the_wheel_can_be_read(pyflink_wheel: Path) -> None:
     assert pyflink_wheel.suffix == ".whl"
     assert "pyflink/common/time.py" in file_names()
     assert "class Duration" in read("pyflink/common/time.py")
 
 
-def test_an_index_that_cannot_be_reached_is_told_from_other_failures(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_an_unreachable_index_raises_its_own_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
     monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")

@@ -25,7 +25,7 @@ def test_a_killed_and_damaged_job_neither_loses_nor_duplicates_records(tmp_path:
         timeout=580,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "Nothing was lost, nothing came twice, and state equals the oracle's." in done.stdout
+    assert "No record was lost or duplicated, and the state equals the oracle's." in done.stdout
     table = (tmp_path / "table").read_text()
     assert f"{KILLS} faults" in table
     assert all(f"| {kind} |" in table for kind in {"driver", "worker"})

@@ -154,8 +154,8 @@ def test_a_stopped_job_resumes_where_it_was(
     code, errors = first.end()
     assert code in codes, errors
     last = first.epochs()[-1]
-    assert "stops after the epoch under way" in errors
-    assert f"Nothing was removed: start the program again to resume from checkpoint {last}." in errors
+    assert "stops after the current epoch" in errors
+    assert f"Its checkpoints are kept: start the program again to resume from checkpoint {last}." in errors
     assert "Traceback" not in errors.replace('Traceback (most recent call last):\n  File "' + str(path), "")
     (tmp_path / "slow").unlink()
     (tmp_path / "total").write_text("100")

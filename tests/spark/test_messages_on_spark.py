@@ -78,8 +78,8 @@ def test_a_job_reports_a_killed_jvm_and_how_to_resume(tmp_path: Path) -> None:
     expected = [
         rf"{path}:19: UserWarning: No sink reads the results of these operators.*'forgotten' \(line 10\)",
         r'  env.execute\("mortal"\)',
-        rf"The program sets execution.checkpointing.interval to 200 ms \({path}:7\). The 1 min of the command line",
-        rf"The program sets pipeline.name to mortal \({path}:19\). The other of the command line has no effect.",
+        rf"The program sets execution.checkpointing.interval to 200 ms \({path}:7\), which overrides 1 min",
+        rf"The program sets pipeline.name to mortal \({path}:19\), which overrides other from the command line.",
         r"Job 'mortal' \([0-9a-f]{32}\) starts from scratch, parallelism 1, checkpoints every 0.2 s in /.*/mortal",
         r"Job 'mortal' failed after .*Last checkpoint: \d+. Start the program again to resume from it.",
         rf"{path}:19: SparkEnded: Spark's JVM \(process \d+\) has ended: it was killed by SIGKILL",

@@ -127,7 +127,7 @@ class TestBackendSelection:
     ("key", "text", "message"),
     [
         ("execution.checkpointing.num-retained", "0", "num-retained is '0'"),
-        ("execution.checkpointing.num-retained", "two", "num-retained is 'two'. Set it to a whole number from 1"),
+        ("execution.checkpointing.num-retained", "two", "num-retained is 'two'. Set it to an integer from 1"),
         ("penstock.checkpoint.base.min-bytes", "1 m.b.", "min-bytes is '1 m.b.'"),
         ("penstock.state.overlay.memory", "much", "overlay.memory is 'much'"),
         ("state.backend.memory.max-state-size", "-1", "max-state-size is '-1'"),

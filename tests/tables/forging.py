@@ -1,4 +1,4 @@
-"""Savepoints made by a stranger's hand: whole by their hashes, and not what they seem."""
+"""Forge savepoints with valid hashes and hostile contents."""
 
 import os
 import pickle
@@ -18,7 +18,7 @@ from penstock.state.files import GroupChanges, content_name, read_changes, write
 
 
 class Bomb:
-    """Its pickle makes a file when it is read."""
+    """Unpickling it creates a directory."""
 
     def __init__(self, marker):
         self.marker = str(marker)
@@ -32,7 +32,7 @@ def bomb(marker, protocol=5):
 
 
 def forged(path, target, change_metadata=None, change_entries=None, change_file=None):
-    """A savepoint like the one at `path`, with other metadata, entries or files, and hashes that fit; its path."""
+    """Copy a savepoint with changed metadata, entries or files and matching hashes, and return the copy's path."""
     source, storage = savepoint_storage(str(path)), savepoint_storage(str(target))
     metadata = load_savepoint(source)
     operators = {}
@@ -65,7 +65,7 @@ def rewritten(data, change):
 
 
 def replaced_everywhere(value, poison):
-    """Every copy of a built-in value in which one text or one run of bytes is the poison."""
+    """Yield every copy of a built-in value in which one string or bytes is replaced by the poison."""
     if isinstance(value, bytes):
         yield poison
     elif isinstance(value, str):

@@ -1,4 +1,4 @@
-"""A program with every kind of state, and helpers that the tests of tables share."""
+"""A program with every kind of state, and helpers for the tests of tables."""
 
 import datetime
 import decimal
@@ -85,7 +85,7 @@ DESCRIPTORS = {
 
 
 class Everything(KeyedProcessFunction):
-    """Puts the number of a (key, number) into a state of every kind, and sets two timers."""
+    """Writes the number of a (key, number) record to a state of every kind, and sets two timers."""
 
     def open(self, runtime_context):
         get = {
@@ -122,7 +122,7 @@ class Everything(KeyedProcessFunction):
 
 
 class Remembering(ProcessFunction, CheckpointedFunction):
-    """Operator state of every kind."""
+    """Uses every kind of operator state."""
 
     def initialize_state(self, context):
         store = context.get_operator_state_store()
@@ -150,7 +150,7 @@ def everything(uid="all"):
 
 
 def saved(stream, directory, *epochs, **options):
-    """A savepoint of the stream after these epochs of records."""
+    """Return a savepoint of the stream after these epochs of records."""
     with JobHarness(stream, **options) as job:
         for records in epochs:
             job.push(*records).epoch()
@@ -158,6 +158,6 @@ def saved(stream, directory, *epochs, **options):
 
 
 def rows(table, *columns):
-    """The rows of a state, sorted, with these columns only."""
+    """Return the rows of a state, sorted, restricted to these columns."""
     found = [tuple(row[name] for name in columns or row) for row in table.rows()]
     return sorted(found, key=repr)

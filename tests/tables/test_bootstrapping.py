@@ -1,4 +1,4 @@
-"""Savepoints made from DataFrames of any kind: jobs begin with them as with any other."""
+"""Savepoints written from DataFrames of any kind: jobs start from them as from any other."""
 
 import pandas as pd
 import pyarrow as pa
@@ -30,7 +30,7 @@ def only_keyed():
 
 class TestBootstrapping:
     @pytest.mark.parametrize("make", [lambda f: f, pa.Table.from_pandas, lambda f: f.to_dict("records")])
-    def test_begins_a_job_with_the_state_of_any_frame(self, tmp_path, make):
+    def test_a_job_starts_with_state_from_any_kind_of_frame(self, tmp_path, make):
         frame = make(FRAME[["who", "n"]])
         bootstrap = (
             OperatorTransformation.bootstrap_with(frame)
@@ -53,7 +53,7 @@ class TestBootstrapping:
             assert job.states("values")["a"] == [1, 7]
             assert job.states("largest")["a"] == 7
 
-    def test_sets_timers_that_fire(self, tmp_path):
+    def test_bootstrapped_timers_fire(self, tmp_path):
         bootstrap = OperatorTransformation.bootstrap_with(FRAME).key_by("who").state(DESCRIPTORS["count"](), "n")
         bootstrap.timers(lambda row: None if row["due"] is None else int(row["due"]), TimeDomain.PROCESSING_TIME)
         path = SavepointWriter.new_savepoint().with_operator("all", bootstrap).write(tmp_path / "made")
@@ -63,7 +63,7 @@ class TestBootstrapping:
             job.set_clock(10**13 + 1)
             assert job.output == [("a", 10**13), ("c", 10**13 + 1)]
 
-    def test_runs_a_function_with_states_and_timers(self, tmp_path):
+    def test_a_bootstrap_function_writes_states_and_timers(self, tmp_path):
         class Put(KeyedStateBootstrapFunction):
             def open(self, runtime_context):
                 self.count = runtime_context.get_state(DESCRIPTORS["count"]())
@@ -89,7 +89,7 @@ class TestBootstrapping:
         found = Savepoint.load(path).state("all", "count")
         assert rows(found) == [({"f0": who, "f1": n}, n) for who, n in zip("abc", (1, 2, 3))]
 
-    def test_gives_values_a_time_to_live(self, tmp_path):
+    def test_bootstrapped_values_have_a_ttl(self, tmp_path):
         descriptor = ValueStateDescriptor("fading", str)
         descriptor.enable_time_to_live(StateTtlConfig.new_builder(Duration.of_millis(60_000)).build())
         bootstrap = OperatorTransformation.bootstrap_with(FRAME).key_by("who").state(descriptor, "who")
@@ -97,7 +97,7 @@ class TestBootstrapping:
         with restored(only_keyed(), path) as job:
             assert job.states("fading") == {"a": "a", "b": "b", "c": "c"}
 
-    def test_fills_operator_state(self, tmp_path):
+    def test_a_bootstrap_function_writes_operator_state(self, tmp_path):
         class Put(StateBootstrapFunction):
             def initialize_state(self, context):
                 store = context.get_operator_state_store()
@@ -123,13 +123,13 @@ class TestBootstrapping:
         assert [row["value"] for row in found.state("remember", "union").rows()] == ["a", "b", "c"]
 
     @pytest.mark.parametrize("maker", ["list_state", "union_list_state"])
-    def test_fills_lists_column_by_column(self, tmp_path, maker):
+    def test_a_column_fills_a_list_state(self, tmp_path, maker):
         start = OperatorTransformation.bootstrap_with(FRAME)
         bootstrap = getattr(start, maker)(ListStateDescriptor("some", int), "n")
         path = SavepointWriter.new_savepoint().with_operator("remember", bootstrap).write(tmp_path / "made")
         assert [row["value"] for row in Savepoint.load(path).state("remember", "some").rows()] == [1, 2, 3]
 
-    def test_takes_objects_that_only_python_knows(self, tmp_path):
+    def test_a_frame_of_python_objects_can_be_bootstrapped(self, tmp_path):
         frame = pd.DataFrame({"who": ["a", "b"], "what": [item(1), item(2)], "n": [1.0, None]})
         bootstrap = OperatorTransformation.bootstrap_with(frame).key_by("who").state(DESCRIPTORS["item"](), "what")
         bootstrap.state(DESCRIPTORS["largest"](), lambda row: None if row["n"] is None else int(row["n"]))
@@ -138,9 +138,9 @@ class TestBootstrapping:
             assert job.states("item") == {"a": item(1), "b": item(2)}
             assert job.states("largest") == {"a": 1}
 
-    def test_says_which_columns_there_are(self, tmp_path):
+    def test_an_unknown_column_is_rejected_with_the_existing_ones(self, tmp_path):
         bootstrap = OperatorTransformation.bootstrap_with(FRAME).key_by("whom").state(DESCRIPTORS["count"](), "n")
         writer = SavepointWriter.new_savepoint().with_operator("all", bootstrap)
-        with pytest.raises(Exception, match=r"no column 'whom'; there are \['due', 'n', 'who'\]"):
+        with pytest.raises(Exception, match=r"Column 'whom' does not exist. The columns are \['due', 'n', 'who'\]"):
             writer.write(tmp_path / "made")
         assert not list((tmp_path / "made").glob("*"))

@@ -1,4 +1,4 @@
-"""States whose type has changed: old values and new ones lie beside each other, and a table shows all as the last."""
+"""States whose type has changed: old and new values coexist, and a table shows all in the current version."""
 
 import enum
 from dataclasses import dataclass
@@ -85,7 +85,7 @@ def program(kind: type) -> Any:
 
 @pytest.fixture(params=["memory", "filesystem", "rocksdb"])
 def evolved(request: Any, tmp_path: Any) -> str:
-    """A savepoint of a job whose class has had three versions; each wrote a key of its own, and one of all."""
+    """Return a savepoint of a job whose class had three versions. Each version wrote its own key and a shared one."""
     path = None
     for kind, number in [(First, 1), (Second, 2), (Third, 3)]:
         with JobHarness(program(kind), backend=request.param, from_savepoint=path) as job:
@@ -104,7 +104,7 @@ def rows(path: str, name: str) -> dict[Any, Any]:
     return {(row["key"], row.get("index", row.get("map_key"))): row["value"] for row in found}
 
 
-def test_every_value_is_shown_as_the_last_version_has_it(evolved: str) -> None:
+def test_every_value_is_shown_in_the_current_version(evolved: str) -> None:
     values = {("of 1", None): third("a", 1.0), ("of 2", None): third("b", 2.0), ("of 3", None): third("c", 3.0)}
     values["of all", None] = third("c", 3.0)
     assert rows(evolved, "value") == rows(evolved, "fading") == values
@@ -122,9 +122,7 @@ def test_every_value_is_shown_as_the_last_version_has_it(evolved: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["value", "fading", "list", "map"])
-def test_what_is_changed_in_a_table_is_read_by_the_job_and_by_the_next_version(
-    evolved: str, name: str, tmp_path: Any
-) -> None:
+def test_changes_to_a_table_are_read_by_the_job(evolved: str, name: str, tmp_path: Any) -> None:
     def doubled(table: Any) -> Any:
         table.loc[table["key"] != "of 1", "value.amount"] *= 2
         return table
@@ -179,7 +177,7 @@ def rules(kind: type) -> Any:
     return data.connect(env.from_collection([]).uid("rules in").broadcast(descriptor)).process(Rules()).uid("rules")
 
 
-def test_broadcast_state_too(tmp_path: Any) -> None:
+def test_broadcast_state_of_several_versions_can_be_read_and_changed(tmp_path: Any) -> None:
     path = None
     for kind, number in [(First, 1), (Second, 2), (Third, 3)]:
         with JobHarness(rules(kind), from_savepoint=path) as job:

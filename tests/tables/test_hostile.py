@@ -1,4 +1,4 @@
-"""Savepoints from strangers: nothing in them runs, nothing in them takes all memory, and errors say which file."""
+"""Untrusted savepoints: nothing in them runs or exhausts memory, and errors name the file."""
 
 import pickle
 import shutil
@@ -38,7 +38,7 @@ def good(tmp_path_factory):
 
 
 def look_at_everything(path):
-    """All that can be done with a savepoint but begin a job with it. What is refused, is so with an error of ours."""
+    """Use a savepoint in every way except starting a job from it. Only Penstock errors are accepted."""
     runner = CliRunner()
     for arguments in (["state", "ls", path], ["state", "get", path, "typed", "total"], ["savepoint", "inspect", path]):
         result = runner.invoke(app, arguments)
@@ -59,8 +59,8 @@ def look_at_everything(path):
 
 
 def begin_with(path):
-    """Begin a job with it: what it was made of is read by a job whose types are no pickles."""
-    # What a job's decoders say of foreign bytes may be anything.
+    """Start a job from the savepoint. The job's own types contain no pickles."""
+    # The job's decoders can raise anything on foreign bytes.
     with (
         suppress(Exception),
         JobHarness(typed(), from_savepoint=path, max_parallelism=4, allow_non_restored_state=True) as job,
@@ -70,17 +70,17 @@ def begin_with(path):
 
 
 class TestAPickle:
-    """One that makes a directory, wherever bytes or texts are in a savepoint."""
+    """A pickle that creates a directory, in place of any bytes or string in a savepoint."""
 
     @pytest.fixture
     def marker(self, tmp_path):
         return tmp_path / "it-ran"
 
-    def test_runs_where_it_is_read_at_all(self, marker):
+    def test_the_bomb_runs_when_it_is_unpickled(self, marker):
         pickle.loads(bomb(marker))
         assert marker.exists()
 
-    def test_in_any_field_of_the_metadata_does_not_run(self, good, tmp_path, marker):
+    def test_a_pickle_in_any_metadata_field_does_not_run(self, good, tmp_path, marker):
         metadata = msgspec.to_builtins(load_savepoint(savepoint_storage(good)))
         forgeries = list(replaced_everywhere(metadata, bomb(marker, protocol=0)))
         assert len(forgeries) > 40
@@ -92,7 +92,7 @@ class TestAPickle:
             shutil.rmtree(path)
         assert not marker.exists()
 
-    def test_in_place_of_a_file_does_not_run(self, good, tmp_path, marker):
+    def test_a_pickle_in_place_of_a_file_does_not_run(self, good, tmp_path, marker):
         for number, change in enumerate(({"change_file": lambda data: bomb(marker)}, {})):
             path = forged(good, tmp_path / str(number), **change)
             if not change:
@@ -106,7 +106,7 @@ class TestAPickle:
         assert not marker.exists()
 
     @pytest.mark.parametrize("place", ["key", "behind the key", "value", "element", "map key", "stamped"])
-    def test_in_an_entry_does_not_run(self, good, tmp_path, marker, place):
+    def test_a_pickle_in_an_entry_does_not_run(self, good, tmp_path, marker, place):
         payload = bomb(marker)
 
         def change(group, entries):
@@ -117,7 +117,7 @@ class TestAPickle:
         begin_with(path)
         assert not marker.exists()
 
-    def test_in_a_state_of_pickles_runs_only_where_that_is_allowed(self, good, tmp_path, marker):
+    def test_a_pickled_state_is_loaded_only_with_allow_pickle(self, good, tmp_path, marker):
         def pickled(metadata):
             operator = metadata.operators["typed"]
             states = {**operator.snapshot.states, "fading": "value pickle", "total": "value pickle"}
@@ -133,11 +133,11 @@ class TestAPickle:
         assert not marker.exists()
         assert set(Savepoint.load(path).state("typed", "total").to_pandas()["value"]) == {bomb(marker)}
         with pytest.raises(FileExistsError):
-            # There are three keys: the second finds the directory that the first has made.
+            # There are three keys: the second one finds the directory that the first has created.
             Savepoint.load(path).state("typed", "total", allow_pickle=True).to_pandas()
         assert marker.exists()
 
-    def test_that_a_job_has_no_type_for_is_refused_before_it_begins(self, good, tmp_path, marker):
+    def test_a_pickled_state_of_another_type_is_rejected_before_the_job_starts(self, good, tmp_path, marker):
         def pickled(metadata):
             operator = metadata.operators["typed"]
             snapshot = msgspec.structs.replace(operator.snapshot, states={"total": "value pickle"})
@@ -172,10 +172,10 @@ def planted(place, full, data, payload):
 
 
 class TestNamesInASavepoint:
-    """They become names of files: no other file is read or written for them."""
+    """They become file names, but must not give access to other files."""
 
     @pytest.mark.parametrize("name", ["../../secret", "/etc/passwd", "state/../../x.arrow", "state/x.arrow", ""])
-    def test_of_blocks_are_those_of_blocks(self, good, tmp_path, name):
+    def test_a_block_with_an_invalid_file_name_is_rejected(self, good, tmp_path, name):
         def change(metadata):
             operator = metadata.operators["typed"]
             blocks = {number: msgspec.structs.replace(b, name=name) for number, b in operator.blocks.items()}
@@ -187,7 +187,7 @@ class TestNamesInASavepoint:
             Savepoint.load(path)
 
     @pytest.mark.parametrize("name", ["../../../../evil.py", "a/b", ".hidden", "..", "x\n"])
-    def test_of_positions_are_those_of_sparks_log(self, good, tmp_path, name):
+    def test_a_position_with_an_invalid_file_name_is_rejected(self, good, tmp_path, name):
         def change(metadata):
             positions = Positions(
                 batches=metadata.positions.batches, lines={"numbers": [Line(offsets={}, files={name: b"x"})]}
@@ -199,7 +199,7 @@ class TestNamesInASavepoint:
             JobHarness(typed(), from_savepoint=path, max_parallelism=4)
 
     @pytest.mark.parametrize("name", ["sources/0/../../../evil.py", "/evil.py", "commits/0", "offsets/../x"])
-    def test_of_a_manifest_write_no_other_file_than_those_of_the_log(self, tmp_path, name):
+    def test_a_manifest_cannot_write_files_outside_the_log(self, tmp_path, name):
         with JobHarness(typed(), max_parallelism=4) as job:
             job.push(*RECORDS).epoch()
             manifest, _ = latest(job.storage)
@@ -208,8 +208,8 @@ class TestNamesInASavepoint:
             SparkLog(tmp_path / "log").rewrite(forgery, lambda number: forgery)
         assert not list(tmp_path.rglob("*"))
 
-    def test_of_a_source_that_is_copied_lead_to_no_file(self, good, tmp_path):
-        """What a job streams a copy of holds pickles: a savepoint must not say where that copy is."""
+    def test_a_savepoint_cannot_redirect_a_copied_source(self, good, tmp_path):
+        """The copy of a source's input contains pickles, so a savepoint must not choose its location."""
 
         def change(metadata):
             source = msgspec.structs.replace(metadata.sources["numbers"], copied=False, records=0)
@@ -228,7 +228,7 @@ class TestNumbersInASavepoint:
     @pytest.mark.parametrize(
         ("field", "value"), [("max_parallelism", 0), ("max_parallelism", 2**40), ("parallelism", -1)]
     )
-    def test_are_within_their_bounds(self, good, tmp_path, field, value):
+    def test_numbers_out_of_range_are_rejected(self, good, tmp_path, field, value):
         def change(metadata):
             operator = metadata.operators["typed"]
             snapshot = msgspec.structs.replace(operator.snapshot, **{field: value})
@@ -240,7 +240,7 @@ class TestNumbersInASavepoint:
 
 
 class TestWhatWouldTakeAllMemory:
-    def test_a_compressed_file_is_refused_before_it_is_taken_apart(self, good, tmp_path):
+    def test_a_compressed_file_is_rejected_before_decompression(self, good, tmp_path):
         bombs = compressed_file()
         assert len(bombs) < 100_000
         with pytest.raises(CorruptFile, match="compressed"):
@@ -252,7 +252,7 @@ class TestWhatWouldTakeAllMemory:
     @pytest.mark.parametrize(
         "poison", [b"\xdd\xff\xff\xff\xff", b"\xdf\xff\xff\xff\xff", b"\x91" * 100_000, b"\xc6\xff\xff\xff\xff"]
     )
-    def test_counts_that_are_too_large_are_refused(self, good, tmp_path, poison):
+    def test_excessive_lengths_are_rejected(self, good, tmp_path, poison):
         def change(group, entries):
             return list({full[:6] + len(poison).to_bytes(4, "big") + poison: poison for full, _ in entries}.items())
 
@@ -264,13 +264,13 @@ class TestWhatWouldTakeAllMemory:
         with pytest.raises(DamagedSavepoint, match=METADATA):
             Savepoint.load(path)
 
-    def test_types_within_types_without_end_are_shown_as_text(self):
+    def test_excessively_nested_types_are_shown_as_text(self):
         shape = shape_of("list<" * 100_000 + "long" + ">" * 100_000)
         assert shape.arrow == pa.string()
 
 
 def compressed_file():
-    """A file like ours in every way, but that its one batch is 64 MB of zeros, compressed."""
+    """Return a file like Penstock's own, except that its one batch is 64 MB of zeros, compressed."""
     value = pa.array([bytes(64 * 1024 * 1024)], pa.binary())
     batch = pa.record_batch([pa.array([2], pa.int8()), pa.array([bytes(10)], pa.binary()), value], schema=files._SCHEMA)
     options = pa.ipc.IpcWriteOptions(compression="zstd")

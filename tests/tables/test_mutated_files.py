@@ -1,4 +1,4 @@
-"""Files of savepoints and checkpoints that were changed by disks, copies or people: refused, with file and reason."""
+"""Files of savepoints and checkpoints damaged by disks, copies or people are rejected with file name and reason."""
 
 import os
 import random
@@ -21,7 +21,7 @@ from penstock.tables import Checkpoint, Savepoint
 from penstock.testing import JobHarness
 
 MUTATIONS = int(os.environ.get("PENSTOCK_MUTATIONS", "500"))
-"""How many files are mutated; where reading takes longer, a twentieth. The whole story is 10000: 36 s."""
+"""Number of mutations; a twentieth for slow readers. The long run uses 10000: 36 s."""
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +30,7 @@ def good(tmp_path_factory):
 
 
 def mutated(data, random):
-    """One change, of the kinds that disks, copies and people make."""
+    """Return the data with one change of the kind that disks, copies and people make."""
     data = bytearray(data)
     place = random.randrange(len(data))
     kind = random.randrange(6)
@@ -51,7 +51,7 @@ def mutated(data, random):
 
 
 class TestMutatedFiles:
-    def test_are_refused_with_file_and_reason(self, good, tmp_path):
+    def test_a_mutated_file_is_rejected_with_its_name_and_directory(self, good, tmp_path):
         chance = random.Random(7)
         shutil.copytree(good, tmp_path / "victim")
         victim = tmp_path / "victim"
@@ -71,7 +71,7 @@ class TestMutatedFiles:
             file.write_bytes(whole)
         read_all(victim)
 
-    def test_with_hashes_that_fit_are_read_or_refused_and_take_no_memory(self, good, tmp_path):
+    def test_mutated_files_with_valid_hashes_use_bounded_memory(self, good, tmp_path):
         chance = random.Random(11)
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         body = savepoint_storage(good).read(METADATA)[len(b"PENSTOCK SAVEPOINT\n") + 16 :]
@@ -86,7 +86,7 @@ class TestMutatedFiles:
             shutil.rmtree(target)
         assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 300 * 1024
 
-    def test_with_entries_that_were_changed_are_read_or_refused(self, good, tmp_path):
+    def test_mutated_entries_are_read_or_rejected(self, good, tmp_path):
         chance = random.Random(13)
 
         def change(group, entries):
@@ -104,7 +104,7 @@ class TestMutatedFiles:
             tolerated(lambda path=path: read_all(path))
             shutil.rmtree(path)
 
-    def test_of_a_checkpoint_are_refused_or_make_no_difference(self, tmp_path):
+    def test_a_mutated_checkpoint_file_is_rejected_or_has_no_effect(self, tmp_path):
         chance = random.Random(17)
         with JobHarness(typed(), backend="filesystem", max_parallelism=4) as job:
             job.push(*RECORDS).epoch()

@@ -1,4 +1,4 @@
-"""States without a declared type as tables: plain values are JSON text with their types, and can be changed."""
+"""Tables of states without a declared type: plain values are JSON text with their types, and can be changed."""
 
 import json
 import math
@@ -27,7 +27,7 @@ ANY = Types.PICKLED_BYTE_ARRAY()
 
 
 class Own:
-    """Something only pickle can write."""
+    """An object that only pickle can encode."""
 
     def __init__(self, n):
         self.n = n
@@ -82,7 +82,7 @@ def shown(path, name):
     return {row["key"]: row["value"] for row in Savepoint.load(path).state("keep", name).rows()}
 
 
-def test_plain_values_are_json_with_their_types(path):
+def test_plain_values_are_shown_as_json_with_their_types(path):
     values = shown(path, "value")
     assert values["json"] == '{"id": 1, "user": {"name": "ä", "tags": ["a"]}, "price": 1.5, "ok": null}'
     assert values["tuple"] == '{"$tuple": ["a", 1, {"$tuple": [true, {"$bytes": "eA=="}]}]}'
@@ -103,14 +103,14 @@ def test_plain_values_are_json_with_their_types(path):
     assert {row["map_key"] for row in savepoint.state("keep", "map").rows()} == {f'"{key}"' for key in VALUES}
 
 
-def test_values_are_objects_where_pickles_are_allowed(path):
+def test_values_are_objects_with_allow_pickle(path):
     for name in ("value", "list", "map"):
         frame = Savepoint.load(path).state("keep", name, allow_pickle=True).to_pandas()
         assert dict(zip(frame["key"], frame["value"], strict=True)) == VALUES
 
 
 @pytest.mark.parametrize("name", ["value", "list", "map", "nested"])
-def test_what_is_changed_as_text_is_what_the_job_reads(path, name, tmp_path):
+def test_the_job_reads_values_changed_as_text(path, name, tmp_path):
     changes = {"json": {"id": 2}, "tuple": ("b", 2), "set": frozenset({Decimal(1)}), "dated": date(2024, 2, 29)}
 
     def changed(table):
@@ -135,7 +135,7 @@ def test_what_is_changed_as_text_is_what_the_job_reads(path, name, tmp_path):
 
 
 def _typed(value):
-    """The text of a value, by hand."""
+    """Return the expected text of a value."""
     texts = {
         dict: lambda: json.dumps(value),
         tuple: lambda: json.dumps({"$tuple": list(value)}),
@@ -158,7 +158,7 @@ def _typed(value):
         '[{"$pickle": "gAVLAS4="}]',
     ],
 )
-def test_a_text_that_is_not_of_a_value_is_refused_and_nothing_is_written(path, text, tmp_path):
+def test_invalid_text_is_rejected_and_nothing_is_written(path, text, tmp_path):
     def changed(table):
         table.loc[table["key"] == "json", "value"] = text
         return table
@@ -189,7 +189,7 @@ def test_a_text_that_is_not_of_a_value_is_refused_and_nothing_is_written(path, t
     ],
     ids=repr,
 )
-def test_a_text_stands_for_one_value(value):
+def test_a_value_round_trips_through_text(value):
     for text in (text_of_stored(encode_any(value)), text_of_part(part_of_text(text_of_stored(encode_any(value))))):
         text.encode()
         again = decode_any(stored_of_text(text))
@@ -200,7 +200,7 @@ def test_a_text_stands_for_one_value(value):
 
 @settings(max_examples=200, deadline=None)
 @given(st.text())
-def test_any_text_is_read_or_refused_and_nothing_worse(text):
+def test_arbitrary_text_is_parsed_or_rejected(text):
     for given_text in (text, json.dumps(text), json.dumps({f"${text}": text})):
         with suppress(ValueError, TypeError, KeyError, ArithmeticError, RecursionError):
             stored_of_text(given_text)

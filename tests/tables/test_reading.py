@@ -1,4 +1,4 @@
-"""States as tables: what a job's functions see is what the tables hold, whatever the kind of state."""
+"""Tables contain the same state that a job's functions see, for every kind of state."""
 
 import datetime
 from decimal import Decimal
@@ -26,7 +26,7 @@ def savepoint(tmp_path_factory):
 
 
 class TestASavepoint:
-    def test_lists_operators_and_states(self, savepoint):
+    def test_a_savepoint_lists_its_operators_and_states(self, savepoint):
         found = {(info.uid, info.name): f"{info.kind} {info.type}" for info in savepoint.states()}
         assert found["all", "count"] == "value long"
         assert found["all", "places"] == "map string -> namedtuple table_jobs.Place(x: long, y: double)"
@@ -37,15 +37,15 @@ class TestASavepoint:
         assert found["remember", "raw operator state"] == "raw bytes"
         assert {info.ttl_ms for info in savepoint.states("all") if info.name == "fading"} == {60_000}
 
-    def test_names_what_there_is_when_asked_for_what_there_is_not(self, savepoint):
-        with pytest.raises(NoSuchState, match=r"no state 'cuont'; it has \['anything', 'colours', 'count'"):
+    def test_an_unknown_state_or_operator_is_rejected_with_the_existing_ones(self, savepoint):
+        with pytest.raises(NoSuchState, match=r"no state 'cuont', only \['anything', 'colours', 'count'"):
             savepoint.state("all", "cuont")
         with pytest.raises(NoSuchState, match=r"no operator with uid 'al'.*'remember', 'all'"):
             savepoint.state("al", "count")
 
 
 class TestEachKindOfState:
-    def test_is_what_the_functions_see(self, savepoint):
+    def test_a_table_shows_what_the_functions_read(self, savepoint):
         with JobHarness(everything(), from_savepoint=savepoint.path) as job:
             seen = {name: job.states(name) for name in (*DESCRIPTORS, "fading")}
         assert dict(rows(savepoint.state("all", "count"))) == seen["count"] == {"a": 3, "b": 1, "c": 1}
@@ -73,7 +73,7 @@ class TestEachKindOfState:
         assert {key: Row(**value) for key, value in rows(savepoint.state("all", "row"))} == seen["row"]
         assert rows(savepoint.state("all", "colours")) == [("a", "RED", 4), ("b", "RED", 2), ("c", "RED", 5)]
 
-    def test_has_columns_with_types(self, savepoint):
+    def test_columns_have_types(self, savepoint):
         schema = savepoint.state("all", "item").schema
         assert schema.field("value").type == pa.struct(
             [
@@ -87,19 +87,19 @@ class TestEachKindOfState:
         assert savepoint.state("all", "values").schema.names == ["key", "index", "value"]
         assert savepoint.state("all", "places").schema.names == ["key", "map_key", "value"]
 
-    def test_tells_when_values_expire(self, savepoint):
+    def test_a_state_with_ttl_shows_when_values_expire(self, savepoint):
         for row in savepoint.state("all", "fading").rows():
             assert row["expires"] == row["last_access"] + 60_000
             assert 0 < row["last_access"] <= savepoint.metadata.clock
 
-    def test_shows_timers(self, savepoint):
+    def test_timers_are_shown_as_a_table(self, savepoint):
         assert set(rows(savepoint.state("all", "timers"), "key", "timestamp", "domain")) == {
             (key, base + number, domain)
             for key, number in [pair for epoch in NUMBERS for pair in epoch]
             for base, domain in ((10**12, "EVENT_TIME"), (10**14, "PROCESSING_TIME"))
         }
 
-    def test_shows_operator_state(self, savepoint):
+    def test_operator_state_is_shown_as_tables(self, savepoint):
         assert sorted(row["value"] for row in savepoint.state("remember", "split").rows()) == [1, 2, 3, 4, 5]
         assert {row["value"] for row in savepoint.state("remember", "union").rows()} == {f"u{i}" for i in range(1, 6)}
         rules = {row["map_key"]: row["value"] for row in savepoint.state("remember", "rules").rows()}
@@ -108,7 +108,7 @@ class TestEachKindOfState:
 
 
 class TestPandas:
-    def test_has_a_column_for_each_field(self, savepoint):
+    def test_pandas_frames_have_a_column_for_each_field(self, savepoint):
         frame = savepoint.state("all", "item").to_pandas()
         assert list(frame.columns) == [
             "key",
@@ -121,7 +121,7 @@ class TestPandas:
         found = frame.set_index("key").loc["c"]
         assert (found["value.name"], found["value.colour"]) == (item(5).name, "RED")
 
-    def test_shows_plain_values_without_a_type_as_json_and_as_objects_where_pickles_are_allowed(self, savepoint):
+    def test_pandas_frames_show_untyped_values_as_json_or_as_objects(self, savepoint):
         frame = savepoint.state("all", "anything").to_pandas()
         assert dict(zip(frame["key"], frame["value"], strict=True))["b"] == '{"number": 2}'
         allowed = savepoint.state("all", "anything", allow_pickle=True).to_pandas()
@@ -143,12 +143,12 @@ def keyed_by(key, directory, *records):
 
 
 class TestKeys:
-    def test_of_several_fields_are_several_columns(self, tmp_path):
+    def test_keys_of_several_fields_become_several_columns(self, tmp_path):
         table = keyed_by(lambda pair: (pair[0], pair[1] % 2), tmp_path, ("a", 1), ("a", 2)).state("keep", "last")
         assert rows(table) == [({"f0": "a", "f1": 0}, 2), ({"f0": "a", "f1": 1}, 1)]
         assert list(table.to_pandas().columns) == ["key.f0", "key.f1", "value"]
 
-    def test_that_are_rows_keep_their_names(self, tmp_path):
+    def test_row_keys_keep_their_field_names(self, tmp_path):
         table = keyed_by(lambda pair: Row(who=pair[0], odd=pair[1] % 2), tmp_path, ("a", 1)).state("keep", "last")
         assert rows(table) == [({"who": "a", "odd": 1}, 1)]
 
@@ -167,23 +167,23 @@ class TestKeys:
             None,
         ],
     )
-    def test_of_any_type_are_a_column(self, tmp_path, key):
+    def test_keys_of_any_type_become_a_column(self, tmp_path, key):
         table = keyed_by(lambda pair: pair[0], tmp_path, (key, 7)).state("keep", "last")
         assert rows(table) == [(str(key) if isinstance(key, Decimal) else key, 7)]
         assert table.get(key) == [{"key": str(key) if isinstance(key, Decimal) else key, "value": 7}]
 
-    def test_of_which_some_are_none_are_null(self, tmp_path):
+    def test_none_keys_are_null(self, tmp_path):
         table = keyed_by(lambda pair: pair[0], tmp_path, *((n, n) for n in range(50)), (None, 7)).state("keep", "last")
         assert {row["key"] for row in table.rows()} == {*range(50), None}
 
-    def test_of_several_types_come_as_text(self, tmp_path):
+    def test_keys_of_several_types_are_shown_as_text(self, tmp_path):
         table = keyed_by(lambda pair: pair[0], tmp_path, (1, 10), ("1", 20), (2, 30)).state("keep", "last")
         assert rows(table) == [("'1'", 20), ("1", 10), ("2", 30)]
         assert table.get("1") == [{"key": "'1'", "value": 20}]
 
-    def test_of_another_type_than_the_first_ones_are_an_error_that_says_what_to_do(self, tmp_path, monkeypatch):
+    def test_keys_unlike_the_sampled_ones_raise_mixed_keys(self, tmp_path, monkeypatch):
         monkeypatch.setattr("penstock.tables.contents._SAMPLE", 1)
-        # In the order of a key group's entries short keys come first, so one look at each block sees only numbers.
+        # Short keys come first within a key group, so a sample of one key per block sees only numbers.
         many = [(number, number) for number in range(100)]
         found = keyed_by(lambda pair: pair[0], tmp_path, *many, *((f"number {n}", n) for n in range(100)))
         table = found.state("keep", "last")
@@ -200,7 +200,7 @@ def timed(stream):
 
 
 class TestWindows:
-    def test_have_their_start_and_end(self, tmp_path):
+    def test_time_windows_have_start_and_end_columns(self, tmp_path):
         pair = Types.TUPLE([Types.STRING(), Types.LONG()])
         stream = timed(environment().from_collection([], type_info=pair).uid("numbers")).key_by(lambda pair: pair[0])
         windows = stream.window(TumblingEventTimeWindows.of(Time.milliseconds(100)))
@@ -211,7 +211,7 @@ class TestWindows:
         timers = found.state("sum", "timers")
         assert rows(timers, "key", "timestamp", "window_start", "window_end") == [("a", 299, 200, 300)]
 
-    def test_of_counts_have_their_number(self, tmp_path):
+    def test_count_windows_have_an_id_column(self, tmp_path):
         stream = environment().from_collection([]).uid("numbers").key_by(lambda pair: pair[0])
         counted = stream.window(CountTumblingWindowAssigner.of(2)).reduce(lambda a, b: (a[0], a[1] + b[1])).uid("sum")
         found = saved(counted, tmp_path, [("a", 1), ("a", 2), ("a", 3)])
@@ -221,15 +221,15 @@ class TestWindows:
 
 
 class TestStreaming:
-    def test_gives_batches_that_any_reader_takes(self, savepoint):
+    def test_arrow_readers_accept_a_table(self, savepoint):
         reader = savepoint.state("all", "count").to_arrow()
         assert isinstance(reader, pa.RecordBatchReader)
         assert pa.table(savepoint.state("all", "count")).num_rows == 3
         assert reader.read_all().num_rows == 3
 
-    def test_finds_one_key(self, savepoint):
+    def test_get_returns_the_rows_of_one_key(self, savepoint):
         assert savepoint.state("all", "values").get("a") == [
             {"key": "a", "index": index, "value": value} for index, value in enumerate([1, 3, 4])
         ]
-        assert savepoint.state("all", "values").get("nobody") == []
+        assert savepoint.state("all", "values").get("missing") == []
         assert [row["value"] for row in savepoint.state("remember", "rules").get("r3")] == [{"x": 3, "y": 0.5}]

@@ -1,4 +1,4 @@
-"""States of operators and of older programs as tables, and what a stream of batches takes."""
+"""Tables of library operators and earlier programs, and the memory use of streamed batches."""
 
 import tracemalloc
 from dataclasses import dataclass
@@ -56,7 +56,7 @@ class TestOperatorsOfTheLibrary:
             ("a", 2000, 0, {"f0": "a", "f1": 2000}),
         ]
 
-    def test_sessions_have_the_window_of_their_contents(self, tmp_path):
+    def test_session_windows_have_start_and_end_columns(self, tmp_path):
         stream = (
             timed("numbers").key_by(lambda pair: pair[0]).window(EventTimeSessionWindows.with_gap(Time.seconds(10)))
         )
@@ -66,7 +66,7 @@ class TestOperatorsOfTheLibrary:
             ("a", 1000, 11000, {"f0": "a", "f1": 6000})
         ]
 
-    def test_a_reduce_with_an_annotation_has_its_values_and_apart_from_them_those_of_other_types(self, tmp_path):
+    def test_values_of_other_types_are_shown_in_their_own_column(self, tmp_path):
         def plus(a: int, b: int) -> int:
             return a + b
 
@@ -94,7 +94,7 @@ class Visit:
 
 
 class TestTypesFromAnnotations:
-    def test_classes_have_columns(self, tmp_path):
+    def test_annotated_classes_have_columns(self, tmp_path):
         def visit(pair: tuple[str, int]) -> Visit:
             return Visit(*pair)
 
@@ -136,7 +136,7 @@ def fading(ttl=True):
 
 
 class TestTimeToLive:
-    def test_is_that_of_each_element_and_entry(self, tmp_path):
+    def test_each_element_and_entry_has_its_own_expiry(self, tmp_path):
         with JobHarness(fading()) as job:
             job.set_clock(10_000).push(("a", 1)).epoch()
             job.set_clock(10_400).push(("b", 1)).epoch()
@@ -145,7 +145,7 @@ class TestTimeToLive:
         assert rows(found.state("fade", "values")) == [(1, 0, "a", 10_000, 11_000), (1, 1, "b", 10_400, 11_400)]
         assert rows(found.state("fade", "map")) == [(1, "a", 1, 10_000, 11_000), (1, "b", 1, 10_400, 11_400)]
 
-    def test_turned_on_later_counts_from_then(self, tmp_path):
+    def test_ttl_enabled_later_counts_from_the_restore(self, tmp_path):
         with JobHarness(fading(ttl=False)) as job:
             job.set_clock(10_000).push(("a", 1), ("a", 2)).epoch()
             plain = job.savepoint(tmp_path)
@@ -179,19 +179,19 @@ class RawKeyed(KeyedProcessFunction, CheckpointedFunction):
         yield value
 
 
-def test_raw_keyed_state_is_bytes_by_key_group(tmp_path):
+def test_raw_keyed_state_is_shown_as_bytes_by_key_group(tmp_path):
     stream = (
         environment().from_collection([]).uid("numbers").key_by(lambda pair: pair[0]).process(RawKeyed()).uid("raw")
     )
     found = saved(stream, tmp_path, [("a", 1)], max_parallelism=4)
     assert rows(found.state("raw", "raw keyed state")) == [(0, b"group 0"), (1, b"group 1")]
-    with pytest.raises(Exception, match="raw keyed state, bytes of which nobody knows the keys"):
+    with pytest.raises(Exception, match="raw keyed state, whose keys are unknown"):
         SavepointWriter.from_existing_savepoint(found).change_max_parallelism(8).write(tmp_path / "other")
 
 
 class TestAStreamOfBatches:
-    def test_holds_a_key_group_at_a_time(self, tmp_path):
-        """60 MB of values in 128 key groups, and a batch is of 4 MB."""
+    def test_a_stream_keeps_one_key_group_in_memory(self, tmp_path):
+        """60 MB of values in 128 key groups; a batch has about 4 MB."""
         data = ({"id": number, "text": f"{number:06d}" * 500} for number in range(20_000))
         bootstrap = (
             OperatorTransformation.bootstrap_with(data).key_by("id").state(ValueStateDescriptor("text", str), "text")
@@ -207,7 +207,7 @@ class TestAStreamOfBatches:
             tracemalloc.stop()
         assert seen == 20_000
 
-    def test_does_not_cut_a_list_in_two(self, tmp_path, monkeypatch):
+    def test_a_list_is_not_split_between_batches(self, tmp_path, monkeypatch):
         monkeypatch.setattr("penstock.tables.contents._ENTRIES", 2)
         found = saved(fading(ttl=False), tmp_path, *([(str(epoch), key) for key in (1, 2, 3)] for epoch in range(5)))
         assert rows(found.state("fade", "values")) == [

@@ -1,4 +1,4 @@
-"""Stored types as columns: every type a state may have is read without its classes, and written back as it was."""
+"""Every type that a state can have is read as a column without its classes, and written back unchanged."""
 
 import datetime
 import decimal
@@ -104,7 +104,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("spec", "value", "shown"), CASES, ids=lambda each: str(each)[:40])
-def test_a_value_is_a_column_and_comes_back(spec, value, shown):
+def test_a_value_round_trips_through_a_column(spec, value, shown):
     serializer = serializer_for(spec)
     data = serializer.encode(value)
     shape = shape_of(serializer.schema())
@@ -124,20 +124,20 @@ def test_a_value_is_a_column_and_comes_back(spec, value, shown):
     ],
     ids=lambda each: str(each)[:40],
 )
-def test_what_has_no_column_of_its_own_is_shown_all_the_same(spec, value, shown):
+def test_types_without_an_arrow_equivalent_can_still_be_shown(spec, value, shown):
     serializer = serializer_for(spec)
     shape = shape_of(serializer.schema())
     wire = msgspec.msgpack.Decoder(shape.wire).decode(serializer.encode(value))
     assert pa.array([shape.to_arrow(wire)], shape.arrow).to_pylist() == [shown]
 
 
-def test_words_of_another_version_are_shown_as_json():
+def test_an_unknown_type_is_shown_as_json():
     shape = shape_of("hypercube<long, 4>")
     assert shape.arrow == pa.string()
     assert shape.to_arrow({"a": [1, b"x"]}) == '{"a":[1,"eA=="]}'
 
 
-def test_the_parts_of_a_state_are_told_apart():
+def test_state_type_parses_kind_key_and_value():
     found = state_type(MapStateDescriptor("m", Odd, dict[str, int]).schema())
     assert (found.kind, found.key.arrow, found.value.arrow) == ("map", pa.string(), pa.map_(pa.string(), pa.int64()))
     assert state_type(ListStateDescriptor("l", Point).schema()).value.arrow == pa.struct(

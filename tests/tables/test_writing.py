@@ -1,4 +1,4 @@
-"""Savepoints that are written: from DataFrames, or another one changed. The job sees that, and nothing else."""
+"""Savepoints written from DataFrames or by changing another one: the job sees exactly the changes."""
 
 import datetime
 import decimal
@@ -59,18 +59,18 @@ def all_states(job):
 
 
 def tables(savepoint):
-    """Everything in a savepoint, as rows."""
+    """Return all states of a savepoint as rows."""
     return {(info.uid, info.name): rows(savepoint.state(info.uid, info.name)) for info in savepoint.states()}
 
 
 class TestChangingASavepoint:
-    def test_without_changes_is_a_copy(self, savepoint, tmp_path):
+    def test_writing_without_changes_makes_a_copy(self, savepoint, tmp_path):
         path = SavepointWriter.from_existing_savepoint(savepoint).write(tmp_path / "copy")
         assert savepoint.differences(Savepoint.load(path)) == []
         with restored(everything(), savepoint.path) as one, restored(everything(), path) as other:
             assert all_states(one) == all_states(other)
 
-    def test_changes_what_the_function_changes(self, savepoint, tmp_path):
+    def test_transform_state_changes_only_that_state(self, savepoint, tmp_path):
         def raised(frame):
             frame["value.price"] = frame["value.price"].map(lambda price: str(decimal.Decimal(price) + 1))
             return frame[frame["key"] != "b"]
@@ -86,7 +86,7 @@ class TestChangingASavepoint:
         }
         assert new == old
 
-    def test_adds_keys(self, savepoint, tmp_path):
+    def test_transform_state_can_add_keys(self, savepoint, tmp_path):
         def more(table):
             return pa.concat_tables([table, pa.table({"key": ["new"], "value": [42]}, schema=table.schema)])
 
@@ -96,7 +96,7 @@ class TestChangingASavepoint:
             job.push(("new", 1)).epoch()
             assert job.states("count")["new"] == 43
 
-    def test_changes_lists_maps_timers_and_operator_state(self, savepoint, tmp_path):
+    def test_lists_maps_timers_and_operator_state_can_be_transformed(self, savepoint, tmp_path):
         def reversed_lists(frame):
             frame["index"] = -frame["index"]
             return frame
@@ -140,7 +140,7 @@ class TestChangingASavepoint:
             ("remember", "rules"),
         }
 
-    def test_gives_the_state_to_another_uid(self, savepoint, tmp_path):
+    def test_state_can_be_moved_to_another_uid(self, savepoint, tmp_path):
         writer = SavepointWriter.from_existing_savepoint(savepoint).change_operator_identifier("all", "every")
         path = writer.change_operator_identifier("numbers", "digits").write(tmp_path / "renamed")
         found = Savepoint.load(path)
@@ -149,7 +149,7 @@ class TestChangingASavepoint:
         with restored(stream.key_by(lambda pair: pair[0]).process(Everything()).uid("every"), path) as job:
             assert job.states("count") == {"a": 3, "b": 1, "c": 1}
 
-    def test_leaves_operators_out_and_puts_others_in(self, savepoint, tmp_path):
+    def test_operators_can_be_removed_and_added(self, savepoint, tmp_path):
         bootstrap = OperatorTransformation.bootstrap_with(FRAME).key_by("who").state(DESCRIPTORS["count"](), "n")
         writer = SavepointWriter.from_existing_savepoint(savepoint)
         with pytest.raises(BadSavepointWrite, match=r"remove_operator\('all'\) first"):
@@ -161,7 +161,7 @@ class TestChangingASavepoint:
         assert {row["value"] for row in Savepoint.load(path).state("remember", "split").rows()} == {1, 2, 3, 4, 5}
 
     @pytest.mark.parametrize("groups", [1, 7, 1000])
-    def test_moves_keys_to_other_key_groups(self, savepoint, tmp_path, groups):
+    def test_changing_max_parallelism_repartitions_keys(self, savepoint, tmp_path, groups):
         path = SavepointWriter.from_existing_savepoint(savepoint).change_max_parallelism(groups).write(tmp_path / "new")
         assert tables(Savepoint.load(path)) == tables(savepoint)
         with (
@@ -172,7 +172,7 @@ class TestChangingASavepoint:
             other.set_clock(10**14 + 1)
             assert other.output == [("a", 10**14 + 1)]
 
-    def test_refuses_what_the_state_cannot_hold(self, savepoint, tmp_path):
+    def test_invalid_transformations_are_rejected(self, savepoint, tmp_path):
         def broken(change):
             return SavepointWriter.from_existing_savepoint(savepoint).transform_state("all", "item", change)
 
@@ -183,16 +183,16 @@ class TestChangingASavepoint:
         def other_columns(frame):
             return frame.rename(columns={"value.price": "value.cost"})
 
-        with pytest.raises(NotWritable, match=r"State 'item' of operator .* \(uid 'all'\).*is no dataclass"):
+        with pytest.raises(NotWritable, match=r"State 'item' of operator .* \(uid 'all'\).*is not a valid dataclass"):
             broken(no_number).write(tmp_path / "one")
         with pytest.raises(NotAFrame, match=r"no column 'value'"):
             broken(other_columns).write(tmp_path / "two")
-        with pytest.raises(NotWritable, match=r"two rows of this key"):
+        with pytest.raises(NotWritable, match=r"another row has the same key"):
             broken(lambda frame: pd.concat([frame, frame])).write(tmp_path / "three")
         assert not any((tmp_path / name).exists() and list((tmp_path / name).rglob("*")) for name in ("one", "two"))
 
     @pytest.mark.parametrize("frame", ["pandas", "arrow"])
-    def test_keeps_the_bytes_of_what_is_left_alone(self, tmp_path, frame):
+    def test_unchanged_rows_keep_their_stored_bytes(self, tmp_path, frame):
         box = Box([item(1), item(2)], {"k": item(3)}, datetime.timedelta(hours=1), (5, AWARE), {"p": [Place(1, 0.5)]})
         rows = [{"key": key, "box": box} for key in ("a", "b")]
         bootstrap = OperatorTransformation.bootstrap_with(rows).key_by("key")
@@ -204,12 +204,12 @@ class TestChangingASavepoint:
         again = writer.write(tmp_path / "again")
         assert Savepoint.load(made).differences(Savepoint.load(again)) == []
 
-    def test_does_not_write_over_another(self, savepoint):
+    def test_write_does_not_overwrite_a_savepoint(self, savepoint):
         with pytest.raises(BadSavepointWrite, match="already"):
             SavepointWriter.from_existing_savepoint(savepoint).write(savepoint.path)
 
 
-def test_an_object_store_is_as_good_a_place(tmp_path):
+def test_savepoints_can_be_written_to_an_object_store(tmp_path):
     bootstrap = OperatorTransformation.bootstrap_with(FRAME).key_by("who").state(DESCRIPTORS["count"](), "n")
     directory = f"memory://{tmp_path.name}"
     made = SavepointWriter.new_savepoint().with_operator("all", bootstrap).write(f"{directory}/made")
@@ -225,7 +225,7 @@ class TestWindows:
         [TumblingEventTimeWindows.of(Time.milliseconds(100)), EventTimeSessionWindows.with_gap(Time.milliseconds(50))],
         ids=["tumbling", "sessions"],
     )
-    def test_fire_with_what_was_changed_in_other_key_groups(self, tmp_path, windows):
+    def test_windows_fire_with_changed_contents_after_repartitioning(self, tmp_path, windows):
         pair = Types.TUPLE([Types.STRING(), Types.LONG()])
 
         def summed():
@@ -256,7 +256,7 @@ CHANGES = {
     "values": lambda value: value + 7,
     "fading": lambda value: value + "!",
 }
-"""Of the values of some states, one by one."""
+"""Changes to the individual values of some states."""
 
 
 @settings(max_examples=12)
@@ -269,10 +269,8 @@ CHANGES = {
     groups=st.sampled_from([None, 5, 64]),
     parallelism=st.integers(1, 3),
 )
-def test_the_job_sees_the_change_and_nothing_else_changed(
-    tmp_path_factory, first, second, state, gone, changed, groups, parallelism
-):
-    """Read, change the values of some keys, leave others out, write, restore: the job has that, and no more."""
+def test_the_job_sees_exactly_the_changes(tmp_path_factory, first, second, state, gone, changed, groups, parallelism):
+    """Read, change the values of some keys, remove others, write, restore: the job sees exactly that."""
     directory = tmp_path_factory.mktemp("property")
     before = saved(everything(), directory, first, second, parallelism=parallelism)
     change = CHANGES.get(state, lambda value: value)

@@ -1,4 +1,4 @@
-"""A program whose states have types that are no pickles, and what is done to savepoints of it."""
+"""A program whose states are not pickled, and helpers for tests of its savepoints."""
 
 from contextlib import suppress
 
@@ -16,7 +16,7 @@ from penstock.errors import PenstockError
 
 
 class Typed(KeyedProcessFunction):
-    """States of types that are no pickles, and timers."""
+    """Uses states with types that are not pickled, and timers."""
 
     def open(self, runtime_context):
         self.total = runtime_context.get_state(ValueStateDescriptor("total", int))
@@ -47,6 +47,6 @@ RECORDS = [("a", 1), ("b", 2), ("a", 3), ("c", 4)]
 
 
 def tolerated(call):
-    """Call it: what it refuses is refused with an error of ours."""
+    """Call it, accepting only Penstock errors."""
     with suppress(PenstockError):
         call()

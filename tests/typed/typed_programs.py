@@ -1,4 +1,4 @@
-"""Programs whose types a type checker knows from the source to the sink: `make lint` checks them, nothing runs them."""
+"""Programs with static types from source to sink. `make lint` type-checks them; they are never run."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ class Total(KeyedProcessFunction[str, Order, tuple[str, int]]):
         assert_type(self.largest, ReducingState[Order])
         self.mean = runtime_context.get_aggregating_state(AggregatingStateDescriptor("mean", Mean(), tuple[int, int]))
         assert_type(self.mean, AggregatingState[Order, float])
-        # A type checker knows nothing of a union as a value, so the state is of any type unless the program says it.
+        # A type checker cannot infer a type from a union as a value, so the state is Any unless the program says more.
         unknown = runtime_context.get_state(ValueStateDescriptor("unknown", int | str))
         assert_type(unknown, ValueState[Any])
         known = runtime_context.get_state(ValueStateDescriptor[int | str]("known", int | str))
@@ -147,7 +147,7 @@ class Total(KeyedProcessFunction[str, Order, tuple[str, int]]):
 
 
 class Unparameterised(MapFunction):
-    """Programs written for PyFlink give no parameters."""
+    """Like programs written for PyFlink, without type parameters."""
 
     def map(self, value: Any) -> Any:
         return value
@@ -320,7 +320,7 @@ def two_streams(orders: DataStream[Order], numbers: DataStream[int]) -> None:
 
 
 def mistakes(orders: DataStream[Order]) -> None:
-    """A type checker finds these. Where it did not, it would report the comment as unused."""
+    """A type checker reports each of these. If it did not, it would report the comment as unused."""
     orders.map(lambda order: order.amount)  # type: ignore[attr-defined]
     orders.map(Words())  # type: ignore[arg-type]
     orders.filter(Cents())  # type: ignore[arg-type]

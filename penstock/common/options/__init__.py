@@ -1,13 +1,13 @@
-"""Every setting Penstock knows, and where settings come from.
+"""All of Penstock's settings, and the places settings come from.
 
-From weakest to strongest: the file that PENSTOCK_CONF names, the variable PENSTOCK_PROPERTIES (both with lines
+From lowest to highest precedence: the file named by PENSTOCK_CONF, the variable PENSTOCK_PROPERTIES (both with lines
 `key: value`), the program's Configuration, `penstock run -D key=value`, and calls such as `set_parallelism`.
 
-definition.py                               what an option is
-program.py, checkpoints.py, restarts.py,    the options, by subject: import each from its module
+definition.py                               the Option class
+program.py, checkpoints.py, restarts.py,    the options by subject: import each from its module
 state.py, running.py
-registry.py                                 all options by key, and checks of settings
-surrounding.py                              the settings of the file and of the environment variable
+registry.py                                 all options by key, and the validation of settings
+surrounding.py                              settings from the file and the environment variable
 page.py                                     docs/reference/settings.md
 """
 

@@ -1,4 +1,4 @@
-"""An option: the one place that defines a setting's key, type, default, documentation and aliases."""
+"""Definition of an option: a setting's key, type, default, documentation and aliases, in one place."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ V = TypeVar("V")
 
 @dataclass(frozen=True, kw_only=True)
 class Option(Generic[V]):
-    """Made by `option` and `optional`. Read it with `configuration.get(OPTION)`."""
+    """A setting. Create it with `option` or `optional`, and read it with `configuration.get(OPTION)`."""
 
     key: str
     type: SettingType[V]
     default: V
-    """The value where the setting is not set."""
+    """The value if the setting is absent."""
     default_text: str
-    """The default as docs/reference/settings.md shows it."""
+    """The default as shown in docs/reference/settings.md."""
     meaning: str
-    """What the setting does, for docs/reference/settings.md."""
+    """A description for docs/reference/settings.md."""
     aliases: tuple[str, ...]
-    """Other spellings of the key."""
+    """Alternative spellings of the key."""
 
     def read(self, settings: Mapping[str, str]) -> V:
-        """The value in `settings`, or the default. Raises BadSetting if the text is not a value of the type."""
+        """Return the value in `settings` or the default. Raises BadSetting if the text cannot be parsed."""
         text = settings.get(self.key)
         return self.default if text is None else self.type.parse(self.key, text)
 
@@ -41,7 +41,7 @@ def option(
     aliases: tuple[str, ...] = (),
     default_text: str = "",
 ) -> Option[V]:
-    """Define an option whose default is a value. `default` is written as a user would write it."""
+    """Define an option that has a default. Write `default` as a user would."""
     return Option(
         key=key,
         type=type,
@@ -55,5 +55,5 @@ def option(
 def optional(
     key: str, type: SettingType[V], default_text: str, meaning: str, *, aliases: tuple[str, ...] = ()
 ) -> Option[V | None]:
-    """Define an option that is None where it is not set. `default_text` describes what holds then."""
+    """Define an option that is None if it is not set. `default_text` describes the behavior in that case."""
     return Option(key=key, type=type, default=None, default_text=default_text, meaning=meaning, aliases=aliases)

@@ -1,4 +1,4 @@
-"""docs/reference/settings.md, made of the options."""
+"""Generate docs/reference/settings.md from the options."""
 
 from __future__ import annotations
 
@@ -7,19 +7,21 @@ from penstock.common.options.surrounding import CONF_VARIABLE, PROPERTIES_VARIAB
 
 
 def options_page() -> str:
-    """docs/reference/settings.md."""
+    """Return the text of docs/reference/settings.md."""
     rows = [f"| `{option.key}` | {option.default_text} | {option.meaning} |" for option in OPTIONS.values()]
     others = [f"| `{alias}` | `{key}` |" for alias, key in ALIASES.items()]
     intro = (
         "# Settings\n\n"
-        f"Settings come, from weakest to strongest, from the file that the environment variable `{CONF_VARIABLE}` "
-        f"names, from the variable `{PROPERTIES_VARIABLE}` (both with lines `key: value`), from the program's "
-        "`Configuration` (`from penstock.common import Configuration`), "
-        "from `penstock run -D key=value`, and from calls such as `env.set_parallelism(4)`. `spark.*` is passed to "
-        "Spark. An unknown key is an error, and so is a value that a setting cannot have: both are refused when the "
-        "job is built, with the key and what it accepts.\n\n"
-        "Durations are written `500 ms`, `10 s`, `10 min`, `2 h` or `1 d`; sizes `64 mb` or as plain bytes.\n\n"
+        "Settings come from these places. Each one overrides the ones before it.\n\n"
+        f"1. The file named by the environment variable `{CONF_VARIABLE}`, with lines `key: value`.\n"
+        f"2. The environment variable `{PROPERTIES_VARIABLE}`, in the same format.\n"
+        "3. The program's `Configuration` (`from penstock.common import Configuration`).\n"
+        "4. `penstock run -D key=value`.\n"
+        "5. Calls such as `env.set_parallelism(4)`.\n\n"
+        "Keys that start with `spark.` are passed to Spark. Building a job with an unknown key or an invalid value is "
+        "an error; the message names the key and the accepted values.\n\n"
+        "Write durations as `500 ms`, `10 s`, `10 min`, `2 h` or `1 d`, and sizes as `64 mb` or in bytes.\n\n"
     )
-    table = "\n".join(["| key | default | meaning |", "|---|---|---|", *rows])
-    spelled = "\n".join(["| also understood | as |", "|---|---|", *others])
+    table = "\n".join(["| Key | Default | Description |", "|---|---|---|", *rows])
+    spelled = "\n".join(["| Alias | Key |", "|---|---|", *others])
     return f"{intro}{table}\n\n{spelled}\n"

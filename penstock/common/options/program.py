@@ -1,4 +1,4 @@
-"""Options of a program: its name, its parallelism, how its operators run."""
+"""Options for a program: its name, its parallelism, and how operators run."""
 
 from __future__ import annotations
 
@@ -6,35 +6,33 @@ from penstock.common.options.definition import option, optional
 from penstock.common.setting_types import Choice, Size, Text, Truth, Whole
 
 MOST_KEY_GROUPS = 1 << 15
-"""Flink's bound, for subtasks as well: a key group fits two bytes, the first two of every state entry."""
+"""Flink's limit, for subtasks as well: a key group takes two bytes, the first two of every state entry."""
 DEFAULT_MASTER = "local[*]"
-"""Spark's master where `spark.master` is not set."""
+"""Spark's master if `spark.master` is not set."""
 
 PARALLELISM = optional(
     "parallelism.default",
     Whole(1, MOST_KEY_GROUPS),
     "Spark's cores",
-    "subtasks of an operator that has no parallelism of its own",
+    "Number of subtasks of operators that do not set their own parallelism.",
 )
-JOB_NAME = option(
-    "pipeline.name", Text(may_be_empty=False), "penstock-job", "the job's name, if `execute` is given none"
-)
+JOB_NAME = option("pipeline.name", Text(may_be_empty=False), "penstock-job", "Job name if none is passed to `execute`.")
 MAX_PARALLELISM = optional(
     "pipeline.max-parallelism",
     Whole(1, MOST_KEY_GROUPS),
-    "from the parallelism",
-    "number of key groups; fixed for the life of state",
+    "derived from the parallelism",
+    "Number of key groups. Cannot change once the job has state.",
 )
 RUNTIME_MODE = option(
     "execution.runtime-mode",
     Choice("STREAMING", "BATCH", "AUTOMATIC"),
     "STREAMING",
-    "STREAMING, BATCH (only final results) or AUTOMATIC",
+    "`STREAMING`, `BATCH` (emit final results only) or `AUTOMATIC`.",
 )
 OPERATOR_CHAINING = option(
-    "pipeline.operator-chaining.enabled", Truth(), "true", "whether operators are fused into chains"
+    "pipeline.operator-chaining.enabled", Truth(), "true", "Whether to fuse operators into chains."
 )
 AUTO_GENERATE_UIDS = option(
-    "pipeline.auto-generate-uids", Truth(), "true", "false: a program with an operator that has no uid is refused"
+    "pipeline.auto-generate-uids", Truth(), "true", "`false`: reject programs that have an operator without a uid."
 )
-SEGMENT_SIZE = option("taskmanager.memory.segment-size", Size(1, 1 << 30), "32768", "wanted bytes of a buffer")
+SEGMENT_SIZE = option("taskmanager.memory.segment-size", Size(1, 1 << 30), "32768", "Target size of a buffer in bytes.")

@@ -1,4 +1,4 @@
-"""All options by key, and the checks of keys and values that come from outside."""
+"""All options by key, and validation of keys and values from outside the code."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ OPTIONS: dict[str, Option[Any]] = {
 }
 
 ALIASES = {alias: option.key for option in OPTIONS.values() for alias in option.aliases}
-"""Other spellings that are understood."""
+"""Alternative spellings, by alias."""
 
 
 def check_keys(keys: Iterable[str]) -> None:
-    """Refuse what is no setting, with the nearest that is one. `spark.*` is Spark's own affair."""
+    """Reject unknown settings and suggest the closest known one. `spark.*` keys are left to Spark."""
     prefixes = ("spark.", state.CUSTOM_BACKEND_OPTIONS, checkpoints.STORE_OPTIONS)
     for key in keys:
         if key in OPTIONS or key in ALIASES or key.startswith(prefixes):
@@ -32,13 +32,13 @@ def check_keys(keys: Iterable[str]) -> None:
         hint = (
             f"Did you mean '{ALIASES.get(near[0], near[0])}'?"
             if near
-            else "docs/reference/settings.md lists the settings there are."
+            else "See docs/reference/settings.md for all settings."
         )
-        raise BadSetting(f"There is no setting '{key}'.", fix=hint)
+        raise BadSetting(f"Unknown setting '{key}'.", fix=hint)
 
 
 def check_values(settings: Mapping[str, str]) -> None:
-    """Refuse a value that its setting cannot have, with the key and what it accepts."""
+    """Reject invalid values, naming the key and the accepted values."""
     for key, text in settings.items():
         key = ALIASES.get(key, key)
         if key in OPTIONS:
@@ -46,13 +46,13 @@ def check_values(settings: Mapping[str, str]) -> None:
 
 
 def canonical(settings: Mapping[str, str]) -> dict[str, str]:
-    """The settings with aliases replaced. The proper spelling wins where both are given."""
+    """Return the settings with aliases replaced. If both spellings are set, the canonical one wins."""
     named = {ALIASES[key]: value for key, value in settings.items() if key in ALIASES}
     return named | {key: value for key, value in settings.items() if key not in ALIASES}
 
 
 def store_options(settings: Mapping[str, str]) -> dict[str, Any]:
-    """What was set for the store of the checkpoints: `true`, `false` and JSON objects as what they are, else text."""
+    """Return the checkpoint store's options; `true`, `false` and JSON objects are parsed, other values stay strings."""
     options: dict[str, Any] = {}
     for key, text in settings.items():
         if key.startswith(checkpoints.STORE_OPTIONS):
@@ -61,6 +61,6 @@ def store_options(settings: Mapping[str, str]) -> dict[str, Any]:
                 try:
                     value = json.loads(text)
                 except ValueError:
-                    raise BadSetting(f"The value of {key} begins with {{ but is no JSON object.") from None
+                    raise BadSetting(f"The value of {key} starts with {{ but is not a JSON object.") from None
             options[key.removeprefix(checkpoints.STORE_OPTIONS)] = value
     return options

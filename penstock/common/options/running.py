@@ -1,4 +1,4 @@
-"""Options of a running job: slots, commands, the console, flow control."""
+"""Options for running jobs: slots, commands, the console, flow control."""
 
 from __future__ import annotations
 
@@ -9,43 +9,43 @@ SLOTS_WAIT = option(
     "penstock.slots.wait",
     Truth(),
     "false",
-    "true: while Spark has fewer slots than the widest operator has subtasks, no epoch begins; false: tasks "
-    "run in turns",
+    "`true`: start no epoch while Spark has fewer slots than the widest operator has subtasks. `false`: tasks take "
+    "turns.",
 )
-SLOT_TIMEOUT = option("slot.request.timeout", Length(), "5 min", "how long a job waits for slots before it fails")
-CONTROL_ENABLED = option("penstock.control.enabled", Truth(), "true", "false: no command reaches the job")
+SLOT_TIMEOUT = option("slot.request.timeout", Length(), "5 min", "How long a job waits for slots before it fails.")
+CONTROL_ENABLED = option("penstock.control.enabled", Truth(), "true", "`false`: the job accepts no commands.")
 CONTROL_DIRECTORY = option(
     "penstock.control.dir",
     Text(),
     "",
-    "where commands such as `penstock stop` find the jobs of this host; for this user alone",
-    default_text="`penstock-control-<user number>` below the temporary directory",
+    "Directory in which commands such as `penstock stop` find the jobs of this host. Accessible to this user only.",
+    default_text="`penstock-control-<uid>` below the temporary directory",
 )
 QUIET = option(
     "penstock.console.quiet",
     Truth(),
     "false",
-    "true: a job prints warnings and errors only, and no progress; `penstock run --quiet` sets it",
+    "`true`: print warnings and errors only, and no progress. `penstock run --quiet` sets it.",
 )
 MAX_EPOCH_RECORDS = option(
     "penstock.epoch.max-records",
     Whole(0, MOST_LONG),
     "0",
-    "records an epoch takes of a source in Python, a collection or a batch DataFrame",
-    default_text="0 (all)",
+    "Maximum number of records an epoch reads from a Python source, a collection or a batch DataFrame.",
+    default_text="0 (unlimited)",
 )
 FLOW_ENABLED = optional(
     "penstock.flow.enabled",
     Truth(),
-    "true, but not with `penstock.epoch.max-records`, nor for input that ends without a checkpoint interval",
-    "whether sources are held back so that epochs take the time they should",
+    "true, except with `penstock.epoch.max-records`, or for bounded input without a checkpoint interval",
+    "Whether to throttle sources to keep epochs close to their target time.",
 )
 LEAST_DEFAULT_EPOCH_MS = 1000
-"""Of a target that is not set: an epoch on Spark costs 0.15 s and more without any record, so shorter ones work off a
+"""Lower limit of the default target. Even an empty epoch on Spark takes 0.15 s or more, so shorter epochs work off a
 backlog far more slowly."""
 TARGET_EPOCH_TIME = optional(
     "penstock.flow.target-epoch-time",
     Length(1),
-    f"the checkpoint interval, {LEAST_DEFAULT_EPOCH_MS // 1000} s at least",
-    "how long an epoch should take; sets flow control on",
+    f"the checkpoint interval, but at least {LEAST_DEFAULT_EPOCH_MS // 1000} s",
+    "Target duration of an epoch. Setting it enables flow control.",
 )
