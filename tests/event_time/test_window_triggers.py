@@ -125,7 +125,7 @@ class TestTriggers:
 
         with JobHarness(keyed(env).window(GlobalWindows.create()).trigger(Again(1)).reduce(add).uid("w")) as job:
             job.push(("a", 1), timestamp=1)
-            with pytest.raises(UserFunctionFailed, match=r"uid 'w'[\s\S]*without end, at the end of the input"):
+            with pytest.raises(UserFunctionFailed, match=r"uid 'w'[\s\S]*further timers at the end of the input"):
                 job.run()
 
     def test_a_continuous_event_time_trigger_continues_when_sessions_merge(self, env):
