@@ -51,8 +51,9 @@ class ArrowWriter(SinkWriter):
         try:
             values = self._values_of(value)
         except PenstockError as error:
-            problem = f"{self._whose} cannot pass a record to Spark: it does not match the schema. {error}"
-            raise DoesNotFit(problem) from None
+            raise DoesNotFit(
+                f"{self._whose} cannot pass a record to Spark: it does not match the schema. {error}"
+            ) from None
         # The program could change a nested list or dict before the batch is built.
         row = [arrow_value(copy.deepcopy(each)) for each in values] if self._nested else tuple(values)
         self._rows.append(row)

@@ -30,7 +30,7 @@ _logger = logging.getLogger("penstock")
 
 
 class SocketFailed(PenstockError):
-    """The host does not accept a connection, or the connection broke."""
+    """A socket source cannot connect, its connection broke, or it received no delimiter."""
 
 
 class SocketTextSource(Source[str]):

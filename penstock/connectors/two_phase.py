@@ -26,7 +26,7 @@ _FOLDER = "transactions"
 
 
 class NotAborted(PenstockError):
-    """Transactions that will never be committed are still open.
+    """Transactions of a two-phase commit sink that will never be committed are still open.
 
     Operator action: abort the transactions named in the message in the external system, then delete their handles. The
     handles are files next to the job's checkpoints.

@@ -38,8 +38,8 @@ def test_in_words_by_default(call, tmp_path):
         f"Job 'my job' is at-least-once, because of sink 'never' (uid 'call'): {called}.",
         "  checkpoints: exactly-once: checkpoints outlive the driver, and the next one goes on from the last",
         "  flow control: epochs of about 1000 ms: follows the checkpoint interval, at least 1000 ms",
-        "  source 'Sequence' (uid 'numbers'): replayable: it generates records from integers, and the checkpoint stores "
-        "the next one of every split",
+        "  source 'Sequence' (uid 'numbers'): replayable: it generates records from integers, and the checkpoint "
+        "stores the next one of every split",
         "  sink 'DiscardingSink' (uid 'out'): exactly-once: it discards all records",
         f"  sink 'never' (uid 'call'): at-least-once: {called}",
     ]

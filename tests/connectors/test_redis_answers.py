@@ -77,7 +77,7 @@ class TestAnswers:
         def question(client):
             raise exceptions.ResponseError(answer)
 
-        with pytest.raises(RedisUnavailable, match=r"was unavailable for 5\.0 s, for the key 'k'") as caught:
+        with pytest.raises(RedisUnavailable, match=r"was unavailable for 5\.0 s \(the key 'k'\)") as caught:
             server.ask(question, "the key 'k'")
         assert caught.value.retryable
 

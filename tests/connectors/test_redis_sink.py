@@ -279,7 +279,7 @@ class TestACommit:
         sink, waiting = sink_of(redis_server, retry_for=100), commit(1, [("INCRBY", "n", 1)])
         try:
             with pytest.raises(
-                RedisUnavailable, match=r"was unavailable .* INCRBY of key 'n': OOM command not"
+                RedisUnavailable, match=r"was unavailable .*INCRBY of key 'n'\): OOM command not"
             ) as caught:
                 sink.commit([waiting], OUT)
         finally:

@@ -13,7 +13,7 @@ from penstock.errors import PenstockError
 
 
 class UnreadableFile(PenstockError):
-    """A planned file cannot be read. Operator action: restore the file's original contents, then restart the job."""
+    """A file cannot be read, or has changed. Operator action: restore its original contents, then restart the job."""
 
 
 class BrokenContents(Exception):

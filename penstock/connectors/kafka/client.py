@@ -27,7 +27,7 @@ _INSTEAD = {
 
 
 class KafkaError(PenstockError):
-    """The cluster rejected a request of a source or sink, or did not respond."""
+    """A Kafka cluster rejected a request of a source or sink, or did not respond."""
 
 
 class _LibrdkafkaLog:

@@ -31,7 +31,7 @@ _DEFAULTS: dict[str, Any] = {
 
 
 class OffsetGone(KafkaError):
-    """Unread records no longer exist. Continuing would lose them silently."""
+    """Records of a Kafka partition were removed before they were read. Continuing would lose them silently."""
 
     retryable = False
 

@@ -26,7 +26,7 @@ _POLL = 10_000
 
 
 class TransactionFenced(KafkaError):
-    """A newer producer uses this transactional id. This is how a driver fences off older drivers."""
+    """A newer Kafka producer uses this transactional id. This is how a driver fences off older drivers."""
 
     retryable = False
 

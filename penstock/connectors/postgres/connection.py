@@ -26,11 +26,11 @@ _REFUSED = ("password authentication failed", "no password supplied", "does not 
 
 
 class PostgresError(PenstockError):
-    """PostgreSQL is unavailable, or rejected a request. Operator action: follow the end of the message."""
+    """PostgreSQL is unavailable, or rejected a request. Operator action: apply the fix in the message."""
 
 
 class PostgresRefused(PostgresError):
-    """A permanent rejection: a wrong password, a missing table or column, a value of the wrong type."""
+    """PostgreSQL rejects a request permanently: a wrong password, a missing table or column, a mismatched value."""
 
     retryable = False
 

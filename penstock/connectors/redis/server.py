@@ -31,11 +31,11 @@ DEFAULT_RETRY = Duration.of_seconds(30)
 
 
 class RedisUnavailable(PenstockError):
-    """The server cannot be reached, or temporarily rejects requests."""
+    """Redis cannot be reached, or temporarily rejects requests."""
 
 
 class RedisRefused(PenstockError):
-    """The server rejects the request permanently, until its configuration or the program changes."""
+    """Redis rejects a request permanently, until its configuration, its data or the program changes."""
 
     retryable = False
 
@@ -88,7 +88,7 @@ class RedisEndpoint:
                 return question(self._connected())
             except (exceptions.AuthenticationError, exceptions.AuthorizationError) as error:
                 raise RedisRefused(
-                    f"{self.party}: Redis at {self.name} rejects the login, for {about}: {error}",
+                    f"{self.party}: Redis at {self.name} rejects the login ({about}): {error}",
                     fix="Correct the user and the password, in the URL or in password=.",
                 ) from None
             except (exceptions.ConnectionError, exceptions.TimeoutError, exceptions.ResponseError) as error:
@@ -98,7 +98,7 @@ class RedisEndpoint:
                 if tried >= self._retry_s:
                     which, answer = getattr(error, "about", about), _SCRIPT.sub("", str(error)).rstrip(" .\r\n")
                     raise RedisUnavailable(
-                        f"{self.party}: Redis at {self.name} was unavailable for {tried:.1f} s, for {which}: {answer}.",
+                        f"{self.party}: Redis at {self.name} was unavailable for {tried:.1f} s ({which}): {answer}.",
                         fix="Check that it is running, accepts writes and has free memory, and that the driver and the "
                         "tasks can reach it. Set retry_for= to retry longer; then the job's restart strategy decides.",
                     ) from None

@@ -35,7 +35,7 @@ _logger = logging.getLogger("penstock")
 
 
 class EntriesMissing(PenstockError):
-    """Entries that were to be read no longer exist."""
+    """A Redis stream does not exist, or its entries were deleted before they were read."""
 
     retryable = False
 
